@@ -1,0 +1,1 @@
+//! The buffer pool: frames, page table, pins, replacement policies, write-back.

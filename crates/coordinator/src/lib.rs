@@ -1,0 +1,1 @@
+//! A transaction's life: routing, gathering, commit, abort, deadlock detection, catalog.

@@ -1,0 +1,1 @@
+//! Latches and the baton: what protects a structure for a short time.

@@ -1,0 +1,1 @@
+//! A partition: a state machine that executes fragments under a concurrency-control scheme.

@@ -1,0 +1,94 @@
+//! Table definitions, and the immutable snapshot of all of them that a statement is planned against.
+
+use crate::Expr;
+use clearway_types::{SqlType, TableId, TreeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// One column of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Its name, as folded by the parser.
+    pub name: String,
+    /// Its type.
+    pub ty: SqlType,
+    /// Whether NULL is refused.
+    pub not_null: bool,
+    /// The default: an expression without columns or parameters, already of the column's type.
+    pub default: Option<Expr>,
+}
+
+/// How a table's rows are spread over partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// By the hash of these columns' key encoding.
+    Hash(Vec<usize>),
+    /// Anywhere: a table without a primary key and without DISTRIBUTED BY.
+    Random,
+}
+
+/// A secondary index. Entries: for a unique index the indexed columns' key encoding (followed by the row's key if one of them is
+/// NULL), otherwise always followed by the row's key; the value is the row's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexDef {
+    /// Its name.
+    pub name: String,
+    /// Its tree.
+    pub tree: TreeId,
+    /// The indexed columns, in order.
+    pub columns: Vec<usize>,
+    /// Whether equal keys (without NULLs) are refused.
+    pub unique: bool,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableDef {
+    /// Stays the same through TRUNCATE and ALTER.
+    pub id: TableId,
+    /// Its name.
+    pub name: String,
+    /// Its columns, in order.
+    pub columns: Vec<Column>,
+    /// The tree of its rows: primary-key encoding (or a hidden row number, 8 bytes big-endian) to encoded row of all columns.
+    pub tree: TreeId,
+    /// The primary key's columns; empty if the table has none and rows are keyed by a hidden number given by their partition.
+    pub primary_key: Vec<usize>,
+    /// The primary key's constraint name.
+    pub primary_key_name: String,
+    /// Secondary indexes, local to each partition.
+    pub indexes: Vec<IndexDef>,
+    /// Where rows live.
+    pub distribution: Distribution,
+}
+
+impl TableDef {
+    /// The column called `name`.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|c| c.name == name)
+    }
+    /// Every tree of the table: the rows' first.
+    pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
+        std::iter::once(self.tree).chain(self.indexes.iter().map(|i| i.tree))
+    }
+}
+
+/// All tables at one moment. Cheap to clone behind its `Arc`; a change makes a new one with a higher version.
+#[derive(Clone, Debug, Default)]
+pub struct Catalog {
+    /// Grows with every committed change; cached plans of another version are thrown away.
+    pub version: u64,
+    /// By name.
+    pub tables: HashMap<String, Arc<TableDef>>,
+}
+
+impl Catalog {
+    /// The table called `name`.
+    pub fn table(&self, name: &str) -> Option<&Arc<TableDef>> {
+        self.tables.get(name)
+    }
+    /// The table and the position of the index called `name`.
+    pub fn index(&self, name: &str) -> Option<(&Arc<TableDef>, usize)> {
+        self.tables.values().find_map(|t| Some((t, t.indexes.iter().position(|i| i.name == name)?)))
+    }
+}

@@ -1,0 +1,112 @@
+//! Scalar expressions, typed by the planner.
+
+use clearway_types::{Datum, SqlType};
+
+/// A scalar expression. The planner has resolved names, inserted casts and checked types.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expr {
+    /// A constant.
+    Literal(Datum),
+    /// Parameter `n` of the statement, from 0, already converted to the type the planner gave it.
+    Param(usize),
+    /// Column `n` of the input row.
+    Column(usize),
+    /// NOT, unary minus.
+    Unary(UnaryOp, Box<Expr>),
+    /// Both sides already have the type that the operator works on.
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    /// Conversion with PostgreSQL's rules; to `char(n)`/`varchar(n)` it checks the length (`explicit`: it truncates).
+    Cast {
+        /// What is converted.
+        expr: Box<Expr>,
+        /// To what.
+        to: SqlType,
+        /// Whether the user wrote the cast; an assignment's is implicit.
+        explicit: bool,
+    },
+    /// IS NULL.
+    IsNull(Box<Expr>),
+    /// `expr IN (list)`, three-valued.
+    InList(Box<Expr>, Vec<Expr>),
+    /// LIKE; `insensitive` for ILIKE.
+    Like {
+        /// The string.
+        expr: Box<Expr>,
+        /// The pattern.
+        pattern: Box<Expr>,
+        /// ILIKE.
+        insensitive: bool,
+    },
+    /// CASE WHEN ... THEN ... ELSE ... END; the simple form has been rewritten.
+    Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
+    /// A call.
+    Func(Func, Vec<Expr>),
+}
+
+/// Unary operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnaryOp {
+    /// NOT
+    Not,
+    /// -
+    Neg,
+}
+
+/// Binary operators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BinaryOp {
+    And,
+    Or,
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    Gt,
+    Ge,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Mod,
+    Concat,
+    /// IS NOT DISTINCT FROM
+    NotDistinct,
+}
+
+/// Functions that need nothing but their arguments and the [`crate::program::Env`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Func {
+    /// now(), CURRENT_TIMESTAMP: the transaction's start.
+    Now,
+    Abs,
+    Lower,
+    Upper,
+    Length,
+    Coalesce,
+    NullIf,
+    Greatest,
+    Least,
+    Substring,
+    Trim,
+    Replace,
+    Round,
+    Floor,
+    Ceil,
+    Random,
+    Md5,
+    Repeat,
+    Left,
+    Right,
+    Position,
+    DateTrunc,
+    /// version()
+    Version,
+    CurrentUser,
+    CurrentDatabase,
+    CurrentSchema,
+    PgBackendPid,
+    /// current_setting(name)
+    CurrentSetting,
+}

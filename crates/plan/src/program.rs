@@ -1,0 +1,153 @@
+//! Programs: what one fragment does at one partition.
+
+use crate::{Expr, TableDef};
+use clearway_types::Datum;
+use std::sync::Arc;
+
+/// What an expression may see besides its row: fixed for one execution of a statement.
+#[derive(Clone, Debug, Default)]
+pub struct Env {
+    /// The statement's parameters, converted to their types.
+    pub params: Vec<Datum>,
+    /// The transaction's start, microseconds since 2000-01-01 UTC.
+    pub now: i64,
+    /// What the session contributes.
+    pub session: Option<Arc<SessionEnv>>,
+    /// Seed of random() for this execution.
+    pub seed: u64,
+}
+
+/// The session's part of [`Env`]; replaced as a whole when a setting changes.
+#[derive(Clone, Debug, Default)]
+pub struct SessionEnv {
+    /// The connected user.
+    pub user: String,
+    /// The connected database.
+    pub database: String,
+    /// The backend id that cancel requests name.
+    pub pid: i32,
+    /// Offset rules for timestamptz text; UTC if none.
+    pub time_zone: Option<String>,
+    /// Settings as SHOW prints them.
+    pub settings: Vec<(String, String)>,
+}
+
+/// Which rows of a table, found how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Access {
+    /// The table.
+    pub table: Arc<TableDef>,
+    /// How they are found.
+    pub path: Path,
+    /// What they must also satisfy; input: the table's row.
+    pub filter: Option<Expr>,
+    /// FOR UPDATE: lock what is found exclusively.
+    pub for_update: bool,
+}
+
+/// The access path. Expressions here have no columns, and the key column's type.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Path {
+    /// At most one row: the whole primary key, by equality. A NULL finds nothing.
+    Point(Vec<Expr>),
+    /// `pk IN (...)` for a primary key of one column; duplicates and NULLs find nothing twice.
+    Points(Vec<Expr>),
+    /// A range of the primary key's tree (`index: None`) or of a secondary index's.
+    Range {
+        /// Position in `TableDef::indexes`.
+        index: Option<usize>,
+        /// Equalities on the index's first columns.
+        prefix: Vec<Expr>,
+        /// Bound on the next column: the expression and whether it is inclusive.
+        low: Option<(Expr, bool)>,
+        /// Likewise.
+        high: Option<(Expr, bool)>,
+        /// From the upper end down.
+        reverse: bool,
+    },
+    /// All rows, in primary-key order.
+    Full,
+}
+
+/// What a fragment does with the rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Program {
+    /// Reads: filter, then group or project, in this order.
+    Scan {
+        /// Which rows.
+        access: Access,
+        /// Partial aggregation at the partition: output is the group keys, then the partial states.
+        group: Option<Group>,
+        /// Output columns, if there is no `group`; input: the table's row.
+        project: Vec<Expr>,
+        /// Stop after so many output rows; input: none.
+        limit: Option<Expr>,
+    },
+    /// Inserts the rows that the message brings (encoded, complete, checked), each into the table and its indexes.
+    Insert {
+        /// The table.
+        table: Arc<TableDef>,
+        /// Output columns; input: the row as inserted. Empty: only counted.
+        returning: Vec<Expr>,
+        /// ON CONFLICT DO NOTHING.
+        ignore_conflicts: bool,
+    },
+    /// Updates in place, or out of this partition.
+    Update {
+        /// Which rows.
+        access: Access,
+        /// Column and new value; input: the old row.
+        set: Vec<(usize, Expr)>,
+        /// Output columns; input: the new row.
+        returning: Vec<Expr>,
+        /// A distribution column changes: delete the old row here, and output the whole new row, which the coordinator inserts where it belongs.
+        moves: bool,
+    },
+    /// Deletes.
+    Delete {
+        /// Which rows.
+        access: Access,
+        /// Output columns; input: the old row.
+        returning: Vec<Expr>,
+    },
+    /// Fills the tree of index `index` of `table` (a new definition) from the table's rows here.
+    BuildIndex {
+        /// The table, with the new index in it.
+        table: Arc<TableDef>,
+        /// Its position.
+        index: usize,
+    },
+}
+
+/// Partial aggregation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Group keys; input: the table's row. Empty: one group, present even without rows.
+    pub keys: Vec<Expr>,
+    /// The aggregates.
+    pub aggregates: Vec<Aggregate>,
+}
+
+/// One aggregate call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregate {
+    /// Which.
+    pub func: AggFunc,
+    /// Its argument; `None` for count(*).
+    pub arg: Option<Expr>,
+    /// DISTINCT: values are collected, not states. Then the partition sends ungrouped rows and the coordinator does it all.
+    pub distinct: bool,
+    /// The result's type: sum(int2|int4) is Int8, sum(int8) and avg(int) Numeric, of float8 Float8.
+    pub ty: clearway_types::SqlType,
+}
+
+/// Aggregate functions. The partial state is: count 1 column (int8), sum 1 (NULL if no rows), min/max 1, avg 2 (sum as numeric or float8, count).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AggFunc {
+    Count,
+    Sum,
+    Min,
+    Max,
+    Avg,
+}

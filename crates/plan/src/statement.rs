@@ -1,0 +1,340 @@
+//! Whole statements: what the planner returns and the coordinator carries out.
+
+use crate::program::{Aggregate, Group};
+use crate::{Column, Distribution, Expr, Program, TableDef};
+use clearway_types::SqlType;
+use std::sync::Arc;
+
+/// A planned statement, immutable and shared: cached by text, by name, by portal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The type of each parameter.
+    pub params: Vec<SqlType>,
+    /// What the client sees; empty for statements that return no rows.
+    pub columns: Vec<OutColumn>,
+    /// What is to be done.
+    pub statement: Statement,
+    /// The catalog version it was bound to; `None` if it names no table.
+    pub catalog: Option<u64>,
+}
+
+/// A column of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: SqlType,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// SELECT, VALUES.
+    Query(Query),
+    /// INSERT.
+    Insert(Insert),
+    /// UPDATE, DELETE: one program everywhere that `route` says.
+    Modify {
+        /// `Program::Update` or `Program::Delete`.
+        program: Arc<Program>,
+        /// Where.
+        route: Route,
+    },
+    /// CREATE TABLE.
+    CreateTable {
+        /// The definition with ids 0; the coordinator gives ids.
+        table: TableDef,
+        /// IF NOT EXISTS.
+        if_not_exists: bool,
+    },
+    /// DROP TABLE.
+    DropTable {
+        /// Names.
+        names: Vec<String>,
+        /// IF EXISTS.
+        if_exists: bool,
+    },
+    /// TRUNCATE.
+    Truncate {
+        /// Names.
+        names: Vec<String>,
+    },
+    /// ALTER TABLE ... ADD PRIMARY KEY.
+    AddPrimaryKey {
+        /// The table.
+        table: String,
+        /// Its constraint name, if given.
+        name: Option<String>,
+        /// Key columns.
+        columns: Vec<usize>,
+    },
+    /// CREATE INDEX.
+    CreateIndex {
+        /// The table.
+        table: String,
+        /// The index's name.
+        name: String,
+        /// Columns.
+        columns: Vec<usize>,
+        /// UNIQUE.
+        unique: bool,
+        /// IF NOT EXISTS.
+        if_not_exists: bool,
+    },
+    /// DROP INDEX.
+    DropIndex {
+        /// Names.
+        names: Vec<String>,
+        /// IF EXISTS.
+        if_exists: bool,
+    },
+    /// VACUUM, ANALYZE, CHECKPOINT of these tables (all if empty).
+    Maintain {
+        /// Which.
+        kind: Maintain,
+        /// Names, checked.
+        names: Vec<String>,
+    },
+    /// BEGIN, START TRANSACTION.
+    Begin(TxnOptions),
+    /// COMMIT, END.
+    Commit,
+    /// ROLLBACK, ABORT.
+    Rollback,
+    /// SAVEPOINT name.
+    Savepoint(String),
+    /// ROLLBACK TO name.
+    RollbackTo(String),
+    /// RELEASE name.
+    Release(String),
+    /// SET TRANSACTION; `session` for SET SESSION CHARACTERISTICS.
+    SetTransaction {
+        /// The options.
+        options: TxnOptions,
+        /// For all later transactions.
+        session: bool,
+    },
+    /// SET name = value; `None`: to its default. RESET ALL has name `all`.
+    Set {
+        /// Lower-case name.
+        name: String,
+        /// The value as text.
+        value: Option<String>,
+        /// SET LOCAL.
+        local: bool,
+    },
+    /// SHOW name (lower case, or `all`).
+    Show(String),
+    /// EXPLAIN: the lines are made already.
+    Explain(Vec<String>),
+    /// PREPARE name AS ...
+    Prepare {
+        /// The statement's name.
+        name: String,
+        /// The plan.
+        plan: Arc<Plan>,
+    },
+    /// EXECUTE name (arguments, without columns).
+    Execute {
+        /// The statement's name.
+        name: String,
+        /// Arguments.
+        args: Vec<Expr>,
+    },
+    /// DEALLOCATE name, or ALL.
+    Deallocate(Option<String>),
+    /// COPY.
+    Copy(Copy),
+    /// DISCARD ALL, CLOSE ALL, UNLISTEN *: nothing to do but say this tag.
+    Noop(&'static str),
+    /// An empty query.
+    Empty,
+}
+
+/// A query: rows from somewhere, then the finishing steps at the coordinator, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Query {
+    /// Where rows come from.
+    pub source: Source,
+    /// What happens to them.
+    pub finish: Vec<Finish>,
+}
+
+/// Where a query's rows come from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// No FROM: these rows of expressions (SELECT 1, VALUES).
+    Rows(Vec<Vec<Expr>>),
+    /// generate_series(start, stop, step): one column.
+    Series {
+        /// First.
+        start: Expr,
+        /// Last, inclusive.
+        stop: Expr,
+        /// Step; not zero.
+        step: Expr,
+        /// int4 or int8.
+        ty: SqlType,
+    },
+    /// A table, by a program at partitions.
+    Table {
+        /// `Program::Scan`.
+        program: Arc<Program>,
+        /// Where.
+        route: Route,
+    },
+}
+
+/// Steps at the coordinator. Input of each is the output of the one before.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finish {
+    /// Keeps rows that satisfy it.
+    Filter(Expr),
+    /// Merges partial aggregates (input: keys, then states) into keys, then results.
+    Merge(Group),
+    /// Groups plain rows into keys, then results.
+    Aggregate {
+        /// Keys; input: the row.
+        keys: Vec<Expr>,
+        /// Aggregates.
+        aggregates: Vec<Aggregate>,
+    },
+    /// Computes columns.
+    Project(Vec<Expr>),
+    /// SELECT DISTINCT: keeps the first of equal rows.
+    Distinct,
+    /// ORDER BY.
+    Sort(Vec<SortKey>),
+    /// LIMIT, OFFSET.
+    Limit {
+        /// LIMIT; NULL is none.
+        limit: Option<Expr>,
+        /// OFFSET.
+        offset: Option<Expr>,
+    },
+}
+
+/// One sort key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SortKey {
+    /// Input: the row.
+    pub expr: Expr,
+    /// DESC.
+    pub descending: bool,
+    /// NULLS FIRST (the default when descending).
+    pub nulls_first: bool,
+}
+
+/// Which partitions a program runs at.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Route {
+    /// The one that the hash of these expressions (the distribution columns' values, in their types) names.
+    Hash(Vec<Expr>),
+    /// All.
+    All,
+}
+
+/// INSERT.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Insert {
+    /// The table.
+    pub table: Arc<TableDef>,
+    /// The rows' source: its output has exactly the table's columns, in order, in their types, defaults filled in.
+    pub source: Query,
+    /// `Program::Insert`.
+    pub program: Arc<Program>,
+}
+
+/// What maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Maintain {
+    Vacuum,
+    Analyze,
+    Checkpoint,
+}
+
+/// Options of a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxnOptions {
+    /// READ ONLY or READ WRITE, if said.
+    pub read_only: Option<bool>,
+    /// The isolation level asked for, if said. All are served by serialisable for now.
+    pub isolation: Option<Isolation>,
+}
+
+/// Isolation levels, by their SQL names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Isolation {
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+/// COPY.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Copy {
+    /// From or to the client.
+    pub direction: CopyDirection,
+    /// How rows are written.
+    pub format: CopyFormat,
+    /// The columns on the wire, as types in order.
+    pub types: Vec<SqlType>,
+    /// Their names, for CSV HEADER.
+    pub names: Vec<String>,
+}
+
+/// The direction of a COPY.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CopyDirection {
+    /// FROM STDIN. The incoming values (in `types`) are the input row of `row`, which makes the table's row.
+    From {
+        /// The table.
+        table: Arc<TableDef>,
+        /// One expression a table column.
+        row: Vec<Expr>,
+        /// `Program::Insert`.
+        program: Arc<Program>,
+    },
+    /// TO STDOUT of a query's rows.
+    To(Query),
+}
+
+/// The text formats of COPY.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyFormat {
+    /// CSV rather than text.
+    pub csv: bool,
+    /// One byte.
+    pub delimiter: u8,
+    /// The NULL string.
+    pub null: String,
+    /// CSV (or text) with a header line.
+    pub header: bool,
+    /// CSV's quote.
+    pub quote: u8,
+    /// CSV's escape.
+    pub escape: u8,
+}
+
+/// Used by CREATE TABLE's planner and by the catalog's tests: a definition with no ids yet.
+pub fn unnumbered_table(
+    name: &str,
+    columns: Vec<Column>,
+    primary_key: Vec<usize>,
+    distribution: Distribution,
+) -> TableDef {
+    TableDef {
+        id: Default::default(),
+        name: name.to_owned(),
+        columns,
+        tree: Default::default(),
+        primary_key_name: if primary_key.is_empty() { String::new() } else { format!("{name}_pkey") },
+        primary_key,
+        indexes: Vec::new(),
+        distribution,
+    }
+}

@@ -1,0 +1,1 @@
+//! B+trees, the write-ahead log, checkpoints and recovery.

@@ -1,0 +1,112 @@
+//! One SQL value, owned or borrowed from a row.
+
+use rust_decimal::Decimal;
+
+/// An owned SQL value. It does not carry its column's type: `char(n)`, `varchar(n)` and `text` are all `Text`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Datum {
+    /// SQL NULL.
+    Null,
+    /// boolean
+    Bool(bool),
+    /// smallint
+    Int2(i16),
+    /// integer
+    Int4(i32),
+    /// bigint
+    Int8(i64),
+    /// double precision
+    Float8(f64),
+    /// text, varchar; char(n) without its trailing blanks
+    Text(Box<str>),
+    /// microseconds since 2000-01-01
+    Timestamp(i64),
+    /// microseconds since 2000-01-01 UTC
+    Timestamptz(i64),
+    /// numeric
+    Numeric(Decimal),
+}
+
+/// A SQL value whose text is borrowed, as read from a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DatumRef<'a> {
+    /// SQL NULL.
+    Null,
+    /// boolean
+    Bool(bool),
+    /// smallint
+    Int2(i16),
+    /// integer
+    Int4(i32),
+    /// bigint
+    Int8(i64),
+    /// double precision
+    Float8(f64),
+    /// text, varchar; char(n) without its trailing blanks
+    Text(&'a str),
+    /// microseconds since 2000-01-01
+    Timestamp(i64),
+    /// microseconds since 2000-01-01 UTC
+    Timestamptz(i64),
+    /// numeric
+    Numeric(Decimal),
+}
+
+impl Datum {
+    /// The same value, borrowed.
+    pub fn as_ref(&self) -> DatumRef<'_> {
+        match self {
+            Self::Null => DatumRef::Null,
+            Self::Bool(v) => DatumRef::Bool(*v),
+            Self::Int2(v) => DatumRef::Int2(*v),
+            Self::Int4(v) => DatumRef::Int4(*v),
+            Self::Int8(v) => DatumRef::Int8(*v),
+            Self::Float8(v) => DatumRef::Float8(*v),
+            Self::Text(v) => DatumRef::Text(v),
+            Self::Timestamp(v) => DatumRef::Timestamp(*v),
+            Self::Timestamptz(v) => DatumRef::Timestamptz(*v),
+            Self::Numeric(v) => DatumRef::Numeric(*v),
+        }
+    }
+    /// Whether this is SQL NULL.
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+    /// The value of any integer type.
+    pub fn as_i64(&self) -> Option<i64> {
+        match self {
+            Self::Int2(v) => Some(i64::from(*v)),
+            Self::Int4(v) => Some(i64::from(*v)),
+            Self::Int8(v) => Some(*v),
+            _ => None,
+        }
+    }
+}
+
+impl DatumRef<'_> {
+    /// The same value, owned.
+    pub fn to_owned(self) -> Datum {
+        match self {
+            Self::Null => Datum::Null,
+            Self::Bool(v) => Datum::Bool(v),
+            Self::Int2(v) => Datum::Int2(v),
+            Self::Int4(v) => Datum::Int4(v),
+            Self::Int8(v) => Datum::Int8(v),
+            Self::Float8(v) => Datum::Float8(v),
+            Self::Text(v) => Datum::Text(v.into()),
+            Self::Timestamp(v) => Datum::Timestamp(v),
+            Self::Timestamptz(v) => Datum::Timestamptz(v),
+            Self::Numeric(v) => Datum::Numeric(v),
+        }
+    }
+    /// Whether this is SQL NULL.
+    pub fn is_null(self) -> bool {
+        matches!(self, Self::Null)
+    }
+}
+
+impl From<&str> for Datum {
+    fn from(s: &str) -> Self {
+        Self::Text(s.into())
+    }
+}

@@ -1,0 +1,247 @@
+//! The self-describing row encoding: what a table's tree holds as value, and what a fragment returns.
+//!
+//! `count: u16 LE`, then each value as a tag byte and its payload:
+//!
+//! | tag | value | payload |
+//! |---|---|---|
+//! | 0 | NULL | |
+//! | 1, 2 | false, true | |
+//! | 3, 4, 5 | int2, int4, int8 | 2, 4, 8 bytes LE |
+//! | 6 | float8 | 8 bytes LE |
+//! | 7 | text | LEB128 length, UTF-8 |
+//! | 8, 9 | timestamp, timestamptz | 8 bytes LE |
+//! | 10 | numeric | 16 bytes, `rust_decimal`'s serialised form |
+//!
+//! Bytes may come from a disk: a reader never panics on them, whatever they are.
+
+use crate::{Datum, DatumRef};
+use rust_decimal::Decimal;
+
+/// Bytes that are not a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRow;
+
+/// Appends one row's encoding to a buffer.
+pub struct RowBuilder<'a> {
+    out: &'a mut Vec<u8>,
+    start: usize,
+    count: u16,
+}
+
+impl<'a> RowBuilder<'a> {
+    /// Starts a row at the end of `out`.
+    pub fn new(out: &'a mut Vec<u8>) -> Self {
+        let start = out.len();
+        out.extend_from_slice(&[0, 0]);
+        Self { out, start, count: 0 }
+    }
+    /// Appends the next column.
+    pub fn push(&mut self, value: DatumRef<'_>) {
+        self.count += 1;
+        match value {
+            DatumRef::Null => self.out.push(0),
+            DatumRef::Bool(v) => self.out.push(1 + u8::from(v)),
+            DatumRef::Int2(v) => self.fixed(3, &v.to_le_bytes()),
+            DatumRef::Int4(v) => self.fixed(4, &v.to_le_bytes()),
+            DatumRef::Int8(v) => self.fixed(5, &v.to_le_bytes()),
+            DatumRef::Float8(v) => self.fixed(6, &v.to_le_bytes()),
+            DatumRef::Text(s) => {
+                self.out.push(7);
+                let mut n = s.len();
+                while n >= 0x80 {
+                    self.out.push(n as u8 | 0x80);
+                    n >>= 7;
+                }
+                self.out.push(n as u8);
+                self.out.extend_from_slice(s.as_bytes());
+            }
+            DatumRef::Timestamp(v) => self.fixed(8, &v.to_le_bytes()),
+            DatumRef::Timestamptz(v) => self.fixed(9, &v.to_le_bytes()),
+            DatumRef::Numeric(v) => self.fixed(10, &v.serialize()),
+        }
+    }
+    fn fixed(&mut self, tag: u8, bytes: &[u8]) {
+        self.out.push(tag);
+        self.out.extend_from_slice(bytes);
+    }
+    /// Ends the row: writes the count of its columns.
+    pub fn finish(self) {
+        self.out[self.start..self.start + 2].copy_from_slice(&self.count.to_le_bytes());
+    }
+}
+
+/// Encodes a whole row at the end of `out`.
+pub fn encode(values: &[Datum], out: &mut Vec<u8>) {
+    let mut row = RowBuilder::new(out);
+    for v in values {
+        row.push(v.as_ref());
+    }
+    row.finish();
+}
+
+/// An encoded row, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a>(&'a [u8]);
+
+impl<'a> RowView<'a> {
+    /// Wraps the bytes of a row; they are checked as they are read.
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+    /// The row's bytes.
+    pub fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+    /// How many columns the row has.
+    pub fn len(self) -> usize {
+        if self.0.len() < 2 { 0 } else { usize::from(u16::from_le_bytes([self.0[0], self.0[1]])) }
+    }
+    /// Whether the row has no columns.
+    pub fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+    /// The value of column `i`; `Err` if the bytes are damaged, NULL if the row is shorter than that.
+    pub fn get(self, i: usize) -> Result<DatumRef<'a>, BadRow> {
+        self.iter().nth(i).unwrap_or(Ok(DatumRef::Null))
+    }
+    /// The columns in order.
+    pub fn iter(self) -> RowIter<'a> {
+        RowIter { rest: self.0.get(2..).unwrap_or(&[]), left: self.len() }
+    }
+    /// The row as owned values.
+    pub fn to_datums(self) -> Result<Vec<Datum>, BadRow> {
+        self.iter().map(|d| d.map(DatumRef::to_owned)).collect()
+    }
+}
+
+/// Iterates over a row's columns; after damage it yields `Err` and ends.
+pub struct RowIter<'a> {
+    rest: &'a [u8],
+    left: usize,
+}
+
+impl<'a> RowIter<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], BadRow> {
+        let (head, tail) = self.rest.split_first_chunk::<N>().ok_or(BadRow)?;
+        self.rest = tail;
+        Ok(*head)
+    }
+    fn text(&mut self) -> Result<&'a str, BadRow> {
+        let mut len = 0usize;
+        for shift in (0..35).step_by(7) {
+            let [b] = self.take::<1>()?;
+            len |= usize::from(b & 0x7f) << shift;
+            if b < 0x80 {
+                let (head, tail) = self.rest.split_at_checked(len).ok_or(BadRow)?;
+                self.rest = tail;
+                return std::str::from_utf8(head).map_err(|_| BadRow);
+            }
+        }
+        Err(BadRow)
+    }
+    fn value(&mut self) -> Result<DatumRef<'a>, BadRow> {
+        let [tag] = self.take::<1>()?;
+        Ok(match tag {
+            0 => DatumRef::Null,
+            1 => DatumRef::Bool(false),
+            2 => DatumRef::Bool(true),
+            3 => DatumRef::Int2(i16::from_le_bytes(self.take()?)),
+            4 => DatumRef::Int4(i32::from_le_bytes(self.take()?)),
+            5 => DatumRef::Int8(i64::from_le_bytes(self.take()?)),
+            6 => DatumRef::Float8(f64::from_le_bytes(self.take()?)),
+            7 => DatumRef::Text(self.text()?),
+            8 => DatumRef::Timestamp(i64::from_le_bytes(self.take()?)),
+            9 => DatumRef::Timestamptz(i64::from_le_bytes(self.take()?)),
+            10 => DatumRef::Numeric(Decimal::deserialize(self.take()?)),
+            _ => return Err(BadRow),
+        })
+    }
+}
+
+impl<'a> Iterator for RowIter<'a> {
+    type Item = Result<DatumRef<'a>, BadRow>;
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let value = self.value();
+        if value.is_err() {
+            self.left = 0;
+        }
+        Some(value)
+    }
+}
+
+/// Rows end to end in one buffer: what a fragment returns. No allocation a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowBatch {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl RowBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+    /// Bytes that the rows take.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+    /// Appends a row that `build` writes.
+    pub fn push_with(&mut self, build: impl FnOnce(&mut RowBuilder<'_>)) {
+        let mut row = RowBuilder::new(&mut self.bytes);
+        build(&mut row);
+        row.finish();
+        self.ends.push(self.bytes.len());
+    }
+    /// As [`RowBatch::push_with`], but nothing is appended if `build` fails.
+    pub fn try_push_with<E>(&mut self, build: impl FnOnce(&mut RowBuilder<'_>) -> Result<(), E>) -> Result<(), E> {
+        let start = self.bytes.len();
+        let mut row = RowBuilder::new(&mut self.bytes);
+        match build(&mut row) {
+            Ok(()) => {
+                row.finish();
+                self.ends.push(self.bytes.len());
+                Ok(())
+            }
+            Err(e) => {
+                self.bytes.truncate(start);
+                Err(e)
+            }
+        }
+    }
+    /// Appends a row that is already encoded.
+    pub fn push_encoded(&mut self, row: &[u8]) {
+        self.bytes.extend_from_slice(row);
+        self.ends.push(self.bytes.len());
+    }
+    /// Appends all rows of `other`.
+    pub fn append(&mut self, other: &RowBatch) {
+        let base = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends.iter().map(|e| base + e));
+    }
+    /// Drops all rows after the first `n`.
+    pub fn truncate(&mut self, n: usize) {
+        if n < self.ends.len() {
+            self.ends.truncate(n);
+            self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
+        }
+    }
+    /// Row `i`.
+    pub fn get(&self, i: usize) -> RowView<'_> {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        RowView(&self.bytes[start..self.ends[i]])
+    }
+    /// The rows in order.
+    pub fn iter(&self) -> impl Iterator<Item = RowView<'_>> {
+        (0..self.len()).map(|i| self.get(i))
+    }
+}
