@@ -2,11 +2,12 @@
 
 use crate::Expr;
 use clearway_types::{SqlType, TableId, TreeId};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// One column of a table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// Its name, as folded by the parser.
     pub name: String,
@@ -19,7 +20,7 @@ pub struct Column {
 }
 
 /// How a table's rows are spread over partitions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Distribution {
     /// By the hash of these columns' key encoding.
     Hash(Vec<usize>),
@@ -29,7 +30,7 @@ pub enum Distribution {
 
 /// A secondary index. Entries: for a unique index the indexed columns' key encoding (followed by the row's key if one of them is
 /// NULL), otherwise always followed by the row's key; the value is the row's key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDef {
     /// Its name.
     pub name: String,
@@ -42,10 +43,12 @@ pub struct IndexDef {
 }
 
 /// A table.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableDef {
     /// Stays the same through TRUNCATE and ALTER.
     pub id: TableId,
+    /// The catalog version of the last change of its definition: partitions refuse fragments planned before it.
+    pub version: u64,
     /// Its name.
     pub name: String,
     /// Its columns, in order.

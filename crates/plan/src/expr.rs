@@ -1,9 +1,10 @@
 //! Scalar expressions, typed by the planner.
 
 use clearway_types::{Datum, SqlType};
+use serde::{Deserialize, Serialize};
 
 /// A scalar expression. The planner has resolved names, inserted casts and checked types.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Expr {
     /// A constant.
     Literal(Datum),
@@ -44,7 +45,7 @@ pub enum Expr {
 }
 
 /// Unary operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnaryOp {
     /// NOT
     Not,
@@ -53,7 +54,7 @@ pub enum UnaryOp {
 }
 
 /// Binary operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum BinaryOp {
     And,
@@ -75,7 +76,7 @@ pub enum BinaryOp {
 }
 
 /// Functions that need nothing but their arguments and the [`crate::program::Env`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum Func {
     /// now(), CURRENT_TIMESTAMP: the transaction's start.
@@ -109,4 +110,12 @@ pub enum Func {
     PgBackendPid,
     /// current_setting(name)
     CurrentSetting,
+    /// pg_sleep(seconds): evaluates to NULL at once; the server recognises it and waits.
+    PgSleep,
+    /// For key lookups: a numeric or float8 as the integer that equals it, NULL if there is none.
+    ExactInt,
+    /// For key ranges: the greatest integer not above, held within bigint.
+    FloorInt,
+    /// For key ranges: the least integer not below, held within bigint.
+    CeilInt,
 }

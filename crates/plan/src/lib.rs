@@ -5,12 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agg;
+pub mod cast;
 pub mod catalog;
+pub mod eval;
 pub mod expr;
 pub mod program;
+pub mod route;
+pub mod sort;
 pub mod statement;
+pub mod value;
 
 pub use catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
+pub use eval::Value;
 pub use expr::Expr;
-pub use program::{Access, Path, Program};
+pub use program::{Access, Env, Path, Program, SessionEnv};
 pub use statement::{OutColumn, Plan, Statement};
+pub use value::Zone;

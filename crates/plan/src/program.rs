@@ -17,6 +17,14 @@ pub struct Env {
     pub seed: u64,
 }
 
+impl Env {
+    /// The session's time zone, UTC without a session.
+    pub fn zone(&self) -> &crate::value::Zone {
+        static UTC: crate::value::Zone = crate::value::Zone(jiff::tz::TimeZone::UTC);
+        self.session.as_ref().map_or(&UTC, |s| &s.zone)
+    }
+}
+
 /// The session's part of [`Env`]; replaced as a whole when a setting changes.
 #[derive(Clone, Debug, Default)]
 pub struct SessionEnv {
@@ -26,8 +34,8 @@ pub struct SessionEnv {
     pub database: String,
     /// The backend id that cancel requests name.
     pub pid: i32,
-    /// Offset rules for timestamptz text; UTC if none.
-    pub time_zone: Option<String>,
+    /// Offset rules for timestamptz text; UTC by default. SHOW's text for it is in `settings`.
+    pub zone: crate::value::Zone,
     /// Settings as SHOW prints them.
     pub settings: Vec<(String, String)>,
 }

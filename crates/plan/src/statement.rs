@@ -329,6 +329,7 @@ pub fn unnumbered_table(
 ) -> TableDef {
     TableDef {
         id: Default::default(),
+        version: 0,
         name: name.to_owned(),
         columns,
         tree: Default::default(),

@@ -1,9 +1,10 @@
 //! One SQL value, owned or borrowed from a row.
 
 use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
 
 /// An owned SQL value. It does not carry its column's type: `char(n)`, `varchar(n)` and `text` are all `Text`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Datum {
     /// SQL NULL.
     Null,
@@ -15,7 +16,8 @@ pub enum Datum {
     Int4(i32),
     /// bigint
     Int8(i64),
-    /// double precision
+    /// double precision; serialised as its bits, so that NaN and the infinities survive every format
+    #[serde(with = "float_bits")]
     Float8(f64),
     /// text, varchar; char(n) without its trailing blanks
     Text(Box<str>),
@@ -108,5 +110,16 @@ impl DatumRef<'_> {
 impl From<&str> for Datum {
     fn from(s: &str) -> Self {
         Self::Text(s.into())
+    }
+}
+
+mod float_bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(v: &f64, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u64(v.to_bits())
+    }
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+        u64::deserialize(d).map(f64::from_bits)
     }
 }

@@ -1,9 +1,10 @@
 //! The SQL types, with PostgreSQL's OIDs.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A column's or expression's type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SqlType {
     /// `boolean`
     Bool,
