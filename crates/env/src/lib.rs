@@ -10,10 +10,12 @@ mod clock;
 mod disk;
 mod entropy;
 mod io_pool;
+mod mem_disk;
 mod os_disk;
 
 pub use clock::{Clock, ManualClock, OsClock};
 pub use disk::{Disk, DiskLock, File, Open};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use io_pool::{IoPool, Job, QUEUE_LIMIT};
+pub use mem_disk::MemDisk;
 pub use os_disk::OsDisk;
