@@ -1,1 +1,33 @@
-//! A transaction's life: routing, gathering, commit, abort, deadlock detection, catalog.
+//! A transaction's life: routing a plan's fragments to partitions, gathering what they return, commit, abort, savepoints, deadlocks,
+//! and changes of the catalog.
+//!
+//! An [`Engine`] is shared by all workers; each worker has a [`Port`] and each session a [`Client`]. A statement either ends at once or
+//! is [`Step::Pending`] until [`Port::poll`] says that its session may go on: nothing here blocks a thread.
+//!
+//! Must not know: SQL text, the wire protocol, pages, how a partition executes a program.
+
+#![forbid(unsafe_code)]
+
+mod bootstrap;
+mod catalog_rows;
+mod checkpointer;
+mod client;
+mod copy;
+mod core;
+mod ddl;
+mod deadlock;
+mod engine;
+mod fetch;
+mod finish;
+mod insert;
+mod mailbox;
+mod port;
+mod query;
+mod tag;
+mod txn;
+
+pub use client::{Client, Outcome, RunOptions, Step, TxnStatus};
+pub use engine::{Dispatch, Engine, EngineConfig};
+pub use mailbox::Waker;
+pub use port::{Event, Port};
+pub use tag::Tag;

@@ -1,0 +1,67 @@
+//! Start-up: reads the catalog, and drops the trees that no table owns.
+//!
+//! Runs before any worker, so it may wait for the disk.
+
+use crate::catalog_rows::{self, CATALOG_TREE};
+use clearway_plan::Catalog;
+use clearway_storage::{Blocked, Node, OpenError, Store};
+use clearway_types::TreeId;
+use std::collections::HashSet;
+use std::ops::{Bound, ControlFlow};
+
+/// Calls `attempt` until it no longer wants pages, fetching them in between.
+fn patiently<T>(node: &Node, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, OpenError> {
+    let mut held = Vec::new();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(Blocked::Want(wants)) => {
+                held.clear();
+                for want in wants {
+                    held.push(node.pool().fetch_blocking(want).map_err(OpenError::from)?);
+                }
+            }
+            Err(Blocked::Failed(e)) => return Err(e.into()),
+        }
+    }
+}
+
+/// The catalog as of the last commit. Makes the catalog's tree in a new directory.
+pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog, OpenError> {
+    let home = &mut stores[0];
+    if !home.has_tree(CATALOG_TREE) {
+        patiently(node, || home.create_tree(CATALOG_TREE))?;
+    }
+    let mut tables = Vec::new();
+    let mut after: Bound<Vec<u8>> = Bound::Unbounded;
+    let mut bad = None;
+    patiently(node, || {
+        let from = after.clone();
+        home.scan(CATALOG_TREE, from.as_ref().map(Vec::as_slice), Bound::Unbounded, false, &mut |key, value| {
+            match catalog_rows::decode(value) {
+                Ok(table) => tables.push(table),
+                Err(e) => bad = Some(e),
+            }
+            after = Bound::Excluded(key.to_vec());
+            ControlFlow::Continue(())
+        })
+    })?;
+    match bad {
+        Some(e) => Err(OpenError::catalog(e.message())),
+        None => Ok(catalog_rows::catalog_of(tables)),
+    }
+}
+
+/// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables whose drop was cut short.
+pub(crate) fn drop_orphans(node: &Node, stores: &mut [Store], catalog: &Catalog) -> Result<(), OpenError> {
+    let mut owned: HashSet<TreeId> = catalog.tables.values().flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
+    owned.insert(CATALOG_TREE);
+    for store in stores {
+        let orphans: Vec<TreeId> = store.trees().into_iter().filter(|t| !owned.contains(t)).collect();
+        for tree in orphans {
+            tracing::info!(partition = %store.partition(), %tree, "dropping a tree that no table owns");
+            while !patiently(node, || store.drop_tree(tree))? {}
+        }
+    }
+    Ok(())
+}

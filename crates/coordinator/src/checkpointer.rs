@@ -1,0 +1,89 @@
+//! The checkpointer's thread: checkpoints in an interval and on request, and a log flush now and then for those who do not wait for one.
+//!
+//! Invariant: a request made before a checkpoint begins is answered after it has ended, never by one that had begun already.
+//! Locking: one mutex over the requests, never held during I/O. A crash leaves the last completed checkpoint.
+
+use crate::engine::Engine;
+use clearway_types::{SqlError, SqlState};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this long, as PostgreSQL's `wal_writer_delay`.
+const LAZY_FLUSH: Duration = Duration::from_millis(200);
+
+type Answer = Box<dyn FnOnce(Result<(), SqlError>) + Send>;
+
+#[derive(Default)]
+struct State {
+    requests: Vec<Answer>,
+    stop: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The thread and what is asked of it.
+#[derive(Default)]
+pub(crate) struct Checkpointer {
+    shared: Arc<(Mutex<State>, Condvar)>,
+}
+
+impl Checkpointer {
+    pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration) {
+        let (shared, engine) = (self.shared.clone(), Arc::downgrade(engine));
+        let spawned = std::thread::Builder::new().name("checkpointer".into()).spawn(move || {
+            let mut last = Instant::now();
+            while let Some(requests) = next_turn(&shared, LAZY_FLUSH) {
+                let Some(engine) = engine.upgrade() else { return };
+                let wal = engine.node().wal();
+                wal.request_flush(wal.appended());
+                if requests.is_empty() && last.elapsed() < interval {
+                    continue;
+                }
+                last = Instant::now();
+                let result = engine.node().checkpoint().map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
+                if let Err(e) = &result {
+                    tracing::error!("checkpoint failed: {e}");
+                }
+                requests.into_iter().for_each(|answer| answer(result.clone()));
+            }
+        });
+        match spawned {
+            Ok(handle) => lock(&self.shared).thread = Some(handle),
+            Err(e) => tracing::error!("no checkpoints: their thread cannot be started: {e}"),
+        }
+    }
+
+    /// Asks for a checkpoint; `answer` is called when it has ended.
+    pub(crate) fn request(&self, answer: Answer) {
+        lock(&self.shared).requests.push(answer);
+        self.shared.1.notify_all();
+    }
+
+    pub(crate) fn stop(&self) {
+        let thread = {
+            let mut state = lock(&self.shared);
+            state.stop = true;
+            state.thread.take()
+        };
+        self.shared.1.notify_all();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the checkpointer's thread had panicked");
+        }
+    }
+}
+
+fn lock(shared: &(Mutex<State>, Condvar)) -> MutexGuard<'_, State> {
+    shared.0.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a request or the time; `None` when it is to stop.
+fn next_turn(shared: &(Mutex<State>, Condvar), wait: Duration) -> Option<Vec<Answer>> {
+    let state = lock(shared);
+    let (mut state, _) = shared
+        .1
+        .wait_timeout_while(state, wait, |s| !s.stop && s.requests.is_empty())
+        .unwrap_or_else(PoisonError::into_inner);
+    if state.stop { None } else { Some(std::mem::take(&mut state.requests)) }
+}

@@ -1,0 +1,531 @@
+//! A session's side of the engine: one transaction at a time, one statement at a time.
+//!
+//! A statement on one partition that ends in one message ([`Client::start_simple`]) runs without allocation of its own; every other is a task: an
+//! async function polled whenever a reply has come. Both go through [`Core`].
+//!
+//! Invariants
+//! 1. While `running` is not `Idle`, no other statement starts.
+//! 2. A transaction that is gone (committed, aborted) holds no lock at any partition: `Finish` has been answered by every participant.
+//! 3. A client that is dropped without [`Client::close`] leaves its locks; the server always closes.
+
+use crate::copy::CopyIn;
+use crate::core::{Answer, Block, Core, Txn};
+use crate::port::Port;
+use crate::tag::Tag;
+use crate::{copy, ddl, finish, insert, query, txn};
+use clearway_partition::{Body, Failure};
+use clearway_plan::program::Env;
+use clearway_plan::statement::{Copy, Maintain, Query, Route, Source, TxnOptions};
+use clearway_plan::{Catalog, Plan, Program, Statement};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TxnId};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// How a statement is run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// It is one of several in an implicit transaction: do not commit after it; [`Client::end_implicit`] will.
+    pub implicit_block: bool,
+}
+
+/// What a session's transaction status byte says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnStatus {
+    /// Not in a transaction block: `I`.
+    Idle,
+    /// In a transaction block: `T`.
+    InBlock,
+    /// In a failed transaction block: `E`.
+    Failed,
+}
+
+/// What a statement returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its rows.
+    pub rows: RowBatch,
+    /// Its command tag.
+    pub tag: Tag,
+    /// The reply must not be seen before the log is durable up to here; 0: at once.
+    pub wait: Lsn,
+    /// Warnings and notices for the client: SQLSTATE and text.
+    pub notices: Vec<(SqlState, String)>,
+}
+
+impl Outcome {
+    pub(crate) fn plain(tag: &'static str) -> Self {
+        Self { rows: RowBatch::new(), tag: Tag::Plain(tag), wait: Lsn(0), notices: Vec::new() }
+    }
+    pub(crate) fn warn(mut self, state: SqlState, text: impl Into<String>) -> Self {
+        self.notices.push((state, text.into()));
+        self
+    }
+}
+
+/// Where a statement stands.
+#[derive(Debug)]
+pub enum Step {
+    /// Not yet: call [`Client::resume`] when [`crate::Event::Continue`] names the session.
+    Pending,
+    /// Over.
+    Done(Result<Outcome, SqlError>),
+    /// The catalog has changed since it was planned: plan again and start again.
+    Replan,
+}
+
+pub(crate) enum End {
+    Outcome(Outcome),
+    Error(SqlError),
+    Replan,
+}
+
+pub(crate) type Task = Pin<Box<dyn Future<Output = End>>>;
+
+/// Why a statement ends early.
+pub(crate) enum Stop {
+    Error(SqlError),
+    Replan,
+}
+
+impl From<SqlError> for Stop {
+    fn from(e: SqlError) -> Self {
+        Self::Error(e)
+    }
+}
+impl From<Failure> for Stop {
+    fn from(f: Failure) -> Self {
+        match f {
+            Failure::Sql(e) => Self::Error(e),
+            Failure::StalePlan => Self::Replan,
+        }
+    }
+}
+
+struct Simple {
+    plan: Arc<Plan>,
+    env: Arc<Env>,
+    seq: u32,
+    one_shot: bool,
+}
+
+enum Running {
+    Idle,
+    Simple(Simple),
+    Task(Task),
+}
+
+/// A session's side of the engine.
+pub struct Client {
+    core: Rc<Core>,
+    running: Running,
+    copy: Option<CopyIn>,
+}
+
+impl Client {
+    /// A client for the session that the server calls `session`.
+    pub fn new(port: &mut Port, session: u32) -> Self {
+        let core = port.inner.register(|token| Rc::new(Core::new(port.inner.clone(), token, session)));
+        Self { core, running: Running::Idle, copy: None }
+    }
+
+    /// The transaction's status, for ReadyForQuery.
+    pub fn status(&self) -> TxnStatus {
+        let txn = self.core.txn();
+        match txn.block {
+            Block::None => TxnStatus::Idle,
+            Block::Implicit if !txn.failed => TxnStatus::Idle,
+            _ if txn.failed => TxnStatus::Failed,
+            _ => TxnStatus::InBlock,
+        }
+    }
+
+    /// The catalog to plan against: the committed one, or with this transaction's own changes.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.core.catalog()
+    }
+
+    /// Starts a statement. In a failed block everything but its end is refused (25P02).
+    pub fn start(&mut self, _port: &mut Port, plan: &Arc<Plan>, env: &Arc<Env>, options: RunOptions) -> Step {
+        debug_assert!(matches!(self.running, Running::Idle));
+        self.core.forget_cancel();
+        if let Some(refused) = self.refuse(&plan.statement) {
+            return Step::Done(Err(refused));
+        }
+        if plan.catalog.is_some_and(|v| v != self.core.catalog().version) {
+            return Step::Replan;
+        }
+        if options.implicit_block {
+            let mut txn = self.core.txn();
+            if txn.block == Block::None {
+                txn.block = Block::Implicit;
+            }
+        }
+        if let Some(step) = self.start_simple(plan, env) {
+            return step;
+        }
+        self.start_task(plan.clone(), env.clone())
+    }
+
+    /// Goes on with the running statement.
+    pub fn resume(&mut self, _port: &mut Port) -> Step {
+        match std::mem::replace(&mut self.running, Running::Idle) {
+            Running::Idle => Step::Pending,
+            Running::Simple(simple) => match self.core.try_reply(simple.seq) {
+                Some(answer) => self.finish_simple(&simple.plan, &simple.env, simple.one_shot, answer),
+                None => {
+                    self.running = Running::Simple(simple);
+                    Step::Pending
+                }
+            },
+            Running::Task(task) => self.poll_task(task),
+        }
+    }
+
+    /// Whether a statement is running: [`Client::resume`] has something to do.
+    pub fn is_running(&self) -> bool {
+        !matches!(self.running, Running::Idle)
+    }
+
+    /// Ends the implicit transaction of several statements, if there is one.
+    pub fn end_implicit(&mut self, _port: &mut Port, commit: bool) -> Step {
+        if self.core.txn().block != Block::Implicit {
+            return Step::Done(Ok(Outcome::plain("")));
+        }
+        let core = self.core.clone();
+        self.run_task(Box::pin(async move {
+            let commit = commit && !core.txn().failed;
+            match if commit { txn::commit(&core).await } else { txn::abort(&core).await.map(|()| Lsn(0)) } {
+                Ok(wait) => End::Outcome(Outcome { wait, ..Outcome::plain("") }),
+                Err(e) => End::Error(e),
+            }
+        }))
+    }
+
+    /// Starts a COPY FROM STDIN.
+    pub fn copy_in_start(&mut self, _port: &mut Port, copy: &Copy, env: &Arc<Env>, options: RunOptions) -> SqlResult<()> {
+        self.core.forget_cancel();
+        if self.core.txn().failed {
+            return Err(failed_block());
+        }
+        if self.core.txn().read_only {
+            return Err(read_only("COPY FROM"));
+        }
+        if options.implicit_block && self.core.txn().block == Block::None {
+            self.core.txn().block = Block::Implicit;
+        }
+        self.copy = Some(CopyIn::new(&self.core, copy, env)?);
+        Ok(())
+    }
+
+    /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be awaited before the next.
+    pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
+        let Some(copy) = self.copy.clone() else {
+            return Step::Done(Err(SqlError::internal("rows without a COPY")));
+        };
+        let core = self.core.clone();
+        self.run_task(Box::pin(async move {
+            match copy.insert(&core, rows).await {
+                Ok(()) => End::Outcome(Outcome::plain("")),
+                Err(stop) => End::Error(stopped(stop)),
+            }
+        }))
+    }
+
+    /// Ends the COPY: commits it if it stands on its own, or gives it up for the error.
+    pub fn copy_in_end(&mut self, _port: &mut Port, abort: Option<SqlError>) -> Step {
+        let Some(copy) = self.copy.take() else {
+            return Step::Done(Err(SqlError::internal("the end of no COPY")));
+        };
+        let core = self.core.clone();
+        self.run_task(Box::pin(copy::finish(core, copy, abort)))
+    }
+
+    /// Ends what runs with this error, if it can still be ended: lock waits, sleeping for pages, long scans.
+    pub fn cancel(&mut self, _port: &mut Port, error: &SqlError) {
+        if self.is_running() {
+            self.core.cancel(error);
+        }
+    }
+
+    /// The connection is gone: aborts its transaction in the background. The session's number may be used again at once.
+    pub fn close(mut self, _port: &mut Port) {
+        let gone = SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone");
+        self.core.cancel(&gone);
+        let (core, running) = (self.core.clone(), std::mem::replace(&mut self.running, Running::Idle));
+        let ending: Task = Box::pin(async move {
+            match running {
+                Running::Idle => {}
+                Running::Simple(simple) => drop(core.reply(simple.seq).await),
+                Running::Task(task) => drop(task.await),
+            }
+            core.forget_cancel();
+            match txn::abort(&core).await {
+                Ok(()) => End::Outcome(Outcome::plain("")),
+                Err(e) => End::Error(e),
+            }
+        });
+        self.core.port.adopt(self.core.token, ending);
+    }
+
+    fn refuse(&self, statement: &Statement) -> Option<SqlError> {
+        let txn = self.core.txn();
+        let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        if txn.failed && !ends {
+            return Some(failed_block());
+        }
+        if txn.read_only && writes(statement) {
+            return Some(read_only(command(statement)));
+        }
+        None
+    }
+
+    /// The fast path: a statement that is one message to one partition. `None` if it is not one.
+    fn start_simple(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Option<Step> {
+        let core = &self.core;
+        let (program, partition, rows) = match self.one_message(plan, env)? {
+            Ok(message) => message,
+            Err(e) => return Some(self.failed(e)),
+        };
+        let one_shot = core.txn().block == Block::None;
+        let (txn, body) = if one_shot {
+            (core.port.next_txn(), Body::OneShot { program: program.clone(), env: env.clone(), rows })
+        } else {
+            let mut state = core.txn();
+            let known = state.participants.contains(&partition);
+            if !known && !state.savepoints.is_empty() {
+                return None;
+            }
+            let id = txn::join(core, &mut state, partition);
+            state.wrote |= !matches!(plan.statement, Statement::Query(_));
+            let fresh = txn::is_fresh(&state, program);
+            (id, Body::Statement { program: program.clone(), env: env.clone(), rows, batch: None, fresh })
+        };
+        let seq = core.send(partition, txn, body);
+        Some(match core.try_reply(seq) {
+            Some(answer) => self.finish_simple(plan, env, one_shot, answer),
+            None => {
+                self.running = Running::Simple(Simple { plan: plan.clone(), env: env.clone(), seq, one_shot });
+                Step::Pending
+            }
+        })
+    }
+
+    #[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
+    fn one_message<'p>(
+        &self,
+        plan: &'p Plan,
+        env: &Env,
+    ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
+        let partitions = self.core.engine().partitions();
+        let (program, keys) = match &plan.statement {
+            Statement::Query(Query { source: Source::Table { program, route: Route::Hash(keys) }, .. }) => (program, keys),
+            Statement::Modify { program, route: Route::Hash(keys) } if !moves(program) => (program, keys),
+            Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
+            _ => return None,
+        };
+        Some(query::partition_of(keys, env, partitions).map(|p| (program, p, None)))
+    }
+
+    fn finish_simple(&mut self, plan: &Plan, env: &Env, one_shot: bool, answer: Answer) -> Step {
+        let reply = match answer {
+            Ok(reply) => reply,
+            Err(Failure::StalePlan) => return Step::Replan,
+            Err(Failure::Sql(e)) => return self.failed(e),
+        };
+        let wait = if one_shot {
+            reply.commit.unwrap_or(reply.depends_on)
+        } else {
+            let mut txn = self.core.txn();
+            txn.depends_on = txn.depends_on.max(reply.depends_on);
+            Lsn(0)
+        };
+        let (rows, tag) = match &plan.statement {
+            Statement::Query(query) => match finish::apply(&query.finish, reply.rows, env) {
+                Ok(rows) => {
+                    let n = rows.len() as u64;
+                    (rows, Tag::Select(n))
+                }
+                Err(e) => return self.failed(e),
+            },
+            Statement::Insert(_) => (reply.rows, Tag::Insert(reply.count)),
+            Statement::Modify { program, .. } => (reply.rows, modify_tag(program, reply.count)),
+            _ => (reply.rows, Tag::Plain("")),
+        };
+        Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
+    }
+
+    fn failed(&mut self, error: SqlError) -> Step {
+        let mut txn = self.core.txn();
+        if txn.block != Block::None {
+            txn.failed = true;
+        }
+        Step::Done(Err(error))
+    }
+
+    fn start_task(&mut self, plan: Arc<Plan>, env: Arc<Env>) -> Step {
+        if let Statement::Begin(options) = &plan.statement {
+            return Step::Done(Ok(self.begin(options)));
+        }
+        let core = self.core.clone();
+        self.run_task(Box::pin(async move {
+            match statement(&core, &plan, &env).await {
+                Ok(outcome) => End::Outcome(outcome),
+                Err(stop) => txn::after_failure(&core, stop).await,
+            }
+        }))
+    }
+
+    fn begin(&mut self, options: &TxnOptions) -> Outcome {
+        let mut txn = self.core.txn();
+        let already = txn.block == Block::Explicit;
+        txn.block = Block::Explicit;
+        txn.read_only = options.read_only.unwrap_or(self.core.read_only_default.get());
+        let outcome = Outcome::plain("BEGIN");
+        if already {
+            return outcome.warn(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress");
+        }
+        outcome
+    }
+
+    fn run_task(&mut self, task: Task) -> Step {
+        self.poll_task(task)
+    }
+
+    fn poll_task(&mut self, mut task: Task) -> Step {
+        match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => {
+                self.running = Running::Task(task);
+                Step::Pending
+            }
+            Poll::Ready(End::Outcome(outcome)) => Step::Done(Ok(outcome)),
+            Poll::Ready(End::Error(e)) => self.failed(e),
+            Poll::Ready(End::Replan) => Step::Replan,
+        }
+    }
+}
+
+/// Carries out a statement that is not one message to one partition.
+async fn statement(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Result<Outcome, Stop> {
+    match &plan.statement {
+        Statement::Commit => txn::commit_block(core).await,
+        Statement::Rollback => txn::rollback_block(core).await,
+        Statement::Savepoint(name) => txn::savepoint(core, name).await,
+        Statement::RollbackTo(name) => txn::rollback_to(core, name).await,
+        Statement::Release(name) => txn::release(core, name),
+        Statement::SetTransaction { options, session } => txn::set_options(core, *options, *session),
+        Statement::Explain(lines) => Ok(explain(lines)),
+        Statement::Maintain { kind, .. } => maintain(core, *kind).await,
+        Statement::Noop(tag) => Ok(Outcome::plain(tag)),
+        Statement::Query(q) | Statement::Copy(Copy { direction: clearway_plan::statement::CopyDirection::To(q), .. }) => {
+            txn::in_transaction(core, false, query::run(core, q, env)).await.map(|(rows, wait)| {
+                let n = rows.len() as u64;
+                let tag = if matches!(plan.statement, Statement::Copy(_)) { Tag::Copy(n) } else { Tag::Select(n) };
+                Outcome { rows, tag, wait, notices: Vec::new() }
+            })
+        }
+        Statement::Insert(i) => txn::in_transaction(core, true, insert::run(core, i, env))
+            .await
+            .map(|((rows, n), wait)| Outcome { rows, tag: Tag::Insert(n), wait, notices: Vec::new() }),
+        Statement::Modify { program, route } => txn::in_transaction(core, true, query::modify(core, program, route, env))
+            .await
+            .map(|((rows, n), wait)| Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() }),
+        Statement::CreateTable { .. }
+        | Statement::DropTable { .. }
+        | Statement::Truncate { .. }
+        | Statement::AddPrimaryKey { .. }
+        | Statement::CreateIndex { .. }
+        | Statement::DropIndex { .. } => txn::in_transaction(core, true, ddl::run(core, &plan.statement))
+            .await
+            .map(|(outcome, wait)| Outcome { wait, ..outcome }),
+        other => Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into()),
+    }
+}
+
+fn explain(lines: &[String]) -> Outcome {
+    let mut rows = RowBatch::new();
+    for line in lines {
+        rows.push_with(|r| r.push(clearway_types::DatumRef::Text(line)));
+    }
+    Outcome { rows, ..Outcome::plain("EXPLAIN") }
+}
+
+async fn maintain(core: &Rc<Core>, kind: Maintain) -> Result<Outcome, Stop> {
+    match kind {
+        // There are no dead row versions to collect and no statistics yet: pages are freed by the deletes that empty them.
+        Maintain::Vacuum => Ok(Outcome::plain("VACUUM")),
+        Maintain::Analyze => Ok(Outcome::plain("ANALYZE")),
+        Maintain::Checkpoint => {
+            txn::checkpoint(core).await?;
+            Ok(Outcome::plain("CHECKPOINT"))
+        }
+    }
+}
+
+fn moves(program: &Program) -> bool {
+    matches!(program, Program::Update { moves: true, .. })
+}
+
+fn modify_tag(program: &Program, n: u64) -> Tag {
+    if matches!(program, Program::Delete { .. }) { Tag::Delete(n) } else { Tag::Update(n) }
+}
+
+pub(crate) fn stopped(stop: Stop) -> SqlError {
+    match stop {
+        Stop::Error(e) => e,
+        Stop::Replan => SqlError::new(SqlState::SERIALIZATION_FAILURE, "a table was changed by another session meanwhile")
+            .hint("Run the transaction again."),
+    }
+}
+
+fn writes(statement: &Statement) -> bool {
+    !matches!(
+        statement,
+        Statement::Query(_)
+            | Statement::Begin(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Savepoint(_)
+            | Statement::RollbackTo(_)
+            | Statement::Release(_)
+            | Statement::SetTransaction { .. }
+            | Statement::Explain(_)
+            | Statement::Copy(Copy { direction: clearway_plan::statement::CopyDirection::To(_), .. })
+            | Statement::Noop(_)
+            | Statement::Maintain { .. }
+    )
+}
+
+fn command(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::Insert(_) => "INSERT",
+        Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => "DELETE",
+        Statement::Modify { .. } => "UPDATE",
+        Statement::CreateTable { .. } => "CREATE TABLE",
+        Statement::DropTable { .. } => "DROP TABLE",
+        Statement::Truncate { .. } => "TRUNCATE TABLE",
+        Statement::AddPrimaryKey { .. } => "ALTER TABLE",
+        Statement::CreateIndex { .. } => "CREATE INDEX",
+        Statement::DropIndex { .. } => "DROP INDEX",
+        Statement::Copy(_) => "COPY FROM",
+        _ => "this statement",
+    }
+}
+
+fn failed_block() -> SqlError {
+    SqlError::new(
+        SqlState::IN_FAILED_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )
+    .hint("End it with ROLLBACK, or go back with ROLLBACK TO SAVEPOINT.")
+}
+
+fn read_only(command: &str) -> SqlError {
+    SqlError::new(SqlState::READ_ONLY_TRANSACTION, format!("cannot execute {command} in a read-only transaction"))
+}
+
+/// A transaction's id and state when it is over: nothing.
+pub(crate) fn fresh_txn() -> Txn {
+    Txn { id: TxnId(0), ..Txn::default() }
+}

@@ -1,0 +1,182 @@
+//! What a client's session and its running task share: the transaction's state, and calls to partitions with their replies.
+//!
+//! Invariants
+//! 1. `calls` holds exactly the messages sent and not yet taken by [`Core::reply`]; a reply whose call is not there is stale and dropped.
+//! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction: it is entered before the first message is sent.
+
+use crate::engine::Engine;
+use crate::port::PortInner;
+use clearway_partition::{Body, Failure, Message, Reply};
+use clearway_plan::Catalog;
+use clearway_types::{Lsn, PartitionId, SqlError, TableId, TreeId, TxnId};
+use std::cell::{Cell, RefCell, RefMut};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// A call's answer.
+pub(crate) type Answer = Result<Reply, Failure>;
+
+struct Call {
+    seq: u32,
+    partition: PartitionId,
+    txn: TxnId,
+    answer: Option<Answer>,
+}
+
+/// What kind of transaction the session is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Block {
+    /// None: a statement on its own commits by itself.
+    #[default]
+    None,
+    /// Opened by several statements in one message; ends with it.
+    Implicit,
+    /// BEGIN.
+    Explicit,
+}
+
+/// A savepoint: what ROLLBACK TO goes back to at the coordinator; partitions keep their own marks under the same id.
+pub(crate) struct Savepoint {
+    pub name: String,
+    pub id: u32,
+    pub overlay: Option<Arc<Catalog>>,
+    pub drops: usize,
+    pub changed: usize,
+}
+
+/// The state of the session's transaction.
+#[derive(Default)]
+pub(crate) struct Txn {
+    pub block: Block,
+    pub failed: bool,
+    /// 0 until the first message to a partition.
+    pub id: TxnId,
+    pub participants: Vec<PartitionId>,
+    pub wrote: bool,
+    /// The latest commit that something read depends on.
+    pub depends_on: Lsn,
+    pub savepoints: Vec<Savepoint>,
+    pub next_savepoint: u32,
+    pub read_only: bool,
+    /// The catalog with this transaction's own changes.
+    pub overlay: Option<Arc<Catalog>>,
+    /// Trees made by this transaction.
+    pub created: Vec<TreeId>,
+    /// Trees to drop when it commits.
+    pub drops: Vec<TreeId>,
+    /// Tables whose definition changes when it commits.
+    pub changed: Vec<TableId>,
+}
+
+pub(crate) struct Core {
+    pub port: Rc<PortInner>,
+    pub token: u32,
+    pub session: u32,
+    pub listed: Cell<bool>,
+    txn: RefCell<Txn>,
+    calls: RefCell<Vec<Call>>,
+    next_seq: Cell<u32>,
+    cancelled: RefCell<Option<SqlError>>,
+    /// For all later transactions: SET SESSION CHARACTERISTICS.
+    pub read_only_default: Cell<bool>,
+}
+
+impl Core {
+    pub(crate) fn new(port: Rc<PortInner>, token: u32, session: u32) -> Self {
+        Self {
+            port,
+            token,
+            session,
+            listed: Cell::new(false),
+            txn: RefCell::default(),
+            calls: RefCell::default(),
+            next_seq: Cell::new(0),
+            cancelled: RefCell::default(),
+            read_only_default: Cell::new(false),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.port.engine
+    }
+
+    /// The transaction's state. Never held over an await or a send.
+    pub(crate) fn txn(&self) -> RefMut<'_, Txn> {
+        self.txn.borrow_mut()
+    }
+
+    /// The catalog as this session sees it.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        match &self.txn().overlay {
+            Some(own) => own.clone(),
+            None => self.port.catalog(),
+        }
+    }
+
+    /// Sends a message; its answer is taken by [`Core::reply`] or [`Core::try_reply`].
+    pub(crate) fn send(&self, partition: PartitionId, txn: TxnId, body: Body) -> u32 {
+        let seq = self.next_seq.get();
+        self.next_seq.set(seq.wrapping_add(1));
+        self.calls.borrow_mut().push(Call { seq, partition, txn, answer: None });
+        self.port.submit(partition, Message { txn, origin: self.port.origin(self.token, seq), body });
+        seq
+    }
+
+    pub(crate) fn deliver(&self, seq: u32, _partition: PartitionId, answer: Answer) {
+        if let Some(call) = self.calls.borrow_mut().iter_mut().find(|c| c.seq == seq) {
+            call.answer = Some(answer);
+        }
+    }
+
+    pub(crate) fn try_reply(&self, seq: u32) -> Option<Answer> {
+        let mut calls = self.calls.borrow_mut();
+        let at = calls.iter().position(|c| c.seq == seq && c.answer.is_some())?;
+        calls.swap_remove(at).answer
+    }
+
+    pub(crate) async fn reply(&self, seq: u32) -> Answer {
+        poll_fn(|_| match self.try_reply(seq) {
+            Some(answer) => Poll::Ready(answer),
+            None => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Lets other sessions of the worker have a turn, and ends with an error if the statement has been cancelled meanwhile.
+    pub(crate) async fn breathe(&self) -> Result<(), SqlError> {
+        let mut first = true;
+        poll_fn(|_| {
+            if std::mem::take(&mut first) {
+                self.port.wake_later(self.token);
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
+        self.check_cancelled()
+    }
+
+    pub(crate) fn check_cancelled(&self) -> Result<(), SqlError> {
+        match self.cancelled.borrow_mut().take() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn forget_cancel(&self) {
+        self.cancelled.borrow_mut().take();
+    }
+
+    /// Ends what the session waits for with this error.
+    pub(crate) fn cancel(&self, error: &SqlError) {
+        self.cancelled.replace(Some(error.clone()));
+        let waiting: Vec<_> =
+            self.calls.borrow().iter().filter(|c| c.answer.is_none()).map(|c| (c.partition, c.txn)).collect();
+        for (partition, txn) in waiting {
+            self.port.submit(partition, crate::port::control(txn, Body::Cancel(error.clone())));
+        }
+    }
+}

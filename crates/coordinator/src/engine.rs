@@ -1,0 +1,236 @@
+//! The engine of one node: partitions behind their batons, the storage under them, the catalog beside them.
+//!
+//! Invariants
+//! 1. A partition's state machine runs in one thread at a time: it is reached only through its [`Combiner`].
+//! 2. The published catalog changes only after the commit record of the transaction that changed it is in the log, and before that
+//!    transaction's locks are let go: whoever then gets the lock with an old plan is told so by the partition.
+//! 3. A catalog version is given out once, and versions grow in the order in which catalogs are published.
+//!
+//! Locking: `catalog` is a short read-write latch (workers cache what they read and compare versions first); `waits_for` a mutex that
+//! only lock waits take. Neither is held while anything else is taken. A crash leaves the data directory as `storage` says.
+
+use crate::bootstrap;
+use crate::catalog_rows::FIRST_USER_ID;
+use crate::checkpointer::Checkpointer;
+use crate::deadlock::WaitsFor;
+use crate::mailbox::{Mail, Mailbox, Waker};
+use crate::port::Port;
+use clearway_buffer::Pool;
+use clearway_latch::Combiner;
+use clearway_partition::{Message, Outbox, Partition};
+use clearway_plan::Catalog;
+use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
+use clearway_types::{Lsn, PartitionId, TxnId};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+/// Who runs a partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dispatch {
+    /// Whichever worker has a message for it and finds it free; else the worker that holds it.
+    #[default]
+    Baton,
+    /// Always its home worker, partition number modulo workers: for comparison.
+    Pinned,
+}
+
+/// What an engine is opened with.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The storage's part.
+    pub node: NodeConfig,
+    /// Who runs partitions.
+    pub dispatch: Dispatch,
+    /// Time between checkpoints.
+    pub checkpoint_interval: Duration,
+}
+
+/// Transaction ids are taken from the node this many at a time.
+const TXN_ID_BLOCK: u64 = 1024;
+
+/// The engine of one node.
+pub struct Engine {
+    partitions: Vec<Combiner<Partition, Message>>,
+    node: Node,
+    mailboxes: Vec<Mailbox>,
+    /// Workers that wait for the log to become durable.
+    awaiting: Vec<AtomicBool>,
+    dispatch: Dispatch,
+    catalog: RwLock<Arc<Catalog>>,
+    catalog_version: AtomicU64,
+    next_catalog_version: AtomicU64,
+    next_id: AtomicU32,
+    waits_for: Mutex<WaitsFor>,
+    pub(crate) checkpointer: Checkpointer,
+}
+
+impl Engine {
+    /// Opens (or makes) the data directory, recovers, and drops trees that no table has: what an unfinished DDL statement left.
+    /// `wakers`: one a worker, each able to wake its event loop from any thread.
+    pub fn open(
+        disk: Arc<dyn clearway_env::Disk>,
+        dir: &Path,
+        config: EngineConfig,
+        wakers: Vec<Waker>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let mut node = Node::open(disk, dir, config.node)?;
+        let mut stores = node.take_stores();
+        let catalog = bootstrap::load_catalog(&node, &mut stores)?;
+        bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
+        let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
+        let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
+        let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
+        let partitions = stores.into_iter().map(|s| Combiner::new(Partition::new(s))).collect();
+        let engine = Arc::new(Self {
+            partitions,
+            awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
+            mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
+            dispatch: config.dispatch,
+            catalog_version: AtomicU64::new(catalog.version),
+            next_catalog_version: AtomicU64::new(catalog.version + 1),
+            catalog: RwLock::new(Arc::new(catalog)),
+            next_id: AtomicU32::new(next_id),
+            waits_for: Mutex::default(),
+            checkpointer: Checkpointer::default(),
+            node,
+        });
+        engine.start_background(config.checkpoint_interval);
+        Ok(engine)
+    }
+
+    fn start_background(self: &Arc<Self>, interval: Duration) {
+        let weak = Arc::downgrade(self);
+        self.node.wal().on_durable(Box::new(move |_| {
+            if let Some(engine) = weak.upgrade() {
+                engine.tell_durable();
+            }
+        }));
+        self.checkpointer.start(self, interval);
+    }
+
+    fn tell_durable(&self) {
+        for (awaiting, mailbox) in self.awaiting.iter().zip(&self.mailboxes) {
+            // AcqRel: pairs with the swap in `want_durable`; the worker either sees the new durable end there or is woken here.
+            if awaiting.swap(false, Ordering::AcqRel) {
+                mailbox.wake();
+            }
+        }
+    }
+
+    pub(crate) fn want_durable(&self, worker: u16, lsn: Lsn) {
+        let wal = self.node.wal();
+        // AcqRel: pairs with `tell_durable`. Set before the end is looked at, so that an end that moves after the look wakes us.
+        self.awaiting[usize::from(worker)].swap(true, Ordering::AcqRel);
+        if wal.durable() >= lsn {
+            self.mailboxes[usize::from(worker)].wake();
+        } else {
+            wal.request_flush(lsn);
+        }
+    }
+
+    /// A worker's access to the engine: call once a worker, in its thread.
+    pub fn port(self: &Arc<Self>, worker: u16) -> Port {
+        Port::new(self.clone(), worker)
+    }
+    /// The committed catalog.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    /// The version of the committed catalog.
+    pub fn catalog_version(&self) -> u64 {
+        // Acquire: pairs with the Release in `publish`; whoever sees the version finds that catalog behind the latch.
+        self.catalog_version.load(Ordering::Acquire)
+    }
+    pub(crate) fn next_catalog_version(&self) -> u64 {
+        // Relaxed: given out under the catalog's table lock, which orders it.
+        self.next_catalog_version.fetch_add(1, Ordering::Relaxed)
+    }
+    pub(crate) fn publish(&self, catalog: Arc<Catalog>) {
+        let version = catalog.version;
+        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+        // Release: pairs with the Acquire in `catalog_version`.
+        self.catalog_version.store(version, Ordering::Release);
+    }
+    /// An id for a table or a tree, never given before.
+    pub(crate) fn next_id(&self) -> u32 {
+        // Relaxed: only uniqueness matters.
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+    /// The log is durable up to here.
+    pub fn durable(&self) -> Lsn {
+        self.node.wal().durable()
+    }
+    /// Why the log can no longer be written, if it cannot: then the process must stop, and nothing more may be acknowledged.
+    pub fn failed(&self) -> Option<String> {
+        self.node.wal().failed()
+    }
+    /// What recovery did.
+    pub fn report(&self) -> &RecoveryReport {
+        self.node.recovery()
+    }
+    /// How many partitions there are.
+    pub fn partitions(&self) -> u16 {
+        self.partitions.len() as u16
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        (0..self.partitions()).map(PartitionId)
+    }
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        self.node.pool()
+    }
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+    pub(crate) fn mailbox(&self, worker: u16) -> &Mailbox {
+        &self.mailboxes[usize::from(worker)]
+    }
+    pub(crate) fn dispatch(&self) -> Dispatch {
+        self.dispatch
+    }
+    pub(crate) fn home(&self, partition: PartitionId) -> u16 {
+        partition.0 % self.mailboxes.len() as u16
+    }
+    pub(crate) fn waits_for(&self) -> MutexGuard<'_, WaitsFor> {
+        self.waits_for.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn txn_id_block(&self) -> (u64, u64) {
+        let first = self.node.alloc_txn_ids(TXN_ID_BLOCK).0;
+        (first, first + TXN_ID_BLOCK)
+    }
+    /// Appends the commit record of a transaction of several partitions: from here on it is committed.
+    pub(crate) fn commit(&self, txn: TxnId) -> Lsn {
+        self.node.commit(txn)
+    }
+
+    /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.
+    pub(crate) fn submit(&self, partition: PartitionId, message: Message, outbox: &mut Outbox) -> bool {
+        let combiner = &self.partitions[usize::from(partition.0)];
+        combiner.submit(message, &mut |state, m| state.on_message(m, outbox)).leftover()
+    }
+    pub(crate) fn poll_partition(&self, partition: PartitionId, outbox: &mut Outbox) -> bool {
+        let combiner = &self.partitions[usize::from(partition.0)];
+        combiner.poll(&mut |state, m| state.on_message(m, outbox)).leftover()
+    }
+
+    /// Ends the background work, writes a last checkpoint and the log's end. Workers must have stopped.
+    pub fn shutdown(&self) {
+        self.checkpointer.stop();
+        if let Err(e) = self.node.checkpoint() {
+            tracing::error!("the last checkpoint failed: {e}; the next start recovers from the log");
+        }
+        self.node.shutdown();
+    }
+
+    /// Wakes every worker: something outside the mailboxes wants attention.
+    pub fn wake_all(&self) {
+        for m in &self.mailboxes {
+            m.wake();
+        }
+    }
+
+    pub(crate) fn post_wake(&self, worker: u16, token: u32) {
+        self.mailbox(worker).post(Mail::Wake { token });
+    }
+}

@@ -1,0 +1,309 @@
+//! A worker's access to the engine: submits messages to partitions, carries out what partitions ask for, and delivers replies.
+//!
+//! Invariants
+//! 1. Every [`Out`] that a partition produced while this worker held its baton is carried out before [`Port::submit`] returns.
+//! 2. A reply reaches the client that waits for it, at whatever worker that lives, or is dropped because the client is gone.
+//! 3. Messages are submitted one after the other, never from within another submission's handler: a partition never sees re-entry.
+//!
+//! Locking: none of its own; a port lives in its worker's thread.
+
+use crate::core::Core;
+use crate::engine::{Dispatch, Engine};
+use crate::fetch;
+use crate::mailbox::Mail;
+use clearway_buffer::Want;
+use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply};
+use clearway_plan::Catalog;
+use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
+use hashbrown::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What a worker must attend to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Call [`crate::Client::resume`] for this session.
+    Continue {
+        /// The session, as given to [`crate::Client::new`].
+        session: u32,
+    },
+    /// The log is durable up to here: replies that waited for less may go.
+    Durable(Lsn),
+}
+
+/// A worker's access to the engine. One a worker; it stays in the worker's thread.
+pub struct Port {
+    pub(crate) inner: Rc<PortInner>,
+}
+
+pub(crate) struct PortInner {
+    pub(crate) engine: Arc<Engine>,
+    worker: u16,
+    outbox: RefCell<Outbox>,
+    backlog: RefCell<VecDeque<(PartitionId, Message)>>,
+    submitting: Cell<bool>,
+    clients: RefCell<HashMap<u32, Rc<Core>>>,
+    next_token: Cell<u32>,
+    /// Clients whose task may be able to go on, by token.
+    ready: RefCell<Vec<u32>>,
+    durable_seen: Cell<Lsn>,
+    catalog: RefCell<Arc<Catalog>>,
+    /// Transaction ids taken from the node in blocks: the next, and the end.
+    txn_ids: Cell<(u64, u64)>,
+    /// Tasks of clients whose connection is gone, by token.
+    orphans: RefCell<HashMap<u32, crate::client::Task>>,
+}
+
+impl Port {
+    pub(crate) fn new(engine: Arc<Engine>, worker: u16) -> Self {
+        let catalog = engine.catalog();
+        Self {
+            inner: Rc::new(PortInner {
+                engine,
+                worker,
+                outbox: RefCell::default(),
+                backlog: RefCell::default(),
+                submitting: Cell::new(false),
+                clients: RefCell::default(),
+                next_token: Cell::new(1),
+                ready: RefCell::default(),
+                durable_seen: Cell::new(Lsn(0)),
+                catalog: RefCell::new(catalog),
+                txn_ids: Cell::new((0, 0)),
+                orphans: RefCell::default(),
+            }),
+        }
+    }
+
+    /// Reads the mailbox and carries out what is in it; says in `events` which sessions may go on. Call once each turn of the event loop.
+    pub fn poll(&mut self, events: &mut Vec<Event>) {
+        let inner = &self.inner;
+        inner.engine.mailbox(inner.worker).drain(|mail| inner.handle(mail));
+        loop {
+            let ready = std::mem::take(&mut *inner.ready.borrow_mut());
+            if ready.is_empty() {
+                break;
+            }
+            for token in ready {
+                if inner.orphans.borrow().contains_key(&token) {
+                    inner.poll_orphan(token);
+                } else if let Some(core) = inner.clients.borrow().get(&token) {
+                    core.listed.set(false);
+                    events.push(Event::Continue { session: core.session });
+                }
+            }
+        }
+        let durable = inner.engine.durable();
+        if durable > inner.durable_seen.get() {
+            inner.durable_seen.set(durable);
+            events.push(Event::Durable(durable));
+        }
+    }
+
+    /// Whether [`Port::poll`] has work that no wake-up announces: do not sleep.
+    pub fn has_work(&self) -> bool {
+        !self.inner.ready.borrow().is_empty()
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.inner.engine
+    }
+
+    /// Sees to it that the log becomes durable up to `lsn` soon, and that an [`Event::Durable`] then tells.
+    pub fn want_durable(&self, lsn: Lsn) {
+        self.inner.engine.want_durable(self.inner.worker, lsn);
+    }
+
+    /// The committed catalog.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.inner.catalog()
+    }
+}
+
+impl PortInner {
+    /// The committed catalog; a plain clone of a cached `Arc` unless it has changed.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        let mut cached = self.catalog.borrow_mut();
+        if cached.version != self.engine.catalog_version() {
+            *cached = self.engine.catalog();
+        }
+        cached.clone()
+    }
+
+    pub(crate) fn next_txn(&self) -> TxnId {
+        let (next, end) = self.txn_ids.get();
+        let (next, end) = if next == end { self.engine.txn_id_block() } else { (next, end) };
+        self.txn_ids.set((next + 1, end));
+        TxnId(next)
+    }
+
+    pub(crate) fn register(&self, make: impl FnOnce(u32) -> Rc<Core>) -> Rc<Core> {
+        let mut clients = self.clients.borrow_mut();
+        let mut token = self.next_token.get();
+        while clients.contains_key(&token) {
+            token = token.wrapping_add(1);
+        }
+        self.next_token.set(token.wrapping_add(1));
+        let core = make(token);
+        clients.insert(token, core.clone());
+        core
+    }
+
+    pub(crate) fn unregister(&self, token: u32) {
+        self.clients.borrow_mut().remove(&token);
+    }
+
+    /// Drives the task of a client that is gone to its end.
+    pub(crate) fn adopt(&self, token: u32, task: crate::client::Task) {
+        self.orphans.borrow_mut().insert(token, task);
+        self.make_ready(token);
+    }
+
+    fn poll_orphan(&self, token: u32) {
+        let Some(mut task) = self.orphans.borrow_mut().remove(&token) else { return };
+        if let Some(core) = self.clients.borrow().get(&token) {
+            core.listed.set(false);
+        }
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        match task.as_mut().poll(&mut cx) {
+            std::task::Poll::Ready(_) => self.unregister(token),
+            std::task::Poll::Pending => {
+                self.orphans.borrow_mut().insert(token, task);
+            }
+        }
+    }
+
+    fn make_ready(&self, token: u32) {
+        if let Some(core) = self.clients.borrow().get(&token)
+            && !core.listed.replace(true)
+        {
+            self.ready.borrow_mut().push(token);
+        }
+    }
+
+    pub(crate) fn origin(&self, token: u32, seq: u32) -> Origin {
+        Origin { worker: self.worker, session: token, seq }
+    }
+
+    /// Asks to be polled again after the other sessions have had a turn.
+    pub(crate) fn wake_later(&self, token: u32) {
+        self.engine.mailbox(self.worker).post(Mail::Wake { token });
+    }
+
+    pub(crate) fn post_wake(&self, token: u32) -> impl FnOnce() + Send + 'static {
+        let (engine, worker) = (self.engine.clone(), self.worker);
+        move || engine.mailbox(worker).post(Mail::Wake { token })
+    }
+
+    /// Hands a message to a partition: runs it here if the partition is free, else whoever holds it will.
+    pub(crate) fn submit(self: &Rc<Self>, partition: PartitionId, message: Message) {
+        if self.submitting.get() {
+            self.backlog.borrow_mut().push_back((partition, message));
+            return;
+        }
+        self.submitting.set(true);
+        self.run(partition, message);
+        loop {
+            let next = self.backlog.borrow_mut().pop_front();
+            let Some((partition, message)) = next else { break };
+            self.run(partition, message);
+        }
+        self.submitting.set(false);
+    }
+
+    fn run(self: &Rc<Self>, partition: PartitionId, message: Message) {
+        if self.engine.dispatch() == Dispatch::Pinned {
+            let home = self.engine.home(partition);
+            if home != self.worker {
+                self.engine.mailbox(home).post(Mail::Message { partition, message });
+                return;
+            }
+        }
+        let mut outbox = self.outbox.take();
+        let leftover = self.engine.submit(partition, message, &mut outbox);
+        self.carry_out(partition, leftover, &mut outbox);
+        self.outbox.replace(outbox);
+    }
+
+    fn carry_out(self: &Rc<Self>, partition: PartitionId, leftover: bool, outbox: &mut Outbox) {
+        for out in outbox.drain(..) {
+            self.carry_out_one(out);
+        }
+        if leftover {
+            self.engine.mailbox(self.worker).post(Mail::Leftover(partition));
+        }
+    }
+
+    fn carry_out_one(self: &Rc<Self>, out: Out) {
+        match out {
+            Out::Reply { to, partition, reply } if to.worker == self.worker => self.deliver(to, partition, reply),
+            Out::Reply { to, partition, reply } => {
+                self.engine.mailbox(to.worker).post(Mail::Reply { to, partition, reply });
+            }
+            Out::Fetch { partition, txn, wants } => fetch::fetch(&self.engine, self.worker, partition, txn, wants),
+            Out::Yield { partition, txn } => {
+                self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
+            }
+            Out::Waits { txn, partition, on, .. } => {
+                if self.engine.waits_for().add(txn, partition, on) {
+                    self.backlog.borrow_mut().push_back((partition, control(txn, Body::Cancel(deadlock()))));
+                }
+            }
+            Out::Granted { txn, partition } => self.engine.waits_for().remove(txn, partition),
+        }
+    }
+
+    fn deliver(&self, to: Origin, partition: PartitionId, reply: Result<Reply, Failure>) {
+        if let Some(core) = self.clients.borrow().get(&to.session) {
+            core.deliver(to.seq, partition, reply);
+        }
+        self.make_ready(to.session);
+    }
+
+    fn handle(self: &Rc<Self>, mail: Mail) {
+        match mail {
+            Mail::Reply { to, partition, reply } => self.deliver(to, partition, reply),
+            Mail::Message { partition, message } => self.submit(partition, message),
+            Mail::Fetched { partition, txn, held } => {
+                if held.is_err() {
+                    tracing::error!(%partition, %txn, "a page could not be read: {}", held.as_ref().err().map_or("", SqlError::message));
+                }
+                self.submit(partition, fetch::wake_up(txn, &held));
+                drop(held);
+            }
+            Mail::Leftover(partition) => {
+                let mut outbox = self.outbox.take();
+                let leftover = self.engine.poll_partition(partition, &mut outbox);
+                self.carry_out(partition, leftover, &mut outbox);
+                self.outbox.replace(outbox);
+                self.drain_backlog();
+            }
+            Mail::Resume { partition, txn } => self.submit(partition, control(txn, Body::Resume)),
+            Mail::Wake { token } => self.make_ready(token),
+        }
+    }
+
+    fn drain_backlog(self: &Rc<Self>) {
+        let next = self.backlog.borrow_mut().pop_front();
+        if let Some((partition, message)) = next {
+            self.submit(partition, message);
+        }
+    }
+}
+
+/// A message that no client waits for an answer to.
+pub(crate) fn control(txn: TxnId, body: Body) -> Message {
+    Message { txn, origin: Origin { worker: 0, session: 0, seq: 0 }, body }
+}
+
+fn deadlock() -> SqlError {
+    SqlError::new(SqlState::DEADLOCK, "deadlock detected")
+        .detail("Transactions wait for each other's row locks in a circle; this one closed it.")
+        .hint("Run the transaction again.")
+}
+
+/// The wants that a start-up loop fetches itself.
+pub(crate) type Wants = Vec<Want>;

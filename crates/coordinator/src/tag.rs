@@ -1,0 +1,33 @@
+//! Command tags: what CommandComplete says of a statement.
+
+use std::fmt;
+
+/// A statement's command tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// `SELECT n`
+    Select(u64),
+    /// `INSERT 0 n`
+    Insert(u64),
+    /// `UPDATE n`
+    Update(u64),
+    /// `DELETE n`
+    Delete(u64),
+    /// `COPY n`
+    Copy(u64),
+    /// A tag without a count.
+    Plain(&'static str),
+}
+
+impl fmt::Display for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Select(n) => write!(f, "SELECT {n}"),
+            Self::Insert(n) => write!(f, "INSERT 0 {n}"),
+            Self::Update(n) => write!(f, "UPDATE {n}"),
+            Self::Delete(n) => write!(f, "DELETE {n}"),
+            Self::Copy(n) => write!(f, "COPY {n}"),
+            Self::Plain(s) => f.write_str(s),
+        }
+    }
+}
