@@ -1,0 +1,49 @@
+//! A scan that can be left and taken up again.
+//!
+//! Invariant: the position is a key, not a place in a page: it survives whatever happens to the tree in between, and no
+//! key is visited twice.
+
+use std::ops::{Bound, ControlFlow};
+
+use clearway_types::TreeId;
+
+use crate::error::Blocked;
+use crate::store::Store;
+
+/// A scan of a range of one tree, between two visits.
+#[derive(Clone, Debug)]
+pub struct Cursor {
+    tree: TreeId,
+    from: Bound<Vec<u8>>,
+    to: Bound<Vec<u8>>,
+    reverse: bool,
+}
+
+impl Cursor {
+    /// A scan of the keys between the bounds; `reverse`: from the greatest down.
+    pub fn new(tree: TreeId, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>, reverse: bool) -> Self {
+        Self { tree, from, to, reverse }
+    }
+    /// Goes on visiting until `visit` breaks (false) or the range ends (true). After a `Blocked::Want`, fetch and call again.
+    pub fn run(
+        &mut self,
+        store: &Store,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<bool, Blocked> {
+        let mut last: Option<Vec<u8>> = None;
+        let mut broke = false;
+        let (from, to) = (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice));
+        let result = store.scan(self.tree, from, to, self.reverse, &mut |key, value| {
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(key);
+            let flow = visit(key, value);
+            broke = flow.is_break();
+            flow
+        });
+        if let Some(last) = last {
+            *(if self.reverse { &mut self.to } else { &mut self.from }) = Bound::Excluded(last);
+        }
+        result.map(|()| !broke)
+    }
+}
