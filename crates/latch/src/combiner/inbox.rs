@@ -1,0 +1,183 @@
+//! The combiner's word: who may be inside, and what waits, in one atomic.
+//!
+//! | word       | baton | waits                                                              |
+//! |------------|-------|--------------------------------------------------------------------|
+//! | `FREE`     | free  | nothing                                                            |
+//! | `LEFT`     | free  | the backlog, which belongs to the next holder                      |
+//! | `HELD`     | held  | nothing that the holder has not collected                          |
+//! | `POISONED` | dead  | nothing: a holder has panicked                                     |
+//! | an address | held  | the nodes from that address on, newest first, linked through `next` |
+//!
+//! Only the holder leaves the states in which the baton is held, except that anyone may put one more node in front. So
+//! that a pusher either finds the baton free and takes it, or changes the word that the holder must change to let go: the
+//! holder then sees the node. No message is lost, and no fence between two words is needed.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::sync::AtomicUsize;
+
+const FREE: usize = 0;
+const LEFT: usize = 1;
+const HELD: usize = 2;
+const POISONED: usize = 3;
+
+/// A message that waits.
+pub(super) struct Node<M> {
+    pub(super) message: M,
+    /// `HELD`, or the address of the node that came before.
+    next: usize,
+}
+
+/// What [`Inbox::push_or_take`] did with the node.
+pub(super) enum Pushed<M> {
+    /// The holder has it.
+    Queued,
+    /// The baton was free with nothing waiting, and is now the caller's.
+    TookFree(Box<Node<M>>),
+    /// The baton was free with a backlog waiting, and is now the caller's.
+    TookLeft(Box<Node<M>>),
+}
+
+pub(super) struct Inbox<M> {
+    word: AtomicUsize,
+    nodes: PhantomData<M>,
+}
+
+impl<M> Inbox<M> {
+    pub(super) fn new() -> Self {
+        // An address is distinct from the states because it is a multiple of the alignment and not zero.
+        const { assert!(align_of::<Node<M>>() > POISONED) };
+        Self { word: AtomicUsize::new(FREE), nodes: PhantomData }
+    }
+
+    /// Takes the baton if it is free and nothing waits.
+    #[inline(always)]
+    pub(super) fn try_take_free(&self) -> bool {
+        // Acquire: pairs with the Release in `let_go`; without it the state would be seen before the last holder's
+        // changes. Relaxed: a failure looks at nothing.
+        self.word.compare_exchange(FREE, HELD, Acquire, Relaxed).is_ok()
+    }
+
+    /// Takes the baton if it is free and a backlog waits.
+    pub(super) fn try_take_left(&self) -> bool {
+        // Acquire: as in `try_take_free`. Relaxed: a failure looks at nothing.
+        self.word.compare_exchange(LEFT, HELD, Acquire, Relaxed).is_ok()
+    }
+
+    /// Gives the message to the holder, or takes the baton if there is no holder.
+    ///
+    /// # Panics
+    /// If the combiner is poisoned.
+    pub(super) fn push_or_take(&self, message: M) -> Pushed<M> {
+        let node = Box::into_raw(Box::new(Node { message, next: HELD }));
+        // Exposed: whoever collects the node makes the pointer from the address.
+        let address = node.expose_provenance();
+        // Relaxed: only a hint of what to exchange.
+        let mut word = self.word.load(Relaxed);
+        loop {
+            let new = match word {
+                POISONED => {
+                    // SAFETY: the node is from `Box::into_raw` above and not pushed: it is ours alone.
+                    drop(unsafe { Box::from_raw(node) });
+                    refuse();
+                }
+                FREE | LEFT => HELD,
+                held => {
+                    // SAFETY: as above, ours alone.
+                    unsafe { (*node).next = held };
+                    address
+                }
+            };
+            // Acquire: pairs with the Release in `let_go`, for a caller that becomes the holder. Release: pairs with
+            // the Acquire in `take_nodes`; without it the holder would read a node that is not yet written. The
+            // failure's Relaxed: as the load above.
+            match self.word.compare_exchange_weak(word, new, AcqRel, Relaxed) {
+                // SAFETY: as above, ours alone: only the baton was taken.
+                Ok(FREE) => return Pushed::TookFree(unsafe { Box::from_raw(node) }),
+                // SAFETY: as above.
+                Ok(LEFT) => return Pushed::TookLeft(unsafe { Box::from_raw(node) }),
+                Ok(_) => return Pushed::Queued,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// The holder takes the waiting nodes out and appends them, oldest first, to `backlog`.
+    pub(super) fn collect(&self, backlog: &mut VecDeque<Box<Node<M>>>) {
+        let old = backlog.len();
+        backlog.extend(self.take_nodes(HELD));
+        backlog.make_contiguous()[old..].reverse();
+    }
+
+    /// The holder lets go, if nothing waits that it has not collected; returns whether it has. `backlog` says whether
+    /// messages are left to the next holder.
+    #[inline(always)]
+    pub(super) fn let_go(&self, backlog: bool) -> bool {
+        let free = if backlog { LEFT } else { FREE };
+        // Release: pairs with the Acquire of whoever takes the baton next; without it that thread would not see our
+        // changes of the state. Relaxed: after a failure we `collect`, which acquires.
+        self.word.compare_exchange(HELD, free, Release, Relaxed).is_ok()
+    }
+
+    /// The holder, which panics, drops what waits and refuses what comes.
+    pub(super) fn poison(&self) {
+        drop(self.take_nodes(POISONED));
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.word.load(Relaxed) == POISONED // Relaxed: the answer orders nothing.
+    }
+
+    /// The holder changes the word and gets the nodes that waited, newest first.
+    fn take_nodes(&self, new: usize) -> Nodes<M> {
+        debug_assert!(new == HELD || new == POISONED);
+        // Acquire: pairs with the Release in `push_or_take` of every node in the list: each push continues the release
+        // sequence of those before it.
+        Nodes { address: self.word.swap(new, Acquire), nodes: PhantomData }
+    }
+}
+
+impl<M> Drop for Inbox<M> {
+    fn drop(&mut self) {
+        // A holder's `&Combiner` cannot outlive the combiner: the word is at rest, or a holder's guard was leaked.
+        drop(self.take_nodes(POISONED));
+    }
+}
+
+/// Owns a list of nodes; dropping it drops them.
+struct Nodes<M> {
+    address: usize,
+    nodes: PhantomData<M>,
+}
+
+impl<M> Iterator for Nodes<M> {
+    type Item = Box<Node<M>>;
+
+    fn next(&mut self) -> Option<Box<Node<M>>> {
+        if self.address <= POISONED {
+            return None;
+        }
+        let node = ptr::with_exposed_provenance_mut(self.address);
+        // SAFETY: an address above the states comes from `Box::into_raw` in `push_or_take`, which exposed it and pushed
+        // the node once. `take_nodes` took the list out of the word with one swap, so that no one else has it, and we
+        // go past each node before anyone can free it.
+        let node: Box<Node<M>> = unsafe { Box::from_raw(node) };
+        self.address = node.next;
+        Some(node)
+    }
+}
+
+impl<M> Drop for Nodes<M> {
+    fn drop(&mut self) {
+        self.for_each(drop);
+    }
+}
+
+/// Ends a caller of a poisoned combiner.
+#[cold]
+pub(super) fn refuse() -> ! {
+    panic!("the combiner is poisoned: a handler panicked in it")
+}
