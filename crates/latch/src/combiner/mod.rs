@@ -103,9 +103,12 @@ impl<S: Send, M: Send> Combiner<S, M> {
     /// `false` if nothing waits, or if another thread is inside and sees to it.
     ///
     /// # Panics
-    /// If a handler panicks in this call.
+    /// If a handler panicked, in this call or in an earlier one (invariant 5).
     pub fn poll<H: FnMut(&mut S, M) + ?Sized>(&self, handle: &mut H) -> bool {
         if !self.inbox.try_take_left() {
+            if self.inbox.is_poisoned() {
+                inbox::refuse();
+            }
             return false;
         }
         let poison = PoisonOnUnwind(&self.inbox);
