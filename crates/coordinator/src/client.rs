@@ -319,13 +319,13 @@ impl Client {
         env: &Env,
     ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
         let partitions = self.core.engine().partitions();
-        let (program, keys) = match &plan.statement {
-            Statement::Query(Query { source: Source::Table { program, route: Route::Hash(keys) }, .. }) => (program, keys),
-            Statement::Modify { program, route: Route::Hash(keys) } if !moves(program) => (program, keys),
+        let (program, route) = match &plan.statement {
+            Statement::Query(Query { source: Source::Table { program, route: route @ Route::Hash(_) }, .. }) => (program, route),
+            Statement::Modify { program, route: route @ Route::Hash(_) } if !moves(program) => (program, route),
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
             _ => return None,
         };
-        Some(query::partition_of(keys, env, partitions).map(|p| (program, p, None)))
+        route.partition(env, partitions).transpose().map(|p| p.map(|p| (program, p, None)))
     }
 
     fn finish_simple(&mut self, plan: &Plan, env: &Env, one_shot: bool, answer: Answer) -> Step {

@@ -13,10 +13,10 @@ use crate::bootstrap;
 use crate::catalog_rows::FIRST_USER_ID;
 use crate::checkpointer::Checkpointer;
 use crate::deadlock::WaitsFor;
-use crate::mailbox::{Mail, Mailbox, Waker};
+use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
 use clearway_buffer::Pool;
-use clearway_latch::Combiner;
+use clearway_latch::{Combiner, Submitted};
 use clearway_partition::{Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
@@ -207,11 +207,14 @@ impl Engine {
     /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.
     pub(crate) fn submit(&self, partition: PartitionId, message: Message, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
-        combiner.submit(message, &mut |state, m| state.on_message(m, outbox)).leftover()
+        matches!(
+            combiner.submit(message, &mut |state: &mut Partition, m| state.on_message(m, outbox)),
+            Submitted::Ran { more: true }
+        )
     }
     pub(crate) fn poll_partition(&self, partition: PartitionId, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
-        combiner.poll(&mut |state, m| state.on_message(m, outbox)).leftover()
+        combiner.poll(&mut |state: &mut Partition, m| state.on_message(m, outbox))
     }
 
     /// Ends the background work, writes a last checkpoint and the log's end. Workers must have stopped.
@@ -228,9 +231,5 @@ impl Engine {
         for m in &self.mailboxes {
             m.wake();
         }
-    }
-
-    pub(crate) fn post_wake(&self, worker: u16, token: u32) {
-        self.mailbox(worker).post(Mail::Wake { token });
     }
 }

@@ -29,6 +29,8 @@ states! {
     DATETIME_OVERFLOW = b"22008";
     /// division_by_zero
     DIVISION_BY_ZERO = b"22012";
+    /// invalid_row_count_in_limit_clause
+    INVALID_LIMIT = b"2201W";
     /// invalid_parameter_value
     INVALID_PARAMETER = b"22023";
     /// character_not_in_repertoire: bytes that are not UTF-8

@@ -1,0 +1,282 @@
+//! Changes of the catalog, as parts of ordinary transactions.
+//!
+//! TRUNCATE, ALTER TABLE and CREATE INDEX make new trees and leave the old ones alone until the transaction commits: rolling back is
+//! nothing but forgetting the new ones. Rows that go into a tree made by the same transaction need neither locks nor undo.
+//!
+//! Invariants
+//! 1. One transaction at a time changes the catalog: it holds the exclusive lock on the catalog's table at partition 0.
+//! 2. A table's definition changes only under the exclusive lock on the table at every partition.
+//! 3. A definition's `version` is that of the catalog it first appears in.
+//!
+//! A crash in between leaves trees that no table owns; the next start drops them.
+
+use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
+use crate::client::{Outcome, Stop};
+use crate::core::Core;
+use crate::txn::everywhere;
+use crate::{insert, query};
+use clearway_partition::{Body, RawOp};
+use clearway_plan::program::Env;
+use clearway_plan::{Access, Catalog, Column, Distribution, Expr, IndexDef, Path, Program, Statement, TableDef};
+use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
+use std::sync::Arc;
+
+/// Where the catalog lives.
+const HOME: PartitionId = PartitionId(0);
+
+/// Carries out a DDL statement.
+pub(crate) async fn run(core: &Core, statement: &Statement) -> Result<Outcome, Stop> {
+    core.txn().wrote = true;
+    everywhere(core, [HOME], |_| Body::LockTable { table: CATALOG_TABLE, exclusive: true }).await?;
+    match statement {
+        Statement::CreateTable { table, if_not_exists } => create_table(core, table, *if_not_exists).await,
+        Statement::DropTable { names, if_exists } => drop_tables(core, names, *if_exists).await,
+        Statement::Truncate { names } => truncate(core, names).await,
+        Statement::AddPrimaryKey { table, name, columns } => add_primary_key(core, table, name.as_deref(), columns).await,
+        Statement::CreateIndex { table, name, columns, unique, if_not_exists } => {
+            let index = IndexDef { name: name.clone(), tree: TreeId(0), columns: columns.clone(), unique: *unique };
+            create_index(core, table, index, *if_not_exists).await
+        }
+        Statement::DropIndex { names, if_exists } => drop_indexes(core, names, *if_exists).await,
+        _ => Err(SqlError::internal("not a DDL statement").into()),
+    }
+}
+
+async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> Result<Outcome, Stop> {
+    if core.catalog().table(&planned.name).is_some() || core.catalog().index(&planned.name).is_some() {
+        let text = format!("relation \"{}\" already exists", planned.name);
+        if if_not_exists {
+            return Ok(Outcome::plain("CREATE TABLE").warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
+        }
+        return Err(SqlError::new(SqlState::DUPLICATE_TABLE, text).into());
+    }
+    let mut table = planned.clone();
+    table.id = TableId(core.engine().next_id());
+    check_keys(core, &table)?;
+    renew_trees(core, &mut table).await?;
+    put(core, table).await?;
+    Ok(Outcome::plain("CREATE TABLE"))
+}
+
+async fn drop_tables(core: &Core, names: &[String], if_exists: bool) -> Result<Outcome, Stop> {
+    let mut outcome = Outcome::plain("DROP TABLE");
+    for name in names {
+        let Some(table) = core.catalog().table(name).cloned() else {
+            let text = format!("table \"{name}\" does not exist");
+            if !if_exists {
+                return Err(SqlError::new(SqlState::UNDEFINED_TABLE, text).into());
+            }
+            outcome = outcome.warn(SqlState(*b"00000"), format!("{text}, skipping"));
+            continue;
+        };
+        lock(core, table.id).await?;
+        raw(core, RawOp::Delete { tree: CATALOG_TREE, key: catalog_rows::key(table.id) }).await?;
+        core.txn().drops.extend(table.trees());
+        change(core, table.id, |catalog| {
+            catalog.tables.remove(&table.name);
+        });
+    }
+    Ok(outcome)
+}
+
+async fn truncate(core: &Core, names: &[String]) -> Result<Outcome, Stop> {
+    for name in names {
+        let mut table = locked(core, name).await?;
+        core.txn().drops.extend(table.trees());
+        renew_trees(core, &mut table).await?;
+        put(core, table).await?;
+    }
+    Ok(Outcome::plain("TRUNCATE TABLE"))
+}
+
+async fn add_primary_key(
+    core: &Core,
+    name: &str,
+    constraint: Option<&str>,
+    columns: &[usize],
+) -> Result<Outcome, Stop> {
+    let old = Arc::new(locked(core, name).await?);
+    if !old.primary_key.is_empty() {
+        let text = format!("multiple primary keys for table \"{name}\" are not allowed");
+        return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, text).into());
+    }
+    let mut new = (*old).clone();
+    new.primary_key = columns.to_vec();
+    new.primary_key_name = constraint.map_or_else(|| format!("{name}_pkey"), str::to_owned);
+    for column in columns {
+        new.columns[*column].not_null = true;
+    }
+    if new.distribution == Distribution::Random {
+        new.distribution = Distribution::Hash(vec![columns[0]]);
+    }
+    check_keys(core, &new)?;
+    core.txn().drops.extend(old.trees());
+    renew_trees(core, &mut new).await?;
+    let new = Arc::new(new);
+    move_rows(core, &old, &new).await?;
+    put(core, (*new).clone()).await?;
+    Ok(Outcome::plain("ALTER TABLE"))
+}
+
+/// Copies all rows of `old` into the empty trees of `new`, in batches.
+async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Result<(), Stop> {
+    let env = Arc::new(Env::default());
+    let scan = Arc::new(Program::Scan {
+        access: Access { table: old.clone(), path: Path::Full, filter: None, for_update: false },
+        group: None,
+        project: (0..old.columns.len()).map(Expr::Column).collect(),
+        limit: None,
+    });
+    let fill =
+        Arc::new(Program::Insert { table: new.clone(), returning: Vec::new(), ignore_conflicts: false });
+    for partition in core.engine().all() {
+        query::pull(core, partition, &scan, &env, &mut async |rows| {
+            for i in 0..rows.len() {
+                no_nulls(new, rows.get(i))?;
+            }
+            insert::rows(core, new, &fill, &rows, &env).await.map(drop)
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+fn no_nulls(table: &TableDef, row: clearway_types::RowView<'_>) -> SqlResult<()> {
+    for column in &table.primary_key {
+        if row.get(*column).map_err(insert::bad_row)?.is_null() {
+            let Column { name, .. } = &table.columns[*column];
+            let text = format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
+            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, text));
+        }
+    }
+    Ok(())
+}
+
+async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exists: bool) -> Result<Outcome, Stop> {
+    let taken = core.catalog().index(&index.name).is_some() || core.catalog().table(&index.name).is_some();
+    if taken {
+        let text = format!("relation \"{}\" already exists", index.name);
+        if if_not_exists {
+            return Ok(Outcome::plain("CREATE INDEX").warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
+        }
+        return Err(SqlError::new(SqlState::DUPLICATE_TABLE, text).into());
+    }
+    let mut table = locked(core, name).await?;
+    index.tree = TreeId(core.engine().next_id());
+    let tree = index.tree;
+    table.indexes.push(index);
+    check_keys(core, &table)?;
+    create_trees(core, vec![tree]).await?;
+    let at = table.indexes.len() - 1;
+    let program = Arc::new(Program::BuildIndex { table: Arc::new(table.clone()), index: at });
+    let env = Arc::new(Env::default());
+    everywhere(core, core.engine().all(), |_| Body::Statement {
+        program: program.clone(),
+        env: env.clone(),
+        rows: None,
+        batch: None,
+        fresh: true,
+    })
+    .await?;
+    put(core, table).await?;
+    Ok(Outcome::plain("CREATE INDEX"))
+}
+
+async fn drop_indexes(core: &Core, names: &[String], if_exists: bool) -> Result<Outcome, Stop> {
+    let mut outcome = Outcome::plain("DROP INDEX");
+    for name in names {
+        let Some(owner) = core.catalog().index(name).map(|(t, _)| t.name.clone()) else {
+            let text = format!("index \"{name}\" does not exist");
+            if !if_exists {
+                return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, text).into());
+            }
+            outcome = outcome.warn(SqlState(*b"00000"), format!("{text}, skipping"));
+            continue;
+        };
+        let mut table = locked(core, &owner).await?;
+        let gone = table.indexes.iter().position(|i| &i.name == name).map(|i| table.indexes.remove(i));
+        core.txn().drops.extend(gone.map(|i| i.tree));
+        put(core, table).await?;
+    }
+    Ok(outcome)
+}
+
+/// A unique key must contain the distribution columns: each partition can only vouch for its own rows.
+fn check_keys(core: &Core, table: &TableDef) -> SqlResult<()> {
+    if core.engine().partitions() == 1 {
+        return Ok(());
+    }
+    let contains = |columns: &[usize]| match &table.distribution {
+        Distribution::Hash(by) => by.iter().all(|c| columns.contains(c)),
+        Distribution::Random => false,
+    };
+    let what = if !table.primary_key.is_empty() && !contains(&table.primary_key) {
+        "a primary key"
+    } else if table.indexes.iter().any(|i| i.unique && !contains(&i.columns)) {
+        "a unique index"
+    } else {
+        return Ok(());
+    };
+    Err(SqlError::unsupported(format_args!("{what} that does not contain the distribution columns"))
+        .hint("Add the distribution columns to it, or create the table with DISTRIBUTED BY columns of it."))
+}
+
+/// Gives the table new trees, made at every partition.
+async fn renew_trees(core: &Core, table: &mut TableDef) -> Result<(), Stop> {
+    table.tree = TreeId(core.engine().next_id());
+    for index in &mut table.indexes {
+        index.tree = TreeId(core.engine().next_id());
+    }
+    create_trees(core, table.trees().collect()).await
+}
+
+async fn create_trees(core: &Core, trees: Vec<TreeId>) -> Result<(), Stop> {
+    core.txn().created.extend(&trees);
+    everywhere(core, core.engine().all(), |_| Body::CreateTrees(trees.clone())).await?;
+    Ok(())
+}
+
+/// Locks the table exclusively everywhere and returns its definition.
+async fn locked(core: &Core, name: &str) -> Result<TableDef, Stop> {
+    let table = core.catalog().table(name).cloned();
+    let table = table
+        .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))?;
+    lock(core, table.id).await?;
+    Ok((*table).clone())
+}
+
+async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {
+    everywhere(core, core.engine().all(), |_| Body::LockTable { table, exclusive: true }).await?;
+    Ok(())
+}
+
+async fn raw(core: &Core, op: RawOp) -> Result<(), Stop> {
+    everywhere(core, [HOME], |_| Body::Raw(op.clone())).await?;
+    Ok(())
+}
+
+/// Writes the definition to the catalog's tree and to this transaction's catalog.
+async fn put(core: &Core, mut table: TableDef) -> Result<(), Stop> {
+    table.version = core.engine().next_catalog_version();
+    let value = catalog_rows::encode(&table)?;
+    raw(core, RawOp::Put { tree: CATALOG_TREE, key: catalog_rows::key(table.id), value }).await?;
+    let version = table.version;
+    change_to(core, table.id, version, |catalog| {
+        catalog.tables.insert(table.name.clone(), Arc::new(table));
+    });
+    Ok(())
+}
+
+fn change(core: &Core, id: TableId, f: impl FnOnce(&mut Catalog)) {
+    let version = core.engine().next_catalog_version();
+    change_to(core, id, version, f);
+}
+
+fn change_to(core: &Core, id: TableId, version: u64, f: impl FnOnce(&mut Catalog)) {
+    let mut catalog = (*core.catalog()).clone();
+    catalog.version = version;
+    f(&mut catalog);
+    let mut txn = core.txn();
+    txn.overlay = Some(Arc::new(catalog));
+    txn.changed.push(id);
+}

@@ -1,0 +1,165 @@
+//! Queries, and UPDATE and DELETE: routing a program, gathering rows, finishing them.
+
+use crate::client::Stop;
+use crate::core::Core;
+use crate::finish;
+use crate::insert;
+use crate::txn::{enter, everywhere, gather, is_fresh};
+use clearway_partition::Body;
+use clearway_plan::program::Env;
+use clearway_plan::statement::{Finish, Query, Route, Source};
+use clearway_plan::{Access, Expr, Program};
+use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
+use std::sync::Arc;
+
+/// Rows made at a time from a source that needs no table.
+pub(crate) const CHUNK_ROWS: usize = 1000;
+
+fn targets(core: &Core, route: &Route, env: &Env) -> SqlResult<Vec<PartitionId>> {
+    Ok(match route.partition(env, core.engine().partitions())? {
+        Some(one) => vec![one],
+        None => core.engine().all().collect(),
+    })
+}
+
+/// A query's rows.
+pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<RowBatch, Stop> {
+    let rows = match &query.source {
+        Source::Table { program, route } => {
+            let replies = scatter(core, program, route, env).await?;
+            merge(replies.into_iter().map(|r| r.rows))
+        }
+        Source::Rows(rows) => finish::values(rows, env)?,
+        Source::Series { start, stop, step, ty } => {
+            let mut series = Series::new(start, stop, step, *ty, env)?;
+            // A chain that handles each row by itself goes along with the rows, so that only its output is kept.
+            let (per_row, rest) = split_per_row(&query.finish);
+            let mut out = RowBatch::new();
+            while let Some(chunk) = series.next_chunk() {
+                out.append(&finish::apply(per_row, chunk, env)?);
+                core.breathe().await?;
+            }
+            return Ok(finish::apply(rest, out, env)?);
+        }
+    };
+    Ok(finish::apply(&query.finish, rows, env)?)
+}
+
+/// The steps at the head of the chain that handle each row by itself, and the rest.
+pub(crate) fn split_per_row(steps: &[Finish]) -> (&[Finish], &[Finish]) {
+    let n = steps.iter().take_while(|s| matches!(s, Finish::Filter(_) | Finish::Project(_))).count();
+    steps.split_at(n)
+}
+
+fn merge(mut batches: impl Iterator<Item = RowBatch>) -> RowBatch {
+    let mut all = batches.next().unwrap_or_default();
+    for batch in batches {
+        all.append(&batch);
+    }
+    all
+}
+
+async fn scatter(
+    core: &Core,
+    program: &Arc<Program>,
+    route: &Route,
+    env: &Arc<Env>,
+) -> Result<Vec<clearway_partition::Reply>, Stop> {
+    let fresh = is_fresh(&core.txn(), program);
+    let replies = everywhere(core, targets(core, route, env)?, |_| Body::Statement {
+        program: program.clone(),
+        env: env.clone(),
+        rows: None,
+        batch: None,
+        fresh,
+    })
+    .await?;
+    Ok(replies)
+}
+
+/// UPDATE and DELETE: what is returned, and how many rows were affected.
+pub(crate) async fn modify(
+    core: &Core,
+    program: &Arc<Program>,
+    route: &Route,
+    env: &Arc<Env>,
+) -> Result<(RowBatch, u64), Stop> {
+    core.txn().wrote = true;
+    let replies = scatter(core, program, route, env).await?;
+    let count = replies.iter().map(|r| r.count).sum();
+    let rows = merge(replies.into_iter().map(|r| r.rows));
+    match &**program {
+        Program::Update { access: Access { table, .. }, moves: true, returning, .. } => {
+            let insert = Program::Insert { table: table.clone(), returning: returning.clone(), ignore_conflicts: false };
+            insert::rows(core, table, &Arc::new(insert), &rows, env).await
+        }
+        _ => Ok((rows, count)),
+    }
+}
+
+/// Reads all rows of one partition in batches: `each` is awaited with every batch.
+pub(crate) async fn pull(
+    core: &Core,
+    partition: PartitionId,
+    program: &Arc<Program>,
+    env: &Arc<Env>,
+    each: &mut impl AsyncFnMut(RowBatch) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let id = enter(core, partition).await?;
+    let fresh = is_fresh(&core.txn(), program);
+    let body =
+        Body::Statement { program: program.clone(), env: env.clone(), rows: None, batch: Some(CHUNK_ROWS), fresh };
+    let mut seq = core.send(partition, id, body);
+    loop {
+        let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();
+        let more = reply.more;
+        each(reply.rows).await?;
+        if !more {
+            return Ok(());
+        }
+        core.breathe().await?;
+        seq = core.send(partition, id, Body::Next);
+    }
+}
+
+/// generate_series, in chunks.
+pub(crate) struct Series {
+    next: Option<i64>,
+    stop: i64,
+    step: i64,
+    ty: SqlType,
+}
+
+impl Series {
+    pub(crate) fn new(start: &Expr, stop: &Expr, step: &Expr, ty: SqlType, env: &Env) -> SqlResult<Self> {
+        let value = |e: &Expr| Ok(e.eval(RowView::new(&[]), env)?.as_i64());
+        let (start, stop, step) = (value(start)?, value(stop)?, value(step)?);
+        let (Some(start), Some(stop), Some(step)) = (start, stop, step) else {
+            return Ok(Self { next: None, stop: 0, step: 1, ty });
+        };
+        if step == 0 {
+            return Err(clearway_types::SqlError::new(
+                clearway_types::SqlState::INVALID_PARAMETER,
+                "step size cannot equal zero",
+            ));
+        }
+        Ok(Self { next: Some(start), stop, step, ty })
+    }
+
+    /// The next rows, or `None` after the last.
+    pub(crate) fn next_chunk(&mut self) -> Option<RowBatch> {
+        let mut out = RowBatch::new();
+        while out.len() < CHUNK_ROWS {
+            let Some(v) = self.next.filter(|v| if self.step > 0 { *v <= self.stop } else { *v >= self.stop }) else {
+                break;
+            };
+            let datum = match self.ty {
+                SqlType::Int4 => DatumRef::Int4(v as i32),
+                _ => DatumRef::Int8(v),
+            };
+            out.push_with(|row| row.push(datum));
+            self.next = v.checked_add(self.step);
+        }
+        (!out.is_empty()).then_some(out)
+    }
+}

@@ -1,0 +1,326 @@
+//! The life of a transaction: joining partitions, commit, abort, savepoints.
+//!
+//! Commit: one record in the log for all partitions, then the new catalog if there is one, then `Finish` everywhere. Locks are let go
+//! when the record is in the log's buffer; the reply waits until it is durable, and so does every reply that read what it wrote.
+//!
+//! Invariants
+//! 1. A partition joined after a savepoint gets the marks of all savepoints before its first statement.
+//! 2. `Finish` is sent to every participant exactly once, and answered before the session's next statement starts.
+//!
+//! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
+
+use crate::client::{End, Outcome, Stop, fresh_txn, stopped};
+use crate::core::{Answer, Block, Core, Savepoint, Txn};
+use clearway_partition::{Body, Failure};
+use clearway_plan::statement::TxnOptions;
+use clearway_plan::{Access, Program};
+use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Enters the partition among the participants, giving the transaction its id if it has none.
+pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId {
+    if txn.id == TxnId(0) {
+        txn.id = core.port.next_txn();
+    }
+    if !txn.participants.contains(&partition) {
+        txn.participants.push(partition);
+    }
+    txn.id
+}
+
+/// As [`join`], and sets the marks of earlier savepoints there.
+pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, Failure> {
+    let known = core.txn().participants.contains(&partition);
+    let id = join(core, &mut core.txn(), partition);
+    if !known {
+        let marks: Vec<u32> = core.txn().savepoints.iter().map(|s| s.id).collect();
+        for mark in marks {
+            let seq = core.send(partition, id, Body::Savepoint(mark));
+            core.reply(seq).await?;
+        }
+    }
+    Ok(id)
+}
+
+/// Sends a message to each partition (made by `body`), then waits for all answers; the first error if there is one.
+pub(crate) async fn everywhere(
+    core: &Core,
+    partitions: impl IntoIterator<Item = PartitionId>,
+    mut body: impl FnMut(PartitionId) -> Body,
+) -> Result<Vec<clearway_partition::Reply>, Failure> {
+    let mut calls = Vec::new();
+    for partition in partitions {
+        let id = enter(core, partition).await?;
+        calls.push(core.send(partition, id, body(partition)));
+    }
+    gather(core, calls).await
+}
+
+/// Waits for all answers, even if one is an error, so that none is left behind.
+pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_partition::Reply>, Failure> {
+    let mut replies = Vec::with_capacity(calls.len());
+    let mut failed = None;
+    for seq in calls {
+        match core.reply(seq).await {
+            Ok(reply) => {
+                let mut txn = core.txn();
+                txn.depends_on = txn.depends_on.max(reply.depends_on);
+                replies.push(reply);
+            }
+            Err(f) => failed = failed.or(Some(f)),
+        }
+    }
+    failed.map_or(Ok(replies), Err)
+}
+
+/// Whether the program's table was made by this transaction: nobody else can see it.
+pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
+    let table = match program {
+        Program::Insert { table, .. } | Program::BuildIndex { table, .. } => table,
+        Program::Scan { access: Access { table, .. }, .. }
+        | Program::Update { access: Access { table, .. }, .. }
+        | Program::Delete { access: Access { table, .. }, .. } => table,
+    };
+    txn.created.contains(&table.tree)
+}
+
+/// Runs a statement's work in the session's block, or in a transaction of its own that is committed after it.
+/// Returns the LSN that the reply must wait for.
+pub(crate) async fn in_transaction<T>(
+    core: &Core,
+    writes: bool,
+    work: impl Future<Output = Result<T, Stop>>,
+) -> Result<(T, Lsn), Stop> {
+    let value = work.await?;
+    core.txn().wrote |= writes;
+    if core.txn().block != Block::None {
+        return Ok((value, Lsn(0)));
+    }
+    Ok((value, commit(core).await?))
+}
+
+/// What becomes of the transaction after a statement has failed.
+pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
+    if core.txn().block != Block::None {
+        return End::Error(stopped(stop));
+    }
+    if let Err(e) = abort(core).await {
+        return End::Error(e);
+    }
+    match stop {
+        Stop::Error(e) => End::Error(e),
+        Stop::Replan => End::Replan,
+    }
+}
+
+/// Commits. Returns the LSN at which that, or what was read, is durable.
+pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
+    if core.txn().id == TxnId(0) {
+        *core.txn() = fresh_txn();
+        return Ok(Lsn(0));
+    }
+    if core.txn().overlay.is_some()
+        && let Err(f) = announce_ddl(core).await
+    {
+        abort(core).await?;
+        return Err(stopped(f.into()));
+    }
+    let txn = std::mem::replace(&mut *core.txn(), fresh_txn());
+    let lsn = if txn.wrote { core.engine().commit(txn.id) } else { txn.depends_on };
+    if let Some(catalog) = &txn.overlay {
+        core.engine().publish(catalog.clone());
+    }
+    finish(core, &txn, Some(lsn)).await?;
+    Ok(lsn)
+}
+
+/// Tells every partition which trees go and which plans become stale when the transaction commits.
+async fn announce_ddl(core: &Core) -> Result<(), Failure> {
+    let (drops, changed, version) = {
+        let mut txn = core.txn();
+        let kept: Vec<_> = txn.overlay.iter().flat_map(|c| c.tables.values()).flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
+        let mut drops = std::mem::take(&mut txn.drops);
+        // Made and dropped again in the same transaction, or made before a ROLLBACK TO.
+        drops.extend(txn.created.iter().filter(|t| !kept.contains(t)).copied().collect::<Vec<_>>());
+        drops.sort_unstable();
+        drops.dedup();
+        (drops, std::mem::take(&mut txn.changed), txn.overlay.as_ref().map_or(0, |c| c.version))
+    };
+    let changed: Vec<_> = changed.into_iter().map(|table| (table, version)).collect();
+    everywhere(core, core.engine().all(), |_| Body::ChangeTablesAtCommit(changed.clone())).await?;
+    if !drops.is_empty() {
+        everywhere(core, core.engine().all(), |_| Body::DropTreesAtCommit(drops.clone())).await?;
+    }
+    Ok(())
+}
+
+/// Aborts: every participant undoes its part and lets go of its locks.
+pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
+    let txn = std::mem::replace(&mut *core.txn(), fresh_txn());
+    finish(core, &txn, None).await
+}
+
+async fn finish(core: &Core, txn: &Txn, commit: Option<Lsn>) -> SqlResult<()> {
+    let mut pending: Vec<u32> = Vec::new();
+    let mut result: Answer = Ok(Default::default());
+    for partition in &txn.participants {
+        let seq = core.send(*partition, txn.id, Body::Finish { commit });
+        match core.try_reply(seq) {
+            Some(Ok(_)) => {}
+            Some(Err(f)) => result = Err(f),
+            None => pending.push(seq),
+        }
+    }
+    for seq in pending {
+        if let Err(f) = core.reply(seq).await {
+            result = Err(f);
+        }
+    }
+    result.map(drop).map_err(|f| stopped(f.into()))
+}
+
+/// COMMIT.
+pub(crate) async fn commit_block(core: &Core) -> Result<Outcome, Stop> {
+    let (block, failed) = {
+        let txn = core.txn();
+        (txn.block, txn.failed)
+    };
+    if block == Block::None {
+        return Ok(Outcome::plain("COMMIT").warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS));
+    }
+    if failed {
+        abort(core).await?;
+        return Ok(Outcome::plain("ROLLBACK"));
+    }
+    let wait = match commit(core).await {
+        Ok(wait) => wait,
+        Err(e) => {
+            core.txn().block = Block::None;
+            return Err(e.into());
+        }
+    };
+    Ok(Outcome { wait, ..Outcome::plain("COMMIT") })
+}
+
+const NOT_IN_PROGRESS: &str = "there is no transaction in progress";
+
+/// ROLLBACK.
+pub(crate) async fn rollback_block(core: &Core) -> Result<Outcome, Stop> {
+    if core.txn().block == Block::None {
+        return Ok(Outcome::plain("ROLLBACK").warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS));
+    }
+    abort(core).await?;
+    Ok(Outcome::plain("ROLLBACK"))
+}
+
+/// SAVEPOINT.
+pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> {
+    only_in_block(core, "SAVEPOINT")?;
+    let (id, participants) = {
+        let mut txn = core.txn();
+        let id = txn.next_savepoint;
+        txn.next_savepoint += 1;
+        (id, txn.participants.clone())
+    };
+    everywhere(core, participants, |_| Body::Savepoint(id)).await?;
+    let mut txn = core.txn();
+    let savepoint = Savepoint {
+        name: name.to_owned(),
+        id,
+        overlay: txn.overlay.clone(),
+        drops: txn.drops.len(),
+        changed: txn.changed.len(),
+    };
+    txn.savepoints.push(savepoint);
+    Ok(Outcome::plain("SAVEPOINT"))
+}
+
+fn only_in_block(core: &Core, command: &str) -> SqlResult<()> {
+    if core.txn().block == Block::None {
+        return Err(SqlError::new(
+            SqlState::NO_ACTIVE_TRANSACTION,
+            format!("{command} can only be used in transaction blocks"),
+        )
+        .hint("Start one with BEGIN."));
+    }
+    Ok(())
+}
+
+fn find_savepoint(txn: &Txn, name: &str) -> SqlResult<usize> {
+    txn.savepoints.iter().rposition(|s| s.name == name).ok_or_else(|| {
+        SqlError::new(SqlState::UNDEFINED_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+    })
+}
+
+/// ROLLBACK TO: undoes what came after the savepoint, which stays; the block is healthy again.
+pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop> {
+    only_in_block(core, "ROLLBACK TO SAVEPOINT")?;
+    let (id, participants) = {
+        let mut txn = core.txn();
+        let at = find_savepoint(&txn, name)?;
+        txn.savepoints.truncate(at + 1);
+        (txn.savepoints[at].id, txn.participants.clone())
+    };
+    everywhere(core, participants, |_| Body::RollbackTo(id)).await?;
+    let mut txn = core.txn();
+    let at = find_savepoint(&txn, name)?;
+    let (overlay, drops, changed) = {
+        let s = &txn.savepoints[at];
+        (s.overlay.clone(), s.drops, s.changed)
+    };
+    txn.overlay = overlay;
+    txn.drops.truncate(drops);
+    txn.changed.truncate(changed);
+    txn.failed = false;
+    Ok(Outcome::plain("ROLLBACK"))
+}
+
+/// RELEASE: forgets the savepoint and all after it, keeping their effects.
+pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
+    only_in_block(core, "RELEASE SAVEPOINT")?;
+    let mut txn = core.txn();
+    let at = find_savepoint(&txn, name)?;
+    txn.savepoints.truncate(at);
+    Ok(Outcome::plain("RELEASE"))
+}
+
+/// SET TRANSACTION and SET SESSION CHARACTERISTICS. Every isolation level is served by serialisable.
+pub(crate) fn set_options(core: &Core, options: TxnOptions, session: bool) -> Result<Outcome, Stop> {
+    let in_block = core.txn().block != Block::None;
+    if let Some(read_only) = options.read_only {
+        if session {
+            core.read_only_default.set(read_only);
+        } else if in_block {
+            core.txn().read_only = read_only;
+        }
+    }
+    let outcome = Outcome::plain("SET");
+    if !session && !in_block {
+        return Ok(outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, "SET TRANSACTION can only be used in transaction blocks"));
+    }
+    Ok(outcome)
+}
+
+/// Has a checkpoint made and waits for it.
+pub(crate) async fn checkpoint(core: &Rc<Core>) -> SqlResult<()> {
+    let answer = Arc::new(Mutex::new(None));
+    let (set, wake) = (answer.clone(), core.port.post_wake(core.token));
+    core.engine().checkpointer.request(Box::new(move |result| {
+        *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        wake();
+    }));
+    let done = Cell::new(false);
+    std::future::poll_fn(move |_| {
+        debug_assert!(!done.get());
+        match answer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(result) => {
+                done.set(true);
+                std::task::Poll::Ready(result)
+            }
+            None => std::task::Poll::Pending,
+        }
+    })
+    .await
+}
