@@ -1,79 +1,274 @@
 //! Aggregates: accumulate rows, hand over partial states, merge them, finish.
 
-use crate::program::{Aggregate, Env, Group};
-use clearway_types::{Datum, RowBatch, RowBuilder, RowView, SqlError, SqlResult};
+use crate::arith::{divide, numeric_overflow, out_of_range};
+use crate::cast::to_decimal;
+use crate::program::{AggFunc, Aggregate, Env, Group};
+use crate::sort::{KeyHasher, KeySet, compare, damaged, push_identity};
+use clearway_types::{Datum, DatumRef, RowBatch, RowBuilder, RowView, SqlError, SqlResult, SqlType};
+use rust_decimal::Decimal;
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 
 /// The running state of one aggregate of one group.
-#[derive(Clone, Debug, Default)]
-pub struct State {}
+#[derive(Clone, Debug)]
+pub struct State {
+    kind: Kind,
+    /// DISTINCT: the values taken in already.
+    seen: Option<KeySet>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Count(i64),
+    /// The sum, and how many values it is of.
+    Sum(Number, i64),
+    Extreme(Datum),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Int(i128),
+    Decimal(Decimal),
+    Float(f64),
+}
+
+impl Number {
+    fn of(v: DatumRef<'_>) -> SqlResult<Self> {
+        match v {
+            DatumRef::Int2(v) => Ok(Self::Int(i128::from(v))),
+            DatumRef::Int4(v) => Ok(Self::Int(i128::from(v))),
+            DatumRef::Int8(v) => Ok(Self::Int(i128::from(v))),
+            DatumRef::Numeric(v) => Ok(Self::Decimal(v)),
+            DatumRef::Float8(v) => Ok(Self::Float(v)),
+            _ => Err(SqlError::internal("a sum of values that are not numbers")),
+        }
+    }
+    fn add(self, other: Self) -> SqlResult<Self> {
+        match (self, other) {
+            // 2^63 values of 2^63 still fit.
+            (Self::Int(a), Self::Int(b)) => Ok(Self::Int(a.wrapping_add(b))),
+            (Self::Float(a), Self::Float(b)) => Ok(Self::Float(a + b)),
+            (a, b) => a.decimal()?.checked_add(b.decimal()?).map(Self::Decimal).ok_or_else(numeric_overflow),
+        }
+    }
+    fn decimal(self) -> SqlResult<Decimal> {
+        match self {
+            Self::Int(v) => Decimal::try_from_i128_with_scale(v, 0).map_err(|_| numeric_overflow()),
+            Self::Decimal(v) => Ok(v),
+            Self::Float(_) => Err(SqlError::internal("a float8 in a numeric sum")),
+        }
+    }
+    fn to_datum(self, ty: SqlType) -> SqlResult<Datum> {
+        match (self, ty) {
+            (Self::Float(v), _) => Ok(Datum::Float8(v)),
+            (Self::Int(v), SqlType::Int8) => i64::try_from(v).map(Datum::Int8).map_err(|_| out_of_range("bigint")),
+            (n, _) => n.decimal().map(Datum::Numeric),
+        }
+    }
+}
 
 impl Aggregate {
     /// How many columns its partial state takes.
     pub fn state_columns(&self) -> usize {
-        1
+        if self.func == AggFunc::Avg { 2 } else { 1 }
     }
     /// The state before any row.
     pub fn start(&self) -> State {
-        State::default()
+        let kind = match self.func {
+            AggFunc::Count => Kind::Count(0),
+            AggFunc::Sum | AggFunc::Avg if self.ty == SqlType::Float8 => Kind::Sum(Number::Float(0.0), 0),
+            AggFunc::Sum | AggFunc::Avg => Kind::Sum(Number::Int(0), 0),
+            AggFunc::Min | AggFunc::Max => Kind::Extreme(Datum::Null),
+        };
+        State { kind, seen: self.distinct.then(KeySet::default) }
     }
 }
 
 impl State {
     /// Takes in one row; DISTINCT arguments count once.
     pub fn accumulate(&mut self, agg: &Aggregate, row: RowView<'_>, env: &Env) -> SqlResult<()> {
-        let _ = (agg, row, env);
-        Err(SqlError::internal("not built yet"))
+        let Some(arg) = &agg.arg else {
+            if let Kind::Count(n) = &mut self.kind {
+                *n += 1;
+            }
+            return Ok(());
+        };
+        let value = arg.eval_ref(row, env)?;
+        if value.is_null() {
+            return Ok(());
+        }
+        if let Some(seen) = &mut self.seen {
+            let mut key = Vec::new();
+            push_identity(&mut key, value.as_ref());
+            if !seen.insert(key) {
+                return Ok(());
+            }
+        }
+        self.take(agg, value.as_ref())
     }
+
+    fn take(&mut self, agg: &Aggregate, value: DatumRef<'_>) -> SqlResult<()> {
+        match &mut self.kind {
+            Kind::Count(n) => *n += 1,
+            Kind::Sum(sum, count) => {
+                *sum = sum.add(Number::of(value)?)?;
+                *count += 1;
+            }
+            Kind::Extreme(best) => {
+                let order = compare(value, best.as_ref());
+                let better = if agg.func == AggFunc::Min { order.is_lt() } else { order.is_gt() };
+                if best.is_null() || better {
+                    *best = value.to_owned();
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Takes in a partial state that starts at column `at` of `row` (see [`Aggregate::state_columns`]).
     pub fn merge(&mut self, agg: &Aggregate, row: RowView<'_>, at: usize) -> SqlResult<()> {
-        let _ = (agg, row, at);
-        Err(SqlError::internal("not built yet"))
+        let first = row.get(at).map_err(|_| damaged())?;
+        if first.is_null() {
+            return Ok(());
+        }
+        match &mut self.kind {
+            Kind::Count(n) => *n += first.to_owned().as_i64().ok_or_else(damaged)?,
+            Kind::Sum(sum, count) => {
+                let values = match agg.func {
+                    AggFunc::Avg => row.get(at + 1).map_err(|_| damaged())?.to_owned().as_i64().ok_or_else(damaged)?,
+                    _ => 1,
+                };
+                *sum = sum.add(Number::of(first)?)?;
+                *count += values;
+            }
+            Kind::Extreme(_) => self.take(agg, first)?,
+        }
+        Ok(())
     }
-    /// Appends the partial state's columns.
-    pub fn push_partial(&self, agg: &Aggregate, out: &mut RowBuilder<'_>) {
-        let _ = (agg, out);
+
+    /// Appends the partial state's columns. A sum that has left bigint travels as numeric.
+    pub fn push_partial(&self, agg: &Aggregate, out: &mut RowBuilder<'_>) -> SqlResult<()> {
+        match &self.kind {
+            Kind::Count(n) => out.push(DatumRef::Int8(*n)),
+            Kind::Extreme(best) => out.push(best.as_ref()),
+            Kind::Sum(sum, count) => {
+                let sum = if *count == 0 { Datum::Null } else { sum.to_datum(SqlType::Numeric)? };
+                out.push(sum.as_ref());
+                if agg.func == AggFunc::Avg {
+                    out.push(DatumRef::Int8(*count));
+                }
+            }
+        }
+        Ok(())
     }
+
     /// The aggregate's result.
     pub fn finish(&self, agg: &Aggregate) -> SqlResult<Datum> {
-        let _ = agg;
-        Err(SqlError::internal("not built yet"))
+        match &self.kind {
+            Kind::Count(n) => Ok(Datum::Int8(*n)),
+            Kind::Extreme(best) => Ok(best.clone()),
+            Kind::Sum(_, 0) => Ok(Datum::Null),
+            Kind::Sum(sum, count) if agg.func == AggFunc::Avg => match sum {
+                Number::Float(v) => Ok(Datum::Float8(v / *count as f64)),
+                n => divide(n.decimal()?, Decimal::from(*count)).map(Datum::Numeric).ok_or_else(numeric_overflow),
+            },
+            Kind::Sum(sum, _) => match sum.to_datum(agg.ty)? {
+                Datum::Numeric(v) if agg.ty == SqlType::Int8 => {
+                    let wide = to_decimal(DatumRef::Numeric(v)).and_then(|d| i64::try_from(d).ok());
+                    wide.map(Datum::Int8).ok_or_else(|| out_of_range("bigint"))
+                }
+                d => Ok(d),
+            },
+        }
     }
 }
 
 /// All groups of one grouping, in the order in which they were first seen. A partition and the coordinator use the same table.
-pub struct Groups {}
+#[derive(Clone, Debug)]
+pub struct Groups {
+    index: HashMap<Vec<u8>, usize, BuildHasherDefault<KeyHasher>>,
+    groups: Vec<(Vec<Datum>, Vec<State>)>,
+    /// The key being looked up; kept for its room.
+    key: Vec<u8>,
+}
 
 impl Groups {
     /// No groups yet; with no keys the one group is there already.
     pub fn new(group: &Group) -> Self {
-        let _ = group;
-        Self {}
+        let mut groups = Self { index: HashMap::default(), groups: Vec::new(), key: Vec::new() };
+        if group.keys.is_empty() {
+            groups.index.insert(Vec::new(), 0);
+            groups.groups.push((Vec::new(), start(group)));
+        }
+        groups
     }
     /// How many groups.
     pub fn len(&self) -> usize {
-        0
+        self.groups.len()
     }
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.groups.is_empty()
     }
     /// Takes in an ungrouped row. `group` is the one given to [`Groups::new`].
     pub fn accumulate(&mut self, group: &Group, row: RowView<'_>, env: &Env) -> SqlResult<()> {
-        let _ = (group, row, env);
-        Err(SqlError::internal("not built yet"))
+        let at = self.find(group, |n| group.keys[n].eval(row, env))?;
+        for (state, agg) in self.groups[at].1.iter_mut().zip(&group.aggregates) {
+            state.accumulate(agg, row, env)?;
+        }
+        Ok(())
     }
     /// Takes in a partial row: keys, then partial states.
     pub fn merge(&mut self, group: &Group, row: RowView<'_>) -> SqlResult<()> {
-        let _ = (group, row);
-        Err(SqlError::internal("not built yet"))
+        let at = self.find(group, |n| row.get(n).map(DatumRef::to_owned).map_err(|_| damaged()))?;
+        let mut column = group.keys.len();
+        for (state, agg) in self.groups[at].1.iter_mut().zip(&group.aggregates) {
+            state.merge(agg, row, column)?;
+            column += agg.state_columns();
+        }
+        Ok(())
+    }
+    fn find(&mut self, group: &Group, value: impl Fn(usize) -> SqlResult<Datum>) -> SqlResult<usize> {
+        if group.keys.is_empty() {
+            return Ok(0);
+        }
+        let keys: Vec<Datum> = (0..group.keys.len()).map(value).collect::<SqlResult<_>>()?;
+        self.key.clear();
+        for k in &keys {
+            push_identity(&mut self.key, k.as_ref());
+        }
+        if let Some(&at) = self.index.get(&self.key) {
+            return Ok(at);
+        }
+        self.index.insert(self.key.clone(), self.groups.len());
+        self.groups.push((keys, start(group)));
+        Ok(self.groups.len() - 1)
     }
     /// Appends a row a group: keys, then partial states.
-    pub fn push_partial(&self, group: &Group, out: &mut RowBatch) {
-        let _ = (group, out);
+    pub fn push_partial(&self, group: &Group, out: &mut RowBatch) -> SqlResult<()> {
+        for (keys, states) in &self.groups {
+            out.try_push_with(|row| {
+                keys.iter().for_each(|k| row.push(k.as_ref()));
+                states.iter().zip(&group.aggregates).try_for_each(|(s, agg)| s.push_partial(agg, row))
+            })?;
+        }
+        Ok(())
     }
     /// Appends a row a group: keys, then results.
     pub fn push_final(&self, group: &Group, out: &mut RowBatch) -> SqlResult<()> {
-        let _ = (group, out);
-        Err(SqlError::internal("not built yet"))
+        for (keys, states) in &self.groups {
+            out.try_push_with(|row| {
+                keys.iter().for_each(|k| row.push(k.as_ref()));
+                states
+                    .iter()
+                    .zip(&group.aggregates)
+                    .try_for_each(|(s, agg)| s.finish(agg).map(|d| row.push(d.as_ref())))
+            })?;
+        }
+        Ok(())
     }
+}
+
+fn start(group: &Group) -> Vec<State> {
+    group.aggregates.iter().map(Aggregate::start).collect()
 }

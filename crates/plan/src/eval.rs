@@ -3,9 +3,15 @@
 //! [`Expr::eval_ref`] is the form that the executor uses: literals, parameters and columns are borrowed, so a comparison
 //! or an integer sum allocates nothing.
 
-use crate::Expr;
+use crate::arith::{arithmetic, negate};
+use crate::cast::cast_value;
+use crate::expr::{BinaryOp, UnaryOp};
 use crate::program::Env;
-use clearway_types::{Datum, DatumRef, RowView, SqlError, SqlResult};
+use crate::sort::{compare, damaged};
+use crate::value::to_text;
+use crate::{Expr, func, like};
+use clearway_types::{Datum, DatumRef, RowView, SqlError, SqlResult, SqlType};
+use std::cmp::Ordering;
 
 /// The value of an expression: borrowed from the row, the plan or the parameters, or text made by a function.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +22,7 @@ pub enum Value<'a> {
     Text(Box<str>),
 }
 
-impl Value<'_> {
+impl<'a> Value<'a> {
     /// SQL NULL.
     pub const NULL: Value<'static> = Value::Ref(DatumRef::Null);
 
@@ -38,6 +44,12 @@ impl Value<'_> {
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Ref(DatumRef::Null))
     }
+    pub(crate) fn bool(v: bool) -> Value<'a> {
+        Value::Ref(DatumRef::Bool(v))
+    }
+    pub(crate) fn text(v: impl Into<Box<str>>) -> Value<'a> {
+        Value::Text(v.into())
+    }
 }
 
 impl Expr {
@@ -48,12 +60,35 @@ impl Expr {
 
     /// The expression's value for `row`, borrowed where it can be.
     pub fn eval_ref<'a>(&'a self, row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
-        let _ = env;
         match self {
             Self::Literal(d) => Ok(Value::Ref(d.as_ref())),
-            Self::Param(n) => Ok(Value::Ref(env.params.get(*n).map_or(DatumRef::Null, Datum::as_ref))),
-            Self::Column(n) => row.get(*n).map(Value::Ref).map_err(|_| SqlError::internal("damaged row")),
-            _ => Err(SqlError::internal("not built yet")),
+            Self::Param(n) => match env.params.get(*n) {
+                Some(d) => Ok(Value::Ref(d.as_ref())),
+                None => Err(SqlError::internal(format!("there is no value for parameter ${}", n + 1))),
+            },
+            Self::Column(n) => row.get(*n).map(Value::Ref).map_err(|_| damaged()),
+            Self::Unary(op, inner) => unary(*op, inner.eval_ref(row, env)?),
+            Self::Binary(op @ (BinaryOp::And | BinaryOp::Or), l, r) => logic(*op == BinaryOp::Or, l, r, row, env),
+            Self::Binary(op, l, r) => binary(*op, l.eval_ref(row, env)?, r.eval_ref(row, env)?, env),
+            Self::Cast { expr, to, explicit } => cast_value(expr.eval_ref(row, env)?, *to, *explicit, env.zone()),
+            Self::IsNull(inner) => Ok(Value::bool(inner.eval_ref(row, env)?.is_null())),
+            Self::InList(needle, list) => in_list(needle, list, row, env),
+            Self::Like { expr, pattern, insensitive } => {
+                let (text, pattern) = (expr.eval_ref(row, env)?, pattern.eval_ref(row, env)?);
+                match (text.as_ref(), pattern.as_ref()) {
+                    (DatumRef::Text(t), DatumRef::Text(p)) => like::matches(t, p, *insensitive).map(Value::bool),
+                    _ => Ok(Value::NULL),
+                }
+            }
+            Self::Case(arms, otherwise) => {
+                for (when, then) in arms {
+                    if when.eval_bool(row, env)? {
+                        return then.eval_ref(row, env);
+                    }
+                }
+                otherwise.as_ref().map_or(Ok(Value::NULL), |e| e.eval_ref(row, env))
+            }
+            Self::Func(f, args) => func::call(*f, args, row, env),
         }
     }
 
@@ -66,4 +101,67 @@ impl Expr {
     pub fn eval_const(&self, env: &Env) -> SqlResult<Datum> {
         self.eval(RowView::new(&[]), env)
     }
+}
+
+fn unary<'a>(op: UnaryOp, value: Value<'a>) -> SqlResult<Value<'a>> {
+    match (op, value.as_ref()) {
+        (_, DatumRef::Null) => Ok(Value::NULL),
+        (UnaryOp::Not, DatumRef::Bool(v)) => Ok(Value::bool(!v)),
+        (UnaryOp::Neg, v) => negate(v),
+        (UnaryOp::Not, _) => Err(SqlError::internal("NOT of a value that is not boolean")),
+    }
+}
+
+/// AND and OR, three-valued: `decides` is the value that settles it alone.
+fn logic<'a>(decides: bool, l: &'a Expr, r: &'a Expr, row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+    let left = l.eval_ref(row, env)?;
+    if left.as_ref() == DatumRef::Bool(decides) {
+        return Ok(left);
+    }
+    let right = r.eval_ref(row, env)?;
+    if right.as_ref() == DatumRef::Bool(decides) {
+        return Ok(right);
+    }
+    Ok(if left.is_null() || right.is_null() { Value::NULL } else { Value::bool(!decides) })
+}
+
+fn binary<'a>(op: BinaryOp, left: Value<'a>, right: Value<'a>, env: &Env) -> SqlResult<Value<'a>> {
+    let (l, r) = (left.as_ref(), right.as_ref());
+    if op == BinaryOp::NotDistinct {
+        return Ok(Value::bool(compare(l, r) == Ordering::Equal));
+    }
+    if l.is_null() || r.is_null() {
+        return Ok(Value::NULL);
+    }
+    let truth = match op {
+        BinaryOp::Eq => compare(l, r).is_eq(),
+        BinaryOp::Ne => compare(l, r).is_ne(),
+        BinaryOp::Lt => compare(l, r).is_lt(),
+        BinaryOp::Le => compare(l, r).is_le(),
+        BinaryOp::Gt => compare(l, r).is_gt(),
+        BinaryOp::Ge => compare(l, r).is_ge(),
+        BinaryOp::Concat => {
+            let text = to_text(SqlType::Text, l, env.zone()) + &to_text(SqlType::Text, r, env.zone());
+            return Ok(Value::text(text));
+        }
+        _ => return arithmetic(op, l, r),
+    };
+    Ok(Value::bool(truth))
+}
+
+fn in_list<'a>(needle: &'a Expr, list: &'a [Expr], row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+    let needle = needle.eval_ref(row, env)?;
+    if needle.is_null() {
+        return Ok(Value::NULL);
+    }
+    let mut null = false;
+    for item in list {
+        let item = item.eval_ref(row, env)?;
+        if item.is_null() {
+            null = true;
+        } else if compare(needle.as_ref(), item.as_ref()).is_eq() {
+            return Ok(Value::bool(true));
+        }
+    }
+    Ok(if null { Value::NULL } else { Value::bool(false) })
 }

@@ -90,16 +90,19 @@ pub enum Func {
     Greatest,
     Least,
     Substring,
+    /// trim(text, characters, 0 both ends | 1 leading | 2 trailing)
     Trim,
     Replace,
     Round,
     Floor,
     Ceil,
+    /// random(); its argument is a constant that tells the calls of a statement apart.
     Random,
     Md5,
     Repeat,
     Left,
     Right,
+    /// strpos(text, sought)
     Position,
     DateTrunc,
     /// version()
@@ -110,7 +113,7 @@ pub enum Func {
     PgBackendPid,
     /// current_setting(name)
     CurrentSetting,
-    /// pg_sleep(seconds): evaluates to NULL at once; the server recognises it and waits.
+    /// pg_sleep(seconds): evaluates to the empty text at once; the server recognises it and waits.
     PgSleep,
     /// For key lookups: a numeric or float8 as the integer that equals it, NULL if there is none.
     ExactInt,

@@ -6,10 +6,14 @@
 #![forbid(unsafe_code)]
 
 pub mod agg;
+mod arith;
 pub mod cast;
 pub mod catalog;
 pub mod eval;
 pub mod expr;
+mod func;
+mod like;
+mod md5;
 pub mod program;
 pub mod route;
 pub mod sort;
@@ -19,6 +23,7 @@ pub mod value;
 pub use catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
 pub use eval::Value;
 pub use expr::Expr;
+pub use func::VERSION;
 pub use program::{Access, Env, Path, Program, SessionEnv};
 pub use statement::{OutColumn, Plan, Statement};
 pub use value::Zone;

@@ -1,23 +1,33 @@
 //! Where rows live, and under which keys.
 
 use crate::program::Env;
+use crate::sort::damaged;
 use crate::statement::Route;
-use crate::{IndexDef, TableDef};
-use clearway_types::{PartitionId, RowView, SqlError, SqlResult};
+use crate::{Distribution, IndexDef, TableDef};
+use clearway_types::{PartitionId, RowView, SqlResult, hash, key};
+
+/// Key bytes that routing needs at most without growing.
+const KEY_ROOM: usize = 32;
 
 impl Route {
     /// The one partition of a [`Route::Hash`]; `None`: all.
     pub fn partition(&self, env: &Env, partitions: u16) -> SqlResult<Option<PartitionId>> {
-        let _ = (env, partitions);
-        Err(SqlError::internal("not built yet"))
+        let Self::Hash(exprs) = self else { return Ok(None) };
+        let mut key = Vec::with_capacity(KEY_ROOM);
+        for expr in exprs {
+            key::push(&mut key, expr.eval_ref(RowView::new(&[]), env)?.as_ref());
+        }
+        Ok(Some(hash::partition_of(&key, partitions)))
     }
 }
 
 impl TableDef {
     /// The partition that a row belongs to; `None` for a randomly distributed table.
     pub fn partition_of(&self, row: RowView<'_>, partitions: u16) -> SqlResult<Option<PartitionId>> {
-        let _ = (row, partitions);
-        Err(SqlError::internal("not built yet"))
+        let Distribution::Hash(columns) = &self.distribution else { return Ok(None) };
+        let mut key = Vec::with_capacity(KEY_ROOM);
+        push_columns(columns, row, &mut key)?;
+        Ok(Some(hash::partition_of(&key, partitions)))
     }
     /// Appends the primary key's encoding. The table has one.
     pub fn push_primary_key(&self, row: RowView<'_>, out: &mut Vec<u8>) -> SqlResult<()> {
@@ -29,13 +39,22 @@ impl IndexDef {
     /// Appends the key of the index's entry for `row`, whose key in the table's tree is `row_key`; true if equal keys must be refused
     /// (a unique index and no NULL in it).
     pub fn push_entry(&self, row: RowView<'_>, row_key: &[u8], out: &mut Vec<u8>) -> SqlResult<bool> {
-        let _ = (row, row_key, out);
-        Err(SqlError::internal("not built yet"))
+        let null = push_columns(&self.columns, row, out)?;
+        let refuse = self.unique && !null;
+        if !refuse {
+            out.extend_from_slice(row_key);
+        }
+        Ok(refuse)
     }
 }
 
 /// Appends the key encoding of the row's columns; true if one of them is NULL.
 pub fn push_columns(columns: &[usize], row: RowView<'_>, out: &mut Vec<u8>) -> SqlResult<bool> {
-    let _ = (columns, row, out);
-    Err(SqlError::internal("not built yet"))
+    let mut null = false;
+    for &column in columns {
+        let value = row.get(column).map_err(|_| damaged())?;
+        null |= value.is_null();
+        key::push(out, value);
+    }
+    Ok(null)
 }

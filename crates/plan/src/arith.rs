@@ -1,0 +1,159 @@
+//! Arithmetic with PostgreSQL's results and errors: 22003 on overflow, 22012 on division by zero.
+
+use crate::cast::{to_decimal, to_float};
+use crate::eval::Value;
+use crate::expr::BinaryOp;
+use clearway_types::{DatumRef, SqlError, SqlResult, SqlState};
+use rust_decimal::{Decimal, RoundingStrategy};
+
+/// Significant digits that a numeric quotient has at least (PostgreSQL's NUMERIC_MIN_SIG_DIGITS).
+const MIN_SIGNIFICANT: i64 = 16;
+/// What a numeric holds behind the point at most.
+const MAX_SCALE: i64 = 28;
+
+/// +, -, *, / and % of two values that are not NULL. Integers of unlike widths give the wider one.
+pub(crate) fn arithmetic<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> SqlResult<Value<'a>> {
+    use DatumRef as D;
+    let value = match (l, r) {
+        (D::Int4(a), D::Int4(b)) => D::Int4(int4(op, a, b)?),
+        (D::Int2(a), D::Int2(b)) => {
+            let v = integer(op, i64::from(a), i64::from(b), "smallint")?;
+            D::Int2(i16::try_from(v).map_err(|_| out_of_range("smallint"))?)
+        }
+        (D::Int2(a), D::Int4(b)) => D::Int4(int4(op, i32::from(a), b)?),
+        (D::Int4(a), D::Int2(b)) => D::Int4(int4(op, a, i32::from(b))?),
+        (D::Int8(a), D::Int8(b)) => D::Int8(integer(op, a, b, "bigint")?),
+        (D::Int8(a), D::Int4(b)) => D::Int8(integer(op, a, i64::from(b), "bigint")?),
+        (D::Int8(a), D::Int2(b)) => D::Int8(integer(op, a, i64::from(b), "bigint")?),
+        (D::Int4(a), D::Int8(b)) => D::Int8(integer(op, i64::from(a), b, "bigint")?),
+        (D::Int2(a), D::Int8(b)) => D::Int8(integer(op, i64::from(a), b, "bigint")?),
+        (D::Float8(_), _) | (_, D::Float8(_)) => match (to_float(l), to_float(r)) {
+            (Some(a), Some(b)) => D::Float8(float(op, a, b)?),
+            _ => return Err(untyped()),
+        },
+        _ => match (to_decimal(l), to_decimal(r)) {
+            (Some(a), Some(b)) => D::Numeric(numeric(op, a, b)?),
+            _ => return Err(untyped()),
+        },
+    };
+    Ok(owned(value))
+}
+
+/// A value that is not text, free of its borrow.
+pub(crate) fn owned<'a>(value: DatumRef<'_>) -> Value<'a> {
+    Value::Ref(match value {
+        DatumRef::Bool(v) => DatumRef::Bool(v),
+        DatumRef::Int2(v) => DatumRef::Int2(v),
+        DatumRef::Int4(v) => DatumRef::Int4(v),
+        DatumRef::Int8(v) => DatumRef::Int8(v),
+        DatumRef::Float8(v) => DatumRef::Float8(v),
+        DatumRef::Numeric(v) => DatumRef::Numeric(v),
+        DatumRef::Timestamp(v) => DatumRef::Timestamp(v),
+        DatumRef::Timestamptz(v) => DatumRef::Timestamptz(v),
+        DatumRef::Text(v) => return Value::Text(v.into()),
+        DatumRef::Null => DatumRef::Null,
+    })
+}
+
+pub(crate) fn negate<'a>(value: DatumRef<'_>) -> SqlResult<Value<'a>> {
+    use DatumRef as D;
+    Ok(Value::Ref(match value {
+        D::Int2(v) => D::Int2(v.checked_neg().ok_or_else(|| out_of_range("smallint"))?),
+        D::Int4(v) => D::Int4(v.checked_neg().ok_or_else(|| out_of_range("integer"))?),
+        D::Int8(v) => D::Int8(v.checked_neg().ok_or_else(|| out_of_range("bigint"))?),
+        D::Float8(v) => D::Float8(-v),
+        D::Numeric(v) => D::Numeric(-v),
+        _ => return Err(untyped()),
+    }))
+}
+
+pub(crate) fn out_of_range(what: &str) -> SqlError {
+    SqlError::new(SqlState::OUT_OF_RANGE, format!("{what} out of range"))
+}
+
+fn division_by_zero() -> SqlError {
+    SqlError::new(SqlState::DIVISION_BY_ZERO, "division by zero")
+}
+
+fn untyped() -> SqlError {
+    SqlError::internal("arithmetic on values that are not numbers")
+}
+
+fn int4(op: BinaryOp, a: i32, b: i32) -> SqlResult<i32> {
+    let v = integer(op, i64::from(a), i64::from(b), "integer")?;
+    i32::try_from(v).map_err(|_| out_of_range("integer"))
+}
+
+fn integer(op: BinaryOp, a: i64, b: i64, what: &str) -> SqlResult<i64> {
+    match op {
+        BinaryOp::Add => a.checked_add(b),
+        BinaryOp::Sub => a.checked_sub(b),
+        BinaryOp::Mul => a.checked_mul(b),
+        BinaryOp::Div | BinaryOp::Mod if b == 0 => return Err(division_by_zero()),
+        BinaryOp::Div => a.checked_div(b),
+        BinaryOp::Mod => Some(a.wrapping_rem(b)),
+        _ => return Err(untyped()),
+    }
+    .ok_or_else(|| out_of_range(what))
+}
+
+fn float(op: BinaryOp, a: f64, b: f64) -> SqlResult<f64> {
+    let v = match op {
+        BinaryOp::Add => a + b,
+        BinaryOp::Sub => a - b,
+        BinaryOp::Mul => a * b,
+        BinaryOp::Div | BinaryOp::Mod if b == 0.0 => return Err(division_by_zero()),
+        BinaryOp::Div => a / b,
+        _ => return Err(untyped()),
+    };
+    if v.is_infinite() && a.is_finite() && b.is_finite() {
+        return Err(SqlError::new(SqlState::OUT_OF_RANGE, "value out of range: overflow"));
+    }
+    let shrinks = matches!(op, BinaryOp::Mul | BinaryOp::Div);
+    if shrinks && v == 0.0 && a != 0.0 && b != 0.0 && b.is_finite() {
+        return Err(SqlError::new(SqlState::OUT_OF_RANGE, "value out of range: underflow"));
+    }
+    Ok(v)
+}
+
+fn numeric(op: BinaryOp, a: Decimal, b: Decimal) -> SqlResult<Decimal> {
+    match op {
+        BinaryOp::Add => a.checked_add(b),
+        BinaryOp::Sub => a.checked_sub(b),
+        BinaryOp::Mul => a.checked_mul(b),
+        BinaryOp::Div | BinaryOp::Mod if b.is_zero() => return Err(division_by_zero()),
+        BinaryOp::Div => divide(a, b),
+        BinaryOp::Mod => a.checked_rem(b),
+        _ => return Err(untyped()),
+    }
+    .ok_or_else(numeric_overflow)
+}
+
+pub(crate) fn numeric_overflow() -> SqlError {
+    SqlError::new(SqlState::OUT_OF_RANGE, "value overflows numeric format")
+}
+
+/// Quotient with the scale that PostgreSQL's select_div_scale chooses. `b` is not zero.
+pub(crate) fn divide(a: Decimal, b: Decimal) -> Option<Decimal> {
+    let (aw, ad) = leading(a);
+    let (bw, bd) = leading(b);
+    let weight = aw - bw - i64::from(ad <= bd);
+    let scale = (MIN_SIGNIFICANT - weight * 4).max(i64::from(a.scale())).max(i64::from(b.scale())).clamp(0, MAX_SCALE);
+    let mut q = a.checked_div(b)?.round_dp_with_strategy(scale as u32, RoundingStrategy::MidpointAwayFromZero);
+    q.rescale(scale as u32);
+    Some(q)
+}
+
+/// The weight and the value of the first digit in base 10000, PostgreSQL's own.
+fn leading(v: Decimal) -> (i64, u128) {
+    let digits = v.mantissa().unsigned_abs();
+    if digits == 0 {
+        return (0, 0);
+    }
+    let places = i64::from(digits.ilog10()) + 1 - i64::from(v.scale());
+    let weight = (places - 1).div_euclid(4);
+    let shift = i64::from(v.scale()) + weight * 4;
+    let first =
+        if shift >= 0 { digits / 10u128.pow(shift.min(38) as u32) } else { digits * 10u128.pow((-shift) as u32) };
+    (weight, first)
+}

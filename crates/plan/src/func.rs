@@ -1,0 +1,277 @@
+//! Scalar functions.
+
+use crate::Expr;
+use crate::arith::{negate, numeric_overflow, out_of_range, owned};
+use crate::eval::Value;
+use crate::expr::Func;
+use crate::md5::md5_hex;
+use crate::program::{Env, SessionEnv};
+use crate::sort::compare;
+use crate::value::{DAY, HOUR, MINUTE, SECOND, civil_from_days, days_from_civil, to_local, to_utc};
+use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, hash};
+use rust_decimal::prelude::ToPrimitive;
+use rust_decimal::{Decimal, RoundingStrategy};
+use std::cmp::Ordering;
+
+/// What version() says.
+pub const VERSION: &str =
+    concat!("PostgreSQL 15.0 (Clearway ", env!("CARGO_PKG_VERSION"), ") on a partitioned storage engine");
+/// The longest text a function makes, as PostgreSQL: 1 GB.
+const MAX_TEXT: usize = 1 << 30;
+
+/// Calls a function. All but the few named here give NULL if an argument is NULL.
+pub(crate) fn call<'a>(f: Func, args: &'a [Expr], row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+    match f {
+        Func::Coalesce => {
+            for arg in args {
+                let v = arg.eval_ref(row, env)?;
+                if !v.is_null() {
+                    return Ok(v);
+                }
+            }
+            return Ok(Value::NULL);
+        }
+        Func::Greatest => return extreme(args, Ordering::Greater, row, env),
+        Func::Least => return extreme(args, Ordering::Less, row, env),
+        Func::NullIf => {
+            let (a, b) = (args[0].eval_ref(row, env)?, args[1].eval_ref(row, env)?);
+            let equal = !a.is_null() && !b.is_null() && compare(a.as_ref(), b.as_ref()).is_eq();
+            return Ok(if equal { Value::NULL } else { a });
+        }
+        Func::Random => return Ok(Value::Ref(DatumRef::Float8(random(args, row, env)?))),
+        _ => {}
+    }
+    let mut values: [Value<'a>; 3] = [Value::NULL, Value::NULL, Value::NULL];
+    for (slot, arg) in values.iter_mut().zip(args) {
+        *slot = arg.eval_ref(row, env)?;
+        if slot.is_null() {
+            return Ok(Value::NULL);
+        }
+    }
+    if let Some(v) = of_session(f, env) {
+        return Ok(v);
+    }
+    let [a, b, c] = [values[0].as_ref(), values[1].as_ref(), values[2].as_ref()];
+    match f {
+        Func::Abs | Func::Round | Func::Floor | Func::Ceil | Func::ExactInt | Func::FloorInt | Func::CeilInt => {
+            number(f, a, b)
+        }
+        Func::DateTrunc => date_trunc(a, b, env),
+        Func::CurrentSetting => current_setting(a, b, env),
+        _ => text(f, a, b, c),
+    }
+}
+
+fn extreme<'a>(args: &'a [Expr], wanted: Ordering, row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
+    let mut best = Value::NULL;
+    for arg in args {
+        let v = arg.eval_ref(row, env)?;
+        if !v.is_null() && (best.is_null() || compare(v.as_ref(), best.as_ref()) == wanted) {
+            best = v;
+        }
+    }
+    Ok(best)
+}
+
+/// In [0, 1): of the execution's seed, the row, and the call's place in the statement (its argument).
+fn random(args: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<f64> {
+    let place = match args.first() {
+        Some(arg) => arg.eval(row, env)?.as_i64().unwrap_or(0),
+        None => 0,
+    };
+    let mut bytes = [0u8; 24];
+    bytes[..8].copy_from_slice(&env.seed.to_le_bytes());
+    bytes[8..16].copy_from_slice(&place.to_le_bytes());
+    bytes[16..].copy_from_slice(&hash::stable_hash(row.bytes()).to_le_bytes());
+    Ok((hash::stable_hash(&bytes) >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
+    let session = env.session.as_deref();
+    let name = |get: fn(&SessionEnv) -> &str| Value::Ref(DatumRef::Text(session.map_or("", get)));
+    Some(match f {
+        Func::Now => Value::Ref(DatumRef::Timestamptz(env.now)),
+        Func::Version => Value::Ref(DatumRef::Text(VERSION)),
+        Func::CurrentUser => name(|s| &s.user),
+        Func::CurrentDatabase => name(|s| &s.database),
+        Func::CurrentSchema => Value::Ref(DatumRef::Text("public")),
+        Func::PgBackendPid => Value::Ref(DatumRef::Int4(session.map_or(0, |s| s.pid))),
+        Func::PgSleep => Value::Ref(DatumRef::Text("")),
+        _ => return None,
+    })
+}
+
+fn current_setting<'a>(name: DatumRef<'_>, missing_ok: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
+    let DatumRef::Text(name) = name else { return Ok(Value::NULL) };
+    let found = env.session.as_deref().and_then(|s| s.settings.iter().find(|(k, _)| k.eq_ignore_ascii_case(name)));
+    match found {
+        Some((_, v)) => Ok(Value::Ref(DatumRef::Text(v))),
+        None if missing_ok == DatumRef::Bool(true) => Ok(Value::NULL),
+        None => {
+            Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\"")))
+        }
+    }
+}
+
+fn number<'a>(f: Func, v: DatumRef<'_>, places: DatumRef<'_>) -> SqlResult<Value<'a>> {
+    use DatumRef as D;
+    Ok(match (f, v) {
+        (Func::Abs, D::Int2(x)) if x < 0 => return negate(v),
+        (Func::Abs, D::Int4(x)) if x < 0 => return negate(v),
+        (Func::Abs, D::Int8(x)) if x < 0 => return negate(v),
+        (Func::Abs, D::Float8(x)) => Value::Ref(D::Float8(x.abs())),
+        (Func::Abs, D::Numeric(x)) => Value::Ref(D::Numeric(x.abs())),
+        (Func::Round, D::Float8(x)) => Value::Ref(D::Float8(x.round_ties_even())),
+        (Func::Floor, D::Float8(x)) => Value::Ref(D::Float8(x.floor())),
+        (Func::Ceil, D::Float8(x)) => Value::Ref(D::Float8(x.ceil())),
+        (Func::Floor, D::Numeric(x)) => Value::Ref(D::Numeric(x.floor())),
+        (Func::Ceil, D::Numeric(x)) => Value::Ref(D::Numeric(x.ceil())),
+        (Func::Round, D::Numeric(x)) => Value::Ref(D::Numeric(round(x, integer(places))?)),
+        (Func::ExactInt, D::Numeric(x)) => match x.fract().is_zero().then(|| x.to_i64()).flatten() {
+            Some(v) => Value::Ref(D::Int8(v)),
+            None => Value::NULL,
+        },
+        (Func::ExactInt, D::Float8(x)) => match (-9.2e18..9.2e18).contains(&x) && x.fract() == 0.0 {
+            true => Value::Ref(D::Int8(x as i64)),
+            false => Value::NULL,
+        },
+        (Func::FloorInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.floor()))),
+        (Func::CeilInt, D::Numeric(x)) => Value::Ref(D::Int8(held(x.ceil()))),
+        // A float8 beyond 2^53 equals several bigints once these are converted: leave that room on both sides.
+        (Func::FloorInt, D::Float8(x)) => Value::Ref(D::Int8(slack(x.floor(), false))),
+        (Func::CeilInt, D::Float8(x)) => Value::Ref(D::Int8(slack(x.ceil(), true))),
+        _ => owned(v),
+    })
+}
+
+fn held(v: Decimal) -> i64 {
+    v.to_i64().unwrap_or(if v.is_sign_negative() { i64::MIN } else { i64::MAX })
+}
+
+fn slack(v: f64, up: bool) -> i64 {
+    if v.is_nan() {
+        return if up { i64::MAX } else { i64::MIN };
+    }
+    let near = v as i64;
+    let room = if v.abs() < 9_007_199_254_740_992.0 { 0 } else { 2048 };
+    if up { near.saturating_add(room) } else { near.saturating_sub(room) }
+}
+
+fn integer(v: DatumRef<'_>) -> i64 {
+    v.to_owned().as_i64().unwrap_or(0)
+}
+
+fn round(v: Decimal, places: i64) -> SqlResult<Decimal> {
+    if places >= 0 {
+        let places = places.min(28) as u32;
+        let mut r = v.round_dp_with_strategy(places, RoundingStrategy::MidpointAwayFromZero);
+        r.rescale(places);
+        return Ok(r);
+    }
+    if places < -28 {
+        return Ok(Decimal::ZERO);
+    }
+    let unit = Decimal::from_i128_with_scale(10i128.pow(places.unsigned_abs() as u32), 0);
+    let whole = v.checked_div(unit).ok_or_else(numeric_overflow)?;
+    let whole = whole.round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero);
+    whole.checked_mul(unit).ok_or_else(numeric_overflow)
+}
+
+fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlResult<Value<'a>> {
+    let DatumRef::Text(s) = a else { return Err(SqlError::internal("a string function of a value that is no string")) };
+    let other = if let DatumRef::Text(t) = b { t } else { "" };
+    Ok(match f {
+        Func::Lower => Value::text(s.to_lowercase()),
+        Func::Upper => Value::text(s.to_uppercase()),
+        Func::Length => Value::Ref(DatumRef::Int4(s.chars().count() as i32)),
+        Func::Md5 => Value::text(md5_hex(s.as_bytes())),
+        Func::Repeat => {
+            let times = integer(b).max(0) as usize;
+            if s.len().saturating_mul(times) >= MAX_TEXT {
+                return Err(SqlError::new(SqlState::LIMIT_EXCEEDED, "requested length too large"));
+            }
+            Value::text(s.repeat(times))
+        }
+        Func::Left | Func::Right => Value::text(side(s, integer(b), f == Func::Right)),
+        Func::Position => Value::Ref(DatumRef::Int4(s.find(other).map_or(0, |i| s[..i].chars().count() as i32 + 1))),
+        Func::Replace => match c {
+            DatumRef::Text(to) if !other.is_empty() => Value::text(s.replace(other, to)),
+            _ => Value::text(s),
+        },
+        Func::Trim => {
+            let cut = |ch: char| other.contains(ch);
+            Value::text(match integer(c) {
+                1 => s.trim_start_matches(cut),
+                2 => s.trim_end_matches(cut),
+                _ => s.trim_matches(cut),
+            })
+        }
+        Func::Substring => Value::text(substring(s, integer(b), (!c.is_null()).then(|| integer(c)))?),
+        _ => return Err(SqlError::internal("a function without a body")),
+    })
+}
+
+/// `left` and `right`: a negative count means all but so many.
+fn side(s: &str, n: i64, right: bool) -> &str {
+    let have = s.chars().count() as i64;
+    let keep = if n < 0 { (have + n).max(0) } else { n.min(have) };
+    let cut = if right { have - keep } else { keep };
+    let at = s.char_indices().nth(cut as usize).map_or(s.len(), |(i, _)| i);
+    if right { &s[at..] } else { &s[..at] }
+}
+
+fn substring(s: &str, from: i64, len: Option<i64>) -> SqlResult<&str> {
+    let end = match len {
+        Some(n) if n < 0 => {
+            return Err(SqlError::new(SqlState(*b"22011"), "negative substring length not allowed"));
+        }
+        Some(n) => from.checked_add(n).ok_or_else(|| out_of_range("integer"))?,
+        None => i64::MAX,
+    };
+    let at = |n: i64| s.char_indices().nth((n.max(1) - 1) as usize).map_or(s.len(), |(i, _)| i);
+    let (start, end) = (at(from), at(end));
+    Ok(if start < end { &s[start..end] } else { "" })
+}
+
+fn date_trunc<'a>(unit: DatumRef<'_>, value: DatumRef<'_>, env: &Env) -> SqlResult<Value<'a>> {
+    let DatumRef::Text(unit) = unit else { return Ok(Value::NULL) };
+    match value {
+        DatumRef::Timestamp(v) => {
+            Ok(Value::Ref(DatumRef::Timestamp(truncate(unit, v, "timestamp without time zone")?)))
+        }
+        DatumRef::Timestamptz(v) => {
+            let local = truncate(unit, to_local(v, env.zone()), "timestamp with time zone")?;
+            Ok(Value::Ref(DatumRef::Timestamptz(to_utc(local, env.zone()))))
+        }
+        _ => Err(SqlError::internal("date_trunc of a value that is no timestamp")),
+    }
+}
+
+fn truncate(unit: &str, v: i64, ty: &str) -> SqlResult<i64> {
+    if v == i64::MAX || v == i64::MIN {
+        return Ok(v);
+    }
+    let step = |n: i64| v.div_euclid(n) * n;
+    let (year, month, _) = civil_from_days(v.div_euclid(DAY));
+    let first = |y: i64, m: i64| days_from_civil(y, m, 1) * DAY;
+    Ok(match unit.to_ascii_lowercase().as_str() {
+        "microsecond" | "microseconds" => v,
+        "millisecond" | "milliseconds" => step(1000),
+        "second" | "seconds" => step(SECOND),
+        "minute" | "minutes" => step(MINUTE),
+        "hour" | "hours" => step(HOUR),
+        "day" | "days" => step(DAY),
+        // 2000-01-01 was a Saturday, two days before a Monday.
+        "week" | "weeks" => (v.div_euclid(DAY) - 2).div_euclid(7) * 7 * DAY + 2 * DAY,
+        "month" | "months" => first(year, month),
+        "quarter" => first(year, (month - 1) / 3 * 3 + 1),
+        "year" | "years" => first(year, 1),
+        "decade" => first(year.div_euclid(10) * 10, 1),
+        _ => {
+            return Err(SqlError::new(
+                SqlState::INVALID_PARAMETER,
+                format!("unit \"{unit}\" not recognized for type {ty}"),
+            ));
+        }
+    })
+}
