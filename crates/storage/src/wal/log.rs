@@ -1,10 +1,19 @@
-//! The log's appending side. Signatures; the bodies follow.
+//! The log's appending side: what the rest of the engine holds.
+
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use clearway_env::Disk;
 use clearway_types::Lsn;
+
+use super::flusher::{self, MAX_UNSYNCED};
+use super::record::{self, HEADER, MAX_RECORD};
+use super::segments::Segments;
+use super::shared::Shared;
+use super::{LOG_START, record_size};
 
 /// Where the log is and how large its parts are.
 #[derive(Clone, Debug)]
@@ -13,7 +22,8 @@ pub struct WalConfig {
     pub dir: PathBuf,
     /// Bytes of log in one segment, a multiple of 4096. Default 64 MiB. An existing log keeps the size it was made with.
     pub segment_size: u64,
-    /// Bytes of the ring that appenders fill, a power of two. Default 16 MiB. A record may take up to half of it.
+    /// Bytes of the ring that appenders fill; rounded up to a power of two, at least 4096. Default 16 MiB. A record may
+    /// take up to half of it, but not more than 8 MiB.
     pub buffer_size: usize,
 }
 
@@ -23,56 +33,148 @@ impl Default for WalConfig {
     }
 }
 
-/// The log's appending side.
-pub struct Wal {}
+/// The log's appending side. Dropping it makes durable what was appended, as [`Wal::shutdown`] does.
+pub struct Wal {
+    pub(super) shared: Arc<Shared>,
+    max_record: usize,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Wal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (appended, durable) = (self.appended(), self.durable());
+        f.debug_struct("Wal").field("appended", &appended).field("durable", &durable).finish_non_exhaustive()
+    }
+}
 
 impl Wal {
-    /// Opens the log to append at `end`, where the reader stopped ([`Lsn`] 0: a new log).
-    pub fn open(_disk: Arc<dyn Disk>, _config: WalConfig, _end: Lsn) -> io::Result<Arc<Wal>> {
-        unimplemented!()
+    /// Opens the log to append at `end`, where [`WalReader::next`](super::WalReader::next) found its end; [`Lsn`] 0: a
+    /// new log. All before `end` is made durable, what follows it is wiped out. Starts the log's threads.
+    ///
+    /// # Errors
+    /// The disk's, and `InvalidInput` if the log has segments but none that `end` could lie in.
+    pub fn open(disk: Arc<dyn Disk>, config: WalConfig, end: Lsn) -> io::Result<Arc<Wal>> {
+        let end = end.max(LOG_START).0;
+        if !end.is_multiple_of(8) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{end} is not a place in a log")));
+        }
+        let capacity = config.buffer_size.max(4096).next_power_of_two();
+        let segments = Segments::open(disk, config.dir, config.segment_size, end, MAX_UNSYNCED)?;
+        let (start, _, _) = segments.locate(end);
+        let file = segments.enter(start)?;
+        let shared = Arc::new(Shared::new(capacity, end, segments));
+        let mut threads = Vec::with_capacity(2);
+        let maker = flusher::spawn_segment_maker(shared.clone())?;
+        let waker = maker.thread().clone();
+        threads.push(maker);
+        match flusher::spawn(shared.clone(), file, waker) {
+            Ok(flusher) => threads.insert(0, flusher),
+            Err(error) => {
+                shared.stop();
+                threads[0].thread().unpark();
+                return Err(error);
+            }
+        }
+        Ok(Arc::new(Wal { shared, max_record: MAX_RECORD.min(capacity / 2), threads: Mutex::new(threads) }))
     }
-    /// Appends a record; returns its end.
-    pub fn append(&self, _payload: &[&[u8]]) -> Lsn {
-        unimplemented!()
-    }
-    /// The largest payload that `append` takes.
+
+    /// The largest payload that [`Wal::append`] takes, in bytes.
     pub fn max_payload(&self) -> usize {
-        unimplemented!()
+        self.max_record - HEADER
     }
-    /// The end of the last record appended: every later one ends above it.
+
+    /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end less
+    /// [`record_size`](super::record_size). Blocks only while the ring is full.
+    ///
+    /// Any order of threads is possible between the reservation and the filling, so a later record may be filled first;
+    /// but none becomes durable before those ahead of it.
+    ///
+    /// # Panics
+    /// If the payload is larger than [`Wal::max_payload`].
+    pub fn append(&self, payload: &[&[u8]]) -> Lsn {
+        let shared = &*self.shared;
+        let len = HEADER + payload.iter().map(|part| part.len()).sum::<usize>();
+        assert!(len <= self.max_record, "a log record of {len} bytes, more than {}", self.max_record);
+        let crc = record::payload_crc(payload);
+        let start = shared.ring.reserve(record_size(len - HEADER));
+        let end = start + record_size(len - HEADER);
+        let mut filled = shared.ring.filled_to(end);
+        if filled > shared.ring.capacity() {
+            if !shared.wait_for_room(end) {
+                // The log is closed: nothing of it becomes durable any more, and nobody is told that it did.
+                return Lsn(end);
+            }
+            filled = shared.ring.filled_to(end);
+        }
+        shared.ring.fill(start, record::seal(crc, len, start, shared.durable()), payload);
+        if shared.presses(filled) {
+            shared.wake();
+        }
+        Lsn(end)
+    }
+
+    /// The end of the last record that has a place in the log: every later one ends above it.
     pub fn appended(&self) -> Lsn {
-        unimplemented!()
+        Lsn(self.shared.ring.reserved())
     }
-    /// Everything that ends at or before it survives a crash.
+
+    /// Every record that ends at or before it survives a crash.
     pub fn durable(&self) -> Lsn {
-        unimplemented!()
+        Lsn(self.shared.durable())
     }
-    /// Has the log made durable up to `upto` soon.
-    pub fn request_flush(&self, _upto: Lsn) {
-        unimplemented!()
+
+    /// Has the log made durable up to `upto` (or what has been appended, if that is less) without delay; does not wait.
+    pub fn request_flush(&self, upto: Lsn) {
+        self.shared.request(upto.0);
     }
-    /// Returns when all that ends at or before `lsn` is durable.
-    pub fn wait_durable(&self, _lsn: Lsn) -> io::Result<()> {
-        unimplemented!()
+
+    /// Returns when every record that ends at or before `lsn` is durable.
+    ///
+    /// # Errors
+    /// The log has failed or is closed; then it is unknown what survives. `InvalidInput`: `lsn` is above what has been
+    /// appended.
+    pub fn wait_durable(&self, lsn: Lsn) -> io::Result<()> {
+        self.shared.wait_durable(lsn.0)
     }
-    /// `hook` is called by the flusher after each time `durable` rose.
-    pub fn on_durable(&self, _hook: Box<dyn Fn(Lsn) + Send + Sync>) {
-        unimplemented!()
+
+    /// `hook` is called by the flusher each time after [`Wal::durable`] rose. It should be brief: it holds up the next
+    /// group of commits. It must not register hooks.
+    pub fn on_durable(&self, hook: Box<dyn Fn(Lsn) + Send + Sync>) {
+        self.shared.on_durable(hook);
     }
-    /// `hook` is called once if the log fails (at once if it has).
-    pub fn on_failed(&self, _hook: Box<dyn Fn(&str) + Send + Sync>) {
-        unimplemented!()
+
+    /// `hook` is called once if the log fails; at once if it has failed. A failed log never becomes durable again: the
+    /// process should stop and recover.
+    pub fn on_failed(&self, hook: Box<dyn Fn(&str) + Send + Sync>) {
+        self.shared.on_failed(hook);
     }
+
     /// Why the log has failed, if it has.
     pub fn failed(&self) -> Option<String> {
-        unimplemented!()
+        self.shared.failure().map(str::to_owned)
     }
-    /// Removes or recycles the segments that hold nothing at or after `lsn`.
-    pub fn remove_before(&self, _lsn: Lsn) -> io::Result<()> {
-        unimplemented!()
+
+    /// Removes or recycles the segments that hold nothing at or after `lsn`. Blocking; for the checkpointer.
+    pub fn remove_before(&self, lsn: Lsn) -> io::Result<()> {
+        self.shared.segments.remove_before(lsn.0.min(self.shared.durable()))
     }
-    /// Flushes all and ends the log's threads.
+
+    /// Makes durable all that was appended, and ends the log's threads. What is appended later is lost.
     pub fn shutdown(&self) {
-        unimplemented!()
+        self.shared.stop();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            thread.thread().unpark();
+            // The last owner may be a hook, on the flusher's own thread, which then ends by itself.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("a thread of the log panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Wal {
+    fn drop(&mut self) {
+        self.shutdown();
     }
 }

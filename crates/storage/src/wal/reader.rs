@@ -1,4 +1,10 @@
-//! Reads the log. Signatures; the bodies follow.
+//! Reads the log at start-up and tells its end from damage.
+//!
+//! A crash may keep any of the sectors that were written since the last sync, so what cannot be read at the end is
+//! usually a torn tail, even if whole records follow it. It is damage if a record that follows shows (by its `unsynced`)
+//! that the unreadable place was durable before that record was made. Damage in the last group that was synced before a
+//! crash cannot be told from a torn tail: nothing came after it.
+
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -6,18 +12,21 @@ use std::sync::Arc;
 use clearway_env::Disk;
 use clearway_types::Lsn;
 
-use super::WalConfig;
+use super::flusher::MAX_UNSYNCED;
+use super::record::{HEADER, Header};
+use super::segment::{self, STRIDE, Source};
+use super::{LOG_START, WalConfig};
 
 /// Why the log cannot be read.
 #[derive(Debug)]
 pub enum WalError {
-    /// The disk failed.
+    /// The disk failed, or a segment's header is wrong (`InvalidData`).
     Io(io::Error),
-    /// The log is damaged at `lsn`, in the middle.
+    /// The log is damaged at `lsn`, and not by a crash.
     Corrupt {
         /// Where the unreadable record starts.
         lsn: Lsn,
-        /// What was found there.
+        /// The file, and what was found.
         reason: String,
     },
 }
@@ -30,7 +39,16 @@ impl fmt::Display for WalError {
         }
     }
 }
-impl std::error::Error for WalError {}
+
+impl std::error::Error for WalError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(error) => Some(error),
+            Self::Corrupt { .. } => None,
+        }
+    }
+}
+
 impl From<io::Error> for WalError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
@@ -42,31 +60,157 @@ impl From<io::Error> for WalError {
 pub struct WalEntry<'a> {
     /// Where it starts.
     pub start: Lsn,
-    /// Where it ends, and the next starts: what `append` returned.
+    /// Where it ends, and the next starts: what [`Wal::append`](super::Wal::append) returned.
     pub end: Lsn,
     /// What was appended.
     pub payload: &'a [u8],
 }
 
-/// Reads the log in order.
-pub struct WalReader {}
+/// Reads the log in order, or a record at a time. Not to be used while segments are removed.
+pub struct WalReader {
+    source: Source,
+    /// The log from `window_at` on, as far as it was read for `next`.
+    window: Vec<u8>,
+    window_at: u64,
+    position: u64,
+    ended: bool,
+    /// The record that was read last by itself.
+    single: Vec<u8>,
+}
 
 impl WalReader {
-    /// A reader of the records from `from` on, which is a record's start or the log's end (or 0: from the beginning).
-    pub fn open(_disk: Arc<dyn Disk>, _config: &WalConfig, _from: Lsn) -> Result<Self, WalError> {
-        unimplemented!()
+    /// A reader of the records from `from` on: a record's start, the log's end, or 0 for the beginning of a log that
+    /// never lost a segment.
+    ///
+    /// # Errors
+    /// `Corrupt` if no segment holds `from` (but nothing at all is a log that ends at 0), or one after it is missing.
+    pub fn open(disk: Arc<dyn Disk>, config: &WalConfig, from: Lsn) -> Result<Self, WalError> {
+        let position = from.max(LOG_START).0;
+        let segment::Found { starts, size } = segment::find(&*disk, &config.dir, config.segment_size)?;
+        let corrupt = |reason: String| Err(WalError::Corrupt { lsn: Lsn(position), reason });
+        if !position.is_multiple_of(8) {
+            return corrupt("no record starts at such a place".to_owned());
+        }
+        let mut expected = position - position % size;
+        if starts.is_empty() && from > LOG_START {
+            return corrupt(format!("{} has no segments", config.dir.display()));
+        }
+        if !starts.is_empty()
+            && !starts.contains(&expected)
+            && starts.last().is_some_and(|last| last + size != position)
+        {
+            return corrupt(format!("{} is missing", segment::path(&config.dir, expected).display()));
+        }
+        for &start in starts.iter().filter(|&&start| start > position) {
+            expected += size;
+            if start != expected {
+                return corrupt(format!("{} is missing", segment::path(&config.dir, expected).display()));
+            }
+        }
+        let source = Source::new(disk, config.dir.clone(), size);
+        Ok(Self { source, window: Vec::new(), window_at: position, position, ended: false, single: Vec::new() })
     }
-    /// The next record; `None` at the log's end, which a torn record also is.
-    #[allow(clippy::should_implement_trait)]
+
+    /// The next record; `None` at the log's end, be it clean or torn, and from then on.
+    #[allow(clippy::should_implement_trait, reason = "it lends the record, which an Iterator cannot")]
     pub fn next(&mut self) -> Result<Option<WalEntry<'_>>, WalError> {
-        unimplemented!()
+        if self.ended {
+            return Ok(None);
+        }
+        let start = self.position;
+        let Some(header) = self.verified()? else {
+            self.ended = true;
+            self.check_tail()?;
+            return Ok(None);
+        };
+        self.position = header.end();
+        let at = (start - self.window_at) as usize;
+        let payload = &self.window[at + HEADER..at + header.len()];
+        Ok(Some(WalEntry { start: Lsn(start), end: Lsn(header.end()), payload }))
     }
-    /// Where the next record starts; after `next` has returned `None` the end of the log, to give to `Wal::open`.
+
+    /// Where the next record starts; after [`WalReader::next`] has returned `None`, the end of the log: what
+    /// [`Wal::open`](super::Wal::open) wants.
     pub fn position(&self) -> Lsn {
-        unimplemented!()
+        Lsn(self.position)
     }
-    /// The record that starts at `start`, whatever `next` has read.
-    pub fn read_at(&mut self, _start: Lsn) -> Result<WalEntry<'_>, WalError> {
-        unimplemented!()
+
+    /// The record that starts at `start`, wherever [`WalReader::next`] is.
+    pub fn read_at(&mut self, start: Lsn) -> Result<WalEntry<'_>, WalError> {
+        match self.load(start.0)? {
+            Some(header) => Ok(WalEntry { start, end: Lsn(header.end()), payload: &self.single[HEADER..] }),
+            None => Err(self.corrupt(start.0, "there is no valid record".to_owned())),
+        }
+    }
+
+    fn corrupt(&self, at: u64, what: String) -> WalError {
+        WalError::Corrupt { lsn: Lsn(at), reason: format!("{}: {what}", self.source.path_of(at).display()) }
+    }
+
+    /// The header of the record at `position`, which is whole and in the window; `None` if there is none.
+    fn verified(&mut self) -> io::Result<Option<Header>> {
+        let start = self.position;
+        if !self.need(HEADER)? {
+            return Ok(None);
+        }
+        let Some(header) = Header::parse(&self.window[(start - self.window_at) as usize..], start) else {
+            return Ok(None);
+        };
+        if !self.need(header.len())? {
+            return Ok(None);
+        }
+        let at = (start - self.window_at) as usize;
+        Ok(header.verify(&self.window[at..at + header.len()]).then_some(header))
+    }
+
+    /// Has the window hold `len` bytes from `position` on; false if the log's files end before.
+    fn need(&mut self, len: usize) -> io::Result<bool> {
+        let used = (self.position - self.window_at) as usize;
+        if self.window.len() >= used + len {
+            return Ok(true);
+        }
+        self.window.drain(..used);
+        self.window_at = self.position;
+        let from = self.window_at + self.window.len() as u64;
+        self.source.read(from, self.position + len.max(STRIDE) as u64, &mut self.window)?;
+        Ok(self.window.len() >= len)
+    }
+
+    /// Loads the record at `start` into `single`; `None` if there is no valid one.
+    fn load(&mut self, start: u64) -> io::Result<Option<Header>> {
+        self.single.clear();
+        self.source.read(start, start + HEADER as u64, &mut self.single)?;
+        let Some(header) = Header::parse(&self.single, start) else { return Ok(None) };
+        self.source.read(start + HEADER as u64, start + header.len() as u64, &mut self.single)?;
+        Ok((self.single.len() == header.len() && header.verify(&self.single)).then_some(header))
+    }
+
+    /// Looks behind the log's end, at `position`, for proof that it should not be the end.
+    fn check_tail(&mut self) -> Result<(), WalError> {
+        let end = self.position;
+        let mut at = end;
+        let mut chunk = Vec::with_capacity(STRIDE);
+        while at < end + MAX_UNSYNCED {
+            chunk.clear();
+            self.source.read(at, at + STRIDE as u64, &mut chunk)?;
+            let (headers, _) = chunk.as_chunks::<HEADER>();
+            if headers.is_empty() {
+                return Ok(());
+            }
+            // Records start at multiples of 8; the last half header is looked at again with the next chunk.
+            let places = (0..=chunk.len() - HEADER).step_by(8);
+            let likely = places.filter(|&place| Header::tag_fits(&chunk[place..], at + place as u64));
+            let likely: Vec<u64> = likely.map(|place| at + place as u64).collect();
+            for start in likely {
+                if let Some(header) = self.load(start)?
+                    && header.durable_before() > end
+                {
+                    let what = format!("no valid record, but the one at {start} shows that there was one");
+                    return Err(self.corrupt(end, what));
+                }
+            }
+            at += (chunk.len() - HEADER / 2) as u64 / 8 * 8;
+        }
+        Ok(())
     }
 }

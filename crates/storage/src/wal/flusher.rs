@@ -1,0 +1,179 @@
+//! The threads of the log: the flusher, which alone writes, and the maker of segments.
+//!
+//! One round of the flusher takes all records that are filled out of the ring, writes them in one go (two where a
+//! segment ends) and, if any of it was asked for, syncs once for all who wait: group commit without a timer, since while
+//! one sync runs the next group gathers (DeWitt et al., "Implementation Techniques for Main Memory Database Systems",
+//! SIGMOD 1984). Appenders are not held up by the I/O: their words are free again as soon as they are copied out.
+//!
+//! Invariants
+//! 1. What is written lies at its place; after the last record zeros follow up to the next block's beginning, so that
+//!    a write never needs to read a block that a recycled segment has on the disk only.
+//! 2. `written - durable` stays below [`MAX_UNSYNCED`]: a crash leaves nothing beyond that behind the log's end. The
+//!    reader looks that far for proof of damage, the next start wipes that much.
+//! 3. A failed write or sync is never tried again: after a failed fsync the operating system may hold the lost pages for
+//!    clean (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+//!
+//! A crash leaves any subset of the sectors written since the last sync; the records' checksums tell.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle, Thread};
+
+use clearway_env::File;
+
+use super::record::MAX_RECORD;
+use super::segment::BLOCK;
+use super::shared::Shared;
+
+/// How much a write gathers from the ring, in bytes, before the record that exceeds it.
+const WRITE_LIMIT: usize = 4 << 20;
+/// A sync happens, though nobody asks, when so many bytes were written since the last.
+const SYNC_EVERY: u64 = 16 << 20;
+/// No record of a log lies this far behind the end of what is durable, or farther.
+pub(super) const MAX_UNSYNCED: u64 = 32 << 20;
+const _: () = assert!(SYNC_EVERY + WRITE_LIMIT as u64 + (MAX_RECORD as u64) + BLOCK < MAX_UNSYNCED);
+
+/// Starts the flusher, which writes from the ring's start on; `file` is the segment that holds it. `maker` is unparked
+/// when a segment is entered.
+pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>, maker: Thread) -> io::Result<JoinHandle<()>> {
+    let written = shared.durable();
+    let mut flusher = Flusher { shared: shared.clone(), maker, file, written, dirty: Vec::new(), buffer: Vec::new() };
+    let handle = thread::Builder::new().name("wal-flusher".into()).spawn(move || {
+        // Closes the log even if a hook panics, so that nobody waits for ever.
+        let _close = CloseOnDrop(flusher.shared.clone());
+        flusher.run();
+    })?;
+    shared.set_flusher(handle.thread().clone());
+    // The flusher may have gone to sleep before it was known; a request in between could not wake it.
+    handle.thread().unpark();
+    Ok(handle)
+}
+
+/// Starts the thread that makes segments ahead of need. A failure to make one is only warned of: the flusher tries again
+/// when it needs the segment, and it is that attempt that counts.
+pub(super) fn spawn_segment_maker(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    thread::Builder::new().name("wal-segments".into()).spawn(move || {
+        while !shared.stopping() {
+            match shared.segments.make_ahead(&|| shared.stopping()) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    tracing::warn!("cannot make a segment of the log ahead of need: {error}");
+                }
+                _ => {}
+            }
+            if !shared.stopping() {
+                thread::park();
+            }
+        }
+    })
+}
+
+struct CloseOnDrop(Arc<Shared>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+struct Flusher {
+    shared: Arc<Shared>,
+    maker: Thread,
+    /// The segment that holds `written`, or that ends there.
+    file: Arc<dyn File>,
+    /// What was drained and, unless the log has failed, written.
+    written: u64,
+    /// Files, besides `file`, that were written since the last sync.
+    dirty: Vec<Arc<dyn File>>,
+    buffer: Vec<u8>,
+}
+
+impl Flusher {
+    fn run(&mut self) {
+        loop {
+            if self.has_work() {
+                self.round();
+            } else if self.shared.stopping() {
+                break;
+            } else {
+                self.shared.sleep_unless(|| self.has_work() || self.shared.stopping());
+            }
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        let reserved = self.shared.ring.reserved();
+        if self.shared.presses(reserved - self.written) {
+            return true;
+        }
+        if self.shared.failure().is_some() {
+            return self.shared.stopping() && reserved > self.written;
+        }
+        let wanted = if self.shared.stopping() { reserved } else { self.shared.requested() };
+        wanted > self.shared.durable()
+    }
+
+    fn round(&mut self) {
+        self.buffer.clear();
+        let from = self.written;
+        self.written = self.shared.ring.drain(from, WRITE_LIMIT, &mut self.buffer);
+        if self.shared.failure().is_some() {
+            if self.written == from {
+                thread::yield_now();
+            }
+            return;
+        }
+        let durable = self.shared.durable();
+        if self.written == durable {
+            // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the
+            // scheduler took the processor from him.
+            thread::yield_now();
+            return;
+        }
+        if let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable)) {
+            self.shared.fail(format!("{error} (between {durable} and {})", self.written));
+        }
+    }
+
+    /// Writes the buffer, which lies at `at` in the log.
+    fn write(&mut self, at: u64) -> io::Result<()> {
+        let mut at = at;
+        let mut from = 0;
+        let len = self.buffer.len();
+        self.buffer.resize((at as usize + len).next_multiple_of(BLOCK as usize) - at as usize, 0);
+        while from < len {
+            let (start, offset, room) = self.shared.segments.locate(at);
+            if at == start {
+                self.enter(start)?;
+            }
+            let n = (self.buffer.len() - from).min(room as usize);
+            self.file.write_all_at(&self.buffer[from..from + n], offset)?;
+            from += n;
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, start: u64) -> io::Result<()> {
+        let next = self.shared.segments.enter(start)?;
+        self.dirty.push(std::mem::replace(&mut self.file, next));
+        self.maker.unpark();
+        Ok(())
+    }
+
+    fn sync_if_due(&mut self, durable: u64) -> io::Result<()> {
+        let requested = self.shared.requested();
+        let wanted = requested > durable || self.shared.stopping();
+        // If the buffer was full, the rest of the group is still in the ring: one sync for all of it.
+        let complete = self.written >= requested || self.buffer.len() < WRITE_LIMIT;
+        if !(wanted && complete) && self.written - durable < SYNC_EVERY {
+            return Ok(());
+        }
+        // In the log's order: what is durable has no gap even if a later file fails.
+        for file in self.dirty.drain(..) {
+            file.sync_data()?;
+        }
+        self.file.sync_data()?;
+        self.shared.set_durable(self.written);
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! The format of a record: a 16-byte header, the payload, zeros up to a multiple of 8. Everything is little-endian.
+//!
+//! | bytes  | field      |                                                                                            |
+//! |--------|------------|--------------------------------------------------------------------------------------------|
+//! | 0..4   | `len`      | bytes of header and payload, without the padding; never 0                                  |
+//! | 4..8   | `crc`      | CRC-32C of the payload, then `len`, the start LSN as 8 bytes, `unsynced`                   |
+//! | 8..12  | `tag`      | the lower 32 bits of start LSN / 8: finds a stale or torn record without its checksum      |
+//! | 12..16 | `unsynced` | (start LSN - what was durable when the record was made) / 8, at most; `u32::MAX`: unknown  |
+//!
+//! The start LSN in the checksum keeps a record that a recycled segment held in an earlier life from passing. `unsynced`
+//! tells a torn tail from damage: all that lies before start - 8 * `unsynced` was on the disk before this record was
+//! made, so if some of it cannot be read, the disk has lost what it had promised to keep.
+
+use super::record_size;
+
+/// Bytes of a record's header.
+pub(super) const HEADER: usize = 16;
+
+/// The largest record, header included, whatever the ring's size. A larger `len` in the log is not a record's.
+pub(super) const MAX_RECORD: usize = 8 << 20;
+
+const UNKNOWN: u32 = u32::MAX;
+
+/// The checksum of a payload, to be finished by [`seal`] when the record's place is known.
+pub(super) fn payload_crc(payload: &[&[u8]]) -> u32 {
+    payload.iter().fold(0, |crc, part| crc32c::crc32c_append(crc, part))
+}
+
+fn finish_crc(payload_crc: u32, len: u32, start: u64, unsynced: u32) -> u32 {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&len.to_le_bytes());
+    bytes[4..12].copy_from_slice(&start.to_le_bytes());
+    bytes[12..].copy_from_slice(&unsynced.to_le_bytes());
+    crc32c::crc32c_append(payload_crc, &bytes)
+}
+
+fn tag(start: u64) -> u32 {
+    (start >> 3) as u32
+}
+
+/// The two words of the header of the record of `len` bytes (header included) at `start`.
+pub(super) fn seal(payload_crc: u32, len: usize, start: u64, durable: u64) -> [u64; 2] {
+    let len = len as u32;
+    let unsynced = u32::try_from((start - durable) / 8).unwrap_or(UNKNOWN);
+    let crc = finish_crc(payload_crc, len, start, unsynced);
+    [u64::from(len) | u64::from(crc) << 32, u64::from(tag(start)) | u64::from(unsynced) << 32]
+}
+
+/// The size in the log of the record whose header starts with `word`.
+pub(super) fn size_of_word(word: u64) -> usize {
+    (word as u32 as usize).next_multiple_of(8)
+}
+
+/// A header that may be one: its fields are plausible, its checksum is not yet verified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    start: u64,
+    len: u32,
+    crc: u32,
+    unsynced: u32,
+}
+
+impl Header {
+    /// Reads the header at the front of `bytes`, which lie at `start` in the log.
+    pub(super) fn parse(bytes: &[u8], start: u64) -> Option<Self> {
+        let field = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+        let (len, crc, found_tag, unsynced) = (field(0)?, field(4)?, field(8)?, field(12)?);
+        let plausible = found_tag == tag(start) && (HEADER..=MAX_RECORD).contains(&(len as usize));
+        plausible.then_some(Self { start, len, crc, unsynced })
+    }
+
+    /// Whether `tag` in `bytes`, at least a header long, is that of a record at `start`: a cheap first look.
+    pub(super) fn tag_fits(bytes: &[u8], start: u64) -> bool {
+        bytes[8..12] == tag(start).to_le_bytes()
+    }
+
+    /// Bytes of header and payload.
+    pub(super) fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Where the record ends, padding included.
+    pub(super) fn end(self) -> u64 {
+        self.start + record_size(self.len() - HEADER)
+    }
+
+    /// Whether `record`, of [`Header::len`] bytes, has the right checksum.
+    pub(super) fn verify(self, record: &[u8]) -> bool {
+        let crc = crc32c::crc32c(&record[HEADER..]);
+        finish_crc(crc, self.len, self.start, self.unsynced) == self.crc
+    }
+
+    /// What was durable when this record was made, as far as it tells. Only to be believed of a verified record.
+    pub(super) fn durable_before(self) -> u64 {
+        if self.unsynced == UNKNOWN { 0 } else { self.start.saturating_sub(u64::from(self.unsynced) * 8) }
+    }
+}

@@ -1,0 +1,217 @@
+//! The ring of memory between those who append and the flusher: filled by many threads at once, drained by one.
+//!
+//! An appender reserves a range of the log by one atomic add and fills it while others fill theirs (the consolidated,
+//! decoupled log buffer of Johnson et al., "Aether: A Scalable Approach to Logging", VLDB 2010, without its grouping).
+//! A record is whole 8-byte words, so no word is shared by two records, and the ring needs no `unsafe`.
+//!
+//! The first word of a record holds its length, which is never zero. Its states, `p` being a record's start:
+//!
+//! | word at `p` | meaning                                              | next, by whom                       |
+//! |-------------|------------------------------------------------------|-------------------------------------|
+//! | 0           | free, or reserved and being filled                   | nonzero, by the appender, last of all |
+//! | nonzero     | the whole record is there                            | 0, by the flusher, with all its words |
+//!
+//! Invariants
+//! 1. `freed <= reserved`; records lie back to back between them. Outside of the records that are being filled or are
+//!    filled, every word is 0.
+//! 2. Only the range `..= freed + capacity` is written to: an appender waits for room first.
+//! 3. An appender's waiting never depends on another appender that waits: who reserved earlier gets room earlier.
+//!
+//! Locking: `room` is taken by appenders that found the ring full, and by the flusher if there are any.
+//! A crash leaves nothing of the ring; nobody was told that what it held is durable.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use clearway_latch::CachePadded;
+
+use super::record;
+
+/// See the module's text.
+pub(super) struct Ring {
+    words: Box<[AtomicU64]>,
+    /// End of the last reserved record.
+    reserved: CachePadded<AtomicU64>,
+    /// All before it has been drained.
+    freed: CachePadded<AtomicU64>,
+    waiting: AtomicU32,
+    room: Mutex<()>,
+    room_made: Condvar,
+}
+
+impl Ring {
+    /// An empty ring of `capacity` bytes, a power of two, for a log that goes on at `start`.
+    pub(super) fn new(capacity: usize, start: u64) -> Self {
+        assert!(capacity.is_power_of_two() && capacity >= 64, "the log's ring has a power of two of bytes");
+        assert!(start.is_multiple_of(8), "log positions are multiples of 8");
+        Self {
+            words: (0..capacity / 8).map(|_| AtomicU64::new(0)).collect(),
+            reserved: CachePadded::new(AtomicU64::new(start)),
+            freed: CachePadded::new(AtomicU64::new(start)),
+            waiting: AtomicU32::new(0),
+            room: Mutex::new(()),
+            room_made: Condvar::new(),
+        }
+    }
+
+    /// Bytes.
+    pub(super) fn capacity(&self) -> u64 {
+        self.words.len() as u64 * 8
+    }
+
+    /// End of the last reserved record.
+    pub(super) fn reserved(&self) -> u64 {
+        // SeqCst: pairs with the SeqCst add in `reserve`. The flusher says that it sleeps, then looks here; an appender
+        // adds here, then looks whether the flusher sleeps. One of the two must see the other, or a full ring would
+        // never be drained; only a single order of all four accesses gives that.
+        self.reserved.load(Ordering::SeqCst)
+    }
+
+    /// Takes the next `size` bytes of the log; returns their start.
+    pub(super) fn reserve(&self, size: u64) -> u64 {
+        // SeqCst: pairs with the load in `reserved`; see there.
+        self.reserved.fetch_add(size, Ordering::SeqCst)
+    }
+
+    /// The bytes from what has been drained to `end`; more than [`Ring::capacity`]: there is no room yet for what ends
+    /// there.
+    pub(super) fn filled_to(&self, end: u64) -> u64 {
+        // Acquire: pairs with the store of `freed` in `drain`; without it an appender's words could be zeroed by the
+        // flusher's earlier stores. An `end` below `freed` was drained while we looked.
+        end.saturating_sub(self.freed.load(Ordering::Acquire))
+    }
+
+    /// Blocks until there is room for what ends at `end`, or `give_up` says so; whether there is room.
+    /// `nudge` must keep the flusher from sleeping.
+    pub(super) fn wait_for_room(&self, end: u64, nudge: impl Fn(), give_up: impl Fn() -> bool) -> bool {
+        // SeqCst: pairs with the load of `waiting` in `make_room`: we count ourselves, then look at `freed`; the flusher
+        // stores `freed`, then looks at the count. One of us sees the other, so no wake-up is lost.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let mut guard = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let got_room = loop {
+            if end.saturating_sub(self.freed.load(Ordering::SeqCst)) <= self.capacity() {
+                break true;
+            }
+            if give_up() {
+                break false;
+            }
+            nudge();
+            guard = self.room_made.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(guard);
+        // Relaxed: a count that is too high for a moment costs a needless notification only.
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        got_room
+    }
+
+    /// Wakes all who wait for room; they look again.
+    pub(super) fn wake_waiting(&self) {
+        // SeqCst: pairs with the add in `wait_for_room`; see there.
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _guard = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+            self.room_made.notify_all();
+        }
+    }
+
+    fn word(&self, at: u64) -> &AtomicU64 {
+        &self.words[(at / 8) as usize & (self.words.len() - 1)]
+    }
+
+    /// Fills the record that was reserved at `start`, for which there is room, and hands it to the flusher.
+    pub(super) fn fill(&self, start: u64, header: [u64; 2], payload: &[&[u8]]) {
+        // Relaxed, here and below: the Release store of the first word publishes them all.
+        self.word(start + 8).store(header[1], Ordering::Relaxed);
+        let mut filler = Filler { ring: self, at: start + record::HEADER as u64, pending: 0, bits: 0 };
+        for part in payload {
+            filler.put(part);
+        }
+        filler.finish();
+        // Release: pairs with the Acquire load in `drain`, which then sees the whole record.
+        self.word(start).store(header[0], Ordering::Release);
+    }
+
+    /// Moves the filled records from `from` on to the end of `out`, until `out` has `limit` bytes or more or a record is
+    /// not filled. Returns the end of the last. Called by the flusher only; `from` is what the last call returned.
+    pub(super) fn drain(&self, from: u64, limit: usize, out: &mut Vec<u8>) -> u64 {
+        let mut at = from;
+        while out.len() < limit {
+            // Acquire: pairs with the Release store in `fill`.
+            let first = self.word(at).load(Ordering::Acquire);
+            if first == 0 {
+                break;
+            }
+            let size = record::size_of_word(first);
+            let (old, index) = (out.len(), (at / 8) as usize & (self.words.len() - 1));
+            out.resize(old + size, 0);
+            let (tail, front) = (&self.words[index..], &self.words[..index]);
+            for (bytes, word) in out[old..].as_chunks_mut::<8>().0.iter_mut().zip(tail.iter().chain(front)) {
+                *bytes = word.load(Ordering::Relaxed).to_le_bytes();
+                word.store(0, Ordering::Relaxed);
+            }
+            at += size as u64;
+        }
+        if at != from {
+            // SeqCst: Release for `filled_to` (the zeros come before whatever is filled in next), and the single order
+            // that `wait_for_room` needs.
+            self.freed.store(at, Ordering::SeqCst);
+            self.wake_waiting();
+        }
+        at
+    }
+}
+
+/// Writes bytes that come in parts as whole words.
+struct Filler<'a> {
+    ring: &'a Ring,
+    at: u64,
+    /// The bytes that do not yet make a word, from the lowest up; the rest is zero.
+    pending: u64,
+    /// How many bits of `pending` are taken, below 64.
+    bits: u32,
+}
+
+impl Filler<'_> {
+    fn put(&mut self, part: &[u8]) {
+        let (words, rest) = part.as_chunks::<8>();
+        if self.bits == 0 {
+            for word in words {
+                self.store(u64::from_le_bytes(*word));
+            }
+        } else {
+            for word in words {
+                let word = u64::from_le_bytes(*word);
+                self.store(self.pending | word << self.bits);
+                self.pending = word >> (64 - self.bits);
+            }
+        }
+        if !rest.is_empty() {
+            self.put_rest(rest);
+        }
+    }
+
+    fn put_rest(&mut self, rest: &[u8]) {
+        let mut bytes = [0; 8];
+        bytes[..rest.len()].copy_from_slice(rest);
+        let (word, bits) = (u64::from_le_bytes(bytes), rest.len() as u32 * 8);
+        self.pending |= word << self.bits;
+        if self.bits + bits >= 64 {
+            self.store(self.pending);
+            // `bits` is below 64, so `self.bits` is above 0 here and the shift is below 64.
+            self.pending = word >> (64 - self.bits);
+            self.bits = self.bits + bits - 64;
+        } else {
+            self.bits += bits;
+        }
+    }
+
+    fn store(&mut self, word: u64) {
+        self.ring.word(self.at).store(word, Ordering::Relaxed);
+        self.at += 8;
+    }
+
+    fn finish(mut self) {
+        if self.bits > 0 {
+            self.store(self.pending);
+        }
+    }
+}

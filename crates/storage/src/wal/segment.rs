@@ -1,0 +1,216 @@
+//! The files of the log: each a header of 4096 bytes and then `size` bytes of log. They follow one another without a
+//! gap; a record may begin in one and end in the next.
+//!
+//! | bytes   | field    |                                                   |
+//! |---------|----------|---------------------------------------------------|
+//! | 0..8    | magic    | `CLEARWAL`                                        |
+//! | 8..12   | version  | 1                                                 |
+//! | 12..16  | checksum | CRC-32C of bytes 0..12 and 16..32                 |
+//! | 16..24  | start    | LSN of the first byte of log, a multiple of size  |
+//! | 24..32  | size     | bytes of log in the segment, a multiple of 4096   |
+//!
+//! The name is the start as 16 hexadecimal digits and `.wal`. A segment gets its name when its header and all its bytes
+//! (zeros, or the bytes of an earlier life) are on the disk, so that a commit's sync has no block to allocate.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clearway_env::{Disk, File, Open};
+
+/// Bytes before the log's own in a segment, and what `size` is a multiple of.
+pub(super) const BLOCK: u64 = 4096;
+
+const MAGIC: &[u8; 8] = b"CLEARWAL";
+const VERSION: u32 = 1;
+const FIELDS: usize = 32;
+/// How much is written or read at a time where whole segments are.
+pub(super) const STRIDE: usize = 1 << 20;
+/// Under this name a segment is made ready; what has it at start-up is removed.
+const UNFINISHED: &str = "next.tmp";
+
+fn invalid(message: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+/// The path of the segment that starts at `start`.
+pub(super) fn path(dir: &Path, start: u64) -> PathBuf {
+    dir.join(format!("{start:016x}.wal"))
+}
+
+fn start_of_name(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".wal")?;
+    let start = u64::from_str_radix(digits, 16).ok()?;
+    (digits == format!("{start:016x}")).then_some(start)
+}
+
+fn encode_header(start: u64, size: u64) -> [u8; BLOCK as usize] {
+    let mut bytes = [0; BLOCK as usize];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..24].copy_from_slice(&start.to_le_bytes());
+    bytes[24..32].copy_from_slice(&size.to_le_bytes());
+    let crc = header_crc(&bytes[..FIELDS]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+fn header_crc(fields: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&fields[..12]), &fields[16..])
+}
+
+/// Reads a segment's header, which must say `start`; returns the segment's size.
+fn read_header(file: &dyn File, path: &Path, start: u64) -> io::Result<u64> {
+    let mut fields = [0; FIELDS];
+    file.read_exact_at(&mut fields, 0)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: reading the header: {error}", path.display())))?;
+    let u32_at = |at: usize| u32::from_le_bytes([fields[at], fields[at + 1], fields[at + 2], fields[at + 3]]);
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    if &fields[..8] != MAGIC {
+        return Err(invalid(format!("{}: not a segment of a log", path.display())));
+    }
+    if u32_at(12) != header_crc(&fields) {
+        return Err(invalid(format!("{}: the header's checksum is wrong", path.display())));
+    }
+    if u32_at(8) != VERSION {
+        let found = u32_at(8);
+        return Err(invalid(format!("{}: format version {found}, this program reads {VERSION}", path.display())));
+    }
+    let (found, size) = (u64_at(16), u64_at(24));
+    if found != start || size == 0 || !size.is_multiple_of(BLOCK) || !start.is_multiple_of(size) {
+        return Err(invalid(format!("{}: the header says start {found:#x}, size {size}", path.display())));
+    }
+    Ok(size)
+}
+
+/// The segments of a directory.
+pub(super) struct Found {
+    /// Where they start, ascending.
+    pub(super) starts: Vec<u64>,
+    /// Their size; what was asked for if there are none.
+    pub(super) size: u64,
+}
+
+/// Lists the segments in `dir` and checks their headers. A directory that is not there has none.
+pub(super) fn find(disk: &dyn Disk, dir: &Path, default_size: u64) -> io::Result<Found> {
+    if default_size == 0 || !default_size.is_multiple_of(BLOCK) {
+        let message = format!("a log segment's size must be a multiple of {BLOCK} bytes, not {default_size}");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    if !disk.exists(dir)? {
+        return Ok(Found { starts: Vec::new(), size: default_size });
+    }
+    let mut starts: Vec<u64> = disk.list(dir)?.iter().filter_map(|name| start_of_name(name)).collect();
+    starts.sort_unstable();
+    let mut size = None;
+    for &start in &starts {
+        let path = path(dir, start);
+        let found = read_header(&*disk.open(&path, Open::Existing)?, &path, start)?;
+        if size.is_some_and(|size| size != found) {
+            return Err(invalid(format!("{}: {found} bytes, other segments differ", path.display())));
+        }
+        size = Some(found);
+    }
+    Ok(Found { starts, size: size.unwrap_or(default_size) })
+}
+
+/// Removes what a crash left of a segment that was being made.
+pub(super) fn remove_unfinished(disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+    let path = dir.join(UNFINISHED);
+    if disk.exists(&path)? { disk.remove(&path) } else { Ok(()) }
+}
+
+/// Makes a segment of zeros. `abandon` is asked now and then; if it says so, the error is `Interrupted`.
+pub(super) fn make(disk: &dyn Disk, dir: &Path, start: u64, size: u64, abandon: &dyn Fn() -> bool) -> io::Result<()> {
+    let unfinished = dir.join(UNFINISHED);
+    let file = disk.open(&unfinished, Open::OpenOrCreate)?;
+    file.set_len(0)?;
+    let zeros = vec![0; STRIDE.min(size as usize)];
+    let mut at = 0;
+    while at < size {
+        if abandon() {
+            return Err(io::Error::from(io::ErrorKind::Interrupted));
+        }
+        let n = zeros.len().min((size - at) as usize);
+        file.write_all_at(&zeros[..n], BLOCK + at)?;
+        at += n as u64;
+    }
+    finish(disk, dir, &*file, start, size)
+}
+
+/// Gives the segment that starts at `old`, and whose log nobody needs, a second life as the one that starts at `start`.
+pub(super) fn recycle(disk: &dyn Disk, dir: &Path, old: u64, start: u64, size: u64) -> io::Result<()> {
+    let unfinished = dir.join(UNFINISHED);
+    disk.rename(&path(dir, old), &unfinished)?;
+    let file = disk.open(&unfinished, Open::Existing)?;
+    finish(disk, dir, &*file, start, size)
+}
+
+fn finish(disk: &dyn Disk, dir: &Path, file: &dyn File, start: u64, size: u64) -> io::Result<()> {
+    file.write_all_at(&encode_header(start, size), 0)?;
+    file.sync_data()?;
+    disk.rename(&dir.join(UNFINISHED), &path(dir, start))?;
+    disk.sync_dir(dir)
+}
+
+/// What is done to a piece of the log: `(file, offset in it, LSN, length)`.
+pub(super) type Visit<'a> = dyn FnMut(&dyn File, u64, u64, usize) -> io::Result<()> + 'a;
+
+/// Reads the log as if it were one file.
+pub(super) struct Source {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    size: u64,
+    open: Option<(u64, Arc<dyn File>)>,
+}
+
+impl Source {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf, size: u64) -> Self {
+        Self { disk, dir, size, open: None }
+    }
+
+    /// The file of the segment that starts at `start`; `None` if it is not there.
+    fn file(&mut self, start: u64) -> io::Result<Option<Arc<dyn File>>> {
+        if let Some((open, file)) = &self.open
+            && *open == start
+        {
+            return Ok(Some(file.clone()));
+        }
+        match self.disk.open(&path(&self.dir, start), Open::Existing) {
+            Ok(file) => {
+                self.open = Some((start, file.clone()));
+                Ok(Some(file))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The range `from .. to` of the log in pieces that lie in one segment each and are at most [`STRIDE`] long, up to
+    /// the first segment that is not there.
+    pub(super) fn pieces(&mut self, from: u64, to: u64, visit: &mut Visit<'_>) -> io::Result<()> {
+        let mut at = from;
+        while at < to {
+            let start = at - at % self.size;
+            let Some(file) = self.file(start)? else { break };
+            let n = (to.min(start + self.size) - at).min(STRIDE as u64);
+            visit(&*file, BLOCK + at - start, at, n as usize)?;
+            at += n;
+        }
+        Ok(())
+    }
+
+    /// Appends the bytes from `from` to `to` to `into`, or as many as there are.
+    pub(super) fn read(&mut self, from: u64, to: u64, into: &mut Vec<u8>) -> io::Result<()> {
+        self.pieces(from, to, &mut |file, offset, _, n| {
+            let old = into.len();
+            into.resize(old + n, 0);
+            file.read_exact_at(&mut into[old..], offset)
+        })
+    }
+
+    /// The path of the segment that holds `at`.
+    pub(super) fn path_of(&self, at: u64) -> PathBuf {
+        path(&self.dir, at - at % self.size)
+    }
+}

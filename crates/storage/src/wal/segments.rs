@@ -1,0 +1,155 @@
+//! The set of segments that an open log has, ahead of and behind the place where the flusher writes.
+//!
+//! Invariants
+//! 1. The segments from `oldest` up to, but not including, `next` are there, and their names survive a crash.
+//! 2. `current` is one of them; those before it may be removed, it and those after it may not.
+//! 3. At most [`RECYCLE_AHEAD`] segments lie ahead of `current`.
+//!
+//! Locking: one mutex, held during the I/O that makes, recycles or removes a segment. The flusher takes it once a
+//! segment, and then waits if the next segment is just being made: it needs it. No other lock is taken under it.
+//!
+//! A crash leaves, besides whole segments, at most one unfinished one under a name of its own; the next start removes
+//! it. Segments are removed oldest first, so that what is left has no gap (a crash may bring back a removed one: it lies
+//! before a gap and is removed at the next start).
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use clearway_env::{Disk, File, Open};
+
+use super::segment::{self, BLOCK, Source};
+
+/// Segments that are kept ready ahead of the current one by recycling; what is removed beyond that goes.
+const RECYCLE_AHEAD: u64 = 4;
+/// Segments that are made ahead of need.
+const MAKE_AHEAD: u64 = 1;
+
+struct State {
+    oldest: u64,
+    current: u64,
+    next: u64,
+}
+
+/// See the module's text.
+pub(super) struct Segments {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    size: u64,
+    state: Mutex<State>,
+}
+
+impl Segments {
+    /// Finds or makes the segment that `end` lies in, and makes the log before `end` durable and `unsynced` bytes after
+    /// it zero: what an earlier life had appended there without finding it durable must not come back behind what
+    /// this one will append.
+    pub(super) fn open(disk: Arc<dyn Disk>, dir: PathBuf, size: u64, end: u64, unsynced: u64) -> io::Result<Self> {
+        disk.create_dir_all(&dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            disk.sync_dir(parent)?;
+        }
+        segment::remove_unfinished(&*disk, &dir)?;
+        let segment::Found { starts, size } = segment::find(&*disk, &dir, size)?;
+        let current = end - end % size;
+        let mut state = State { oldest: current, current, next: current };
+        let follows = starts.last().is_none_or(|last| last + size == end);
+        if starts.binary_search(&current).is_err() && !follows {
+            let message = format!("{}: no segment of the log holds {end:#x}", dir.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        while starts.binary_search(&state.next).is_ok() {
+            state.next += size;
+        }
+        while state.oldest >= size && starts.binary_search(&(state.oldest - size)).is_ok() {
+            state.oldest -= size;
+        }
+        for stray in starts.iter().filter(|start| !(state.oldest..state.next).contains(start)) {
+            disk.remove(&segment::path(&dir, *stray))?;
+        }
+        clean_tail(disk.clone(), dir.clone(), size, end, unsynced)?;
+        disk.sync_dir(&dir)?;
+        Ok(Self { disk, dir, size, state: Mutex::new(state) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each change of the state is one assignment, so it is whole even after a panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The start of the segment that holds `at`, the offset of `at` in its file, and the bytes of log from there on.
+    pub(super) fn locate(&self, at: u64) -> (u64, u64, u64) {
+        let inside = at % self.size;
+        (at - inside, BLOCK + inside, self.size - inside)
+    }
+
+    /// The file of the segment that starts at `start`, which becomes the current one; it is made if it is not there.
+    pub(super) fn enter(&self, start: u64) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state();
+        while state.next <= start {
+            self.make_next(&mut state, &|| false)?;
+        }
+        let file = self.disk.open(&segment::path(&self.dir, start), Open::Existing)?;
+        state.current = start;
+        Ok(file)
+    }
+
+    /// Makes the segments that will be needed soon, unless `abandon` says so.
+    pub(super) fn make_ahead(&self, abandon: &dyn Fn() -> bool) -> io::Result<()> {
+        loop {
+            let mut state = self.state();
+            if state.next > state.current + MAKE_AHEAD * self.size || abandon() {
+                return Ok(());
+            }
+            self.make_next(&mut state, abandon)?;
+        }
+    }
+
+    fn make_next(&self, state: &mut State, abandon: &dyn Fn() -> bool) -> io::Result<()> {
+        segment::make(&*self.disk, &self.dir, state.next, self.size, abandon)?;
+        state.next += self.size;
+        Ok(())
+    }
+
+    /// Recycles or removes the segments before the current one that hold nothing at or after `lsn`.
+    pub(super) fn remove_before(&self, lsn: u64) -> io::Result<()> {
+        let mut removed = false;
+        loop {
+            let mut state = self.state();
+            let old = state.oldest;
+            if old >= state.current || old + self.size > lsn {
+                break;
+            }
+            // Before the I/O: if that fails half way, the name may be gone, and the next start sees to the file.
+            state.oldest += self.size;
+            if state.next <= state.current + RECYCLE_AHEAD * self.size {
+                segment::recycle(&*self.disk, &self.dir, old, state.next, self.size)?;
+                state.next += self.size;
+            } else {
+                self.disk.remove(&segment::path(&self.dir, old))?;
+                removed = true;
+            }
+        }
+        if removed { self.disk.sync_dir(&self.dir) } else { Ok(()) }
+    }
+}
+
+/// Makes durable what may not be before `end`, and zero what may not be after it.
+fn clean_tail(disk: Arc<dyn Disk>, dir: PathBuf, size: u64, end: u64, unsynced: u64) -> io::Result<()> {
+    let mut source = Source::new(disk, dir, size);
+    let mut bytes = vec![0; segment::STRIDE];
+    source.pieces(end, end + unsynced, &mut |file, offset, _, n| {
+        file.read_exact_at(&mut bytes[..n], offset)?;
+        if bytes[..n].iter().any(|&byte| byte != 0) {
+            bytes[..n].fill(0);
+            file.write_all_at(&bytes[..n], offset)?;
+        }
+        Ok(())
+    })?;
+    let mut synced = None;
+    source.pieces(end.saturating_sub(unsynced), end + unsynced, &mut |file, _, at, _| {
+        if synced.replace(at - at % size) != Some(at - at % size) {
+            file.sync_data()?;
+        }
+        Ok(())
+    })
+}

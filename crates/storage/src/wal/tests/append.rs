@@ -1,0 +1,155 @@
+//! Appending and reading back, by one thread and by many.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use clearway_env::{Disk, MemDisk};
+use clearway_types::Lsn;
+use proptest::prelude::*;
+
+use super::{open, payload, read, small};
+use crate::wal::{LOG_START, Wal, WalReader, record_size};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Invariant 1, against a list: records of all sizes, in any parts, over many laps of the ring, many segments and
+    /// several lives of the log.
+    #[test]
+    fn reads_back_what_was_appended(
+        lives in prop::collection::vec(
+            prop::collection::vec((prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..6), any::<bool>()), 0..60),
+            1..4,
+        )
+    ) {
+        let disk = MemDisk::new();
+        let mut model: Vec<(Lsn, Lsn, Vec<u8>)> = Vec::new();
+        let mut end = LOG_START;
+        for life in lives {
+            let wal = open(&disk, end);
+            prop_assert_eq!(wal.appended(), end);
+            for (parts, wait) in life {
+                let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+                let bytes = parts.concat();
+                let next = wal.append(&slices);
+                prop_assert_eq!(next.0 - end.0, record_size(bytes.len()));
+                prop_assert_eq!(wal.appended(), next);
+                model.push((end, next, bytes));
+                end = next;
+                if wait {
+                    wal.wait_durable(end).unwrap();
+                    prop_assert!(wal.durable() >= end);
+                }
+            }
+            wal.shutdown();
+            prop_assert_eq!(wal.durable(), end);
+            let (records, found_end) = read(&disk, Lsn(0)).unwrap();
+            prop_assert_eq!(&records, &model);
+            prop_assert_eq!(found_end, end);
+        }
+        let mut reader = WalReader::open(Arc::new(disk.clone()), &small(), end).unwrap();
+        prop_assert!(reader.next().unwrap().is_none());
+        for (start, end, bytes) in model.iter().rev() {
+            let entry = reader.read_at(*start).unwrap();
+            prop_assert_eq!((entry.end, entry.payload), (*end, bytes.as_slice()));
+        }
+    }
+}
+
+/// Invariant 1 of the log and all of the ring's: no record is lost, doubled or mixed up when many threads fill a ring
+/// that is far too small for them.
+#[test]
+fn many_threads_share_a_small_ring() {
+    const THREADS: u64 = 6;
+    const EACH: u64 = 2000;
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    let mut appended = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let append = |thread: u64| {
+            let wal = &wal;
+            move || {
+                let mut mine = Vec::new();
+                for n in 0..EACH {
+                    let bytes = payload(thread * EACH + n, (n % 97) as usize);
+                    let end = wal.append(&[&bytes[..3], &bytes[3..]]);
+                    if n % 211 == 0 {
+                        wal.wait_durable(end).unwrap();
+                    }
+                    mine.push((end, bytes));
+                }
+                mine
+            }
+        };
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(append(thread))).collect();
+        for thread in threads {
+            appended.extend(thread.join().unwrap());
+        }
+    });
+    assert_eq!(appended.len() as u64, THREADS * EACH);
+    wal.shutdown();
+    let (records, end) = read(&disk, Lsn(0)).unwrap();
+    assert_eq!(end, wal.durable());
+    assert!(records.into_iter().map(|(_, end, bytes)| (end, bytes)).eq(appended));
+}
+
+/// The ring is written out though nobody asks for it, and a record may take half of it.
+#[test]
+fn a_full_ring_empties_itself() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    assert_eq!(wal.max_payload(), 4096 / 2 - 16);
+    let largest = payload(7, wal.max_payload());
+    for _ in 0..100 {
+        wal.append(&[&largest]);
+    }
+    wal.shutdown();
+    let (records, _) = read(&disk, Lsn(0)).unwrap();
+    assert!(records.len() == 100 && records.iter().all(|(_, _, bytes)| *bytes == largest));
+}
+
+/// What is appended to a closed log is dropped; nobody waits for it for ever.
+#[test]
+fn a_closed_log_blocks_nobody() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    let durable = wal.append(&[b"kept"]);
+    wal.shutdown();
+    for n in 0..1000 {
+        wal.append(&[&payload(n, 100)]);
+    }
+    let end = wal.appended();
+    assert!(wal.wait_durable(end).is_err() && wal.wait_durable(durable).is_ok());
+    assert_eq!(wal.durable(), durable);
+    let (records, _) = read(&disk, Lsn(0)).unwrap();
+    assert_eq!(records.len(), 1);
+}
+
+/// A wait that could never end is refused.
+#[test]
+fn a_place_that_was_never_appended_is_refused() {
+    let wal = open(&MemDisk::new(), Lsn(0));
+    let end = wal.append(&[b"one"]);
+    let error = wal.wait_durable(Lsn(end.0 + 8)).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    wal.request_flush(Lsn(u64::MAX));
+    wal.wait_durable(end).unwrap();
+}
+
+/// The log may be dropped by its own hook, on the flusher's thread.
+#[test]
+fn the_last_owner_may_be_a_hook() {
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let wal = Wal::open(disk, small(), Lsn(0)).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let owner = std::sync::Mutex::new(Some(wal.clone()));
+    wal.on_durable(Box::new(move |lsn| {
+        let owned = owner.lock().unwrap().take();
+        let _ = sender.send(lsn);
+        drop(owned);
+    }));
+    let end = wal.append(&[b"one"]);
+    wal.request_flush(end);
+    drop(wal);
+    assert_eq!(receiver.recv().unwrap(), end);
+}

@@ -1,0 +1,162 @@
+//! What a crash leaves: torn tails, lost sectors, and damage that no crash explains.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clearway_env::{Disk, File, MemDisk, Open};
+use clearway_types::Lsn;
+use proptest::prelude::*;
+
+use super::{open, payload, read, small};
+use crate::wal::segment::BLOCK;
+use crate::wal::{LOG_START, Wal, WalError};
+
+fn file_of(disk: &MemDisk, at: u64) -> (Arc<dyn File>, u64) {
+    let size = small().segment_size;
+    let path: PathBuf = Path::new("/data/wal").join(format!("{:016x}.wal", at - at % size));
+    (disk.open(&path, Open::Existing).unwrap(), BLOCK + at % size)
+}
+
+fn flip(disk: &MemDisk, at: u64) {
+    let (file, offset) = file_of(disk, at);
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x81], offset).unwrap();
+}
+
+/// Invariant 3: the last record, cut at each of its bytes, with zeros or with the bytes of an earlier life behind the
+/// cut, is the log's end; all before it is read; appending goes on in its place.
+#[test]
+fn a_tail_torn_at_any_byte_ends_the_log() {
+    for junk in [0u8, 0xff, 0x10] {
+        let disk = MemDisk::new();
+        let wal = open(&disk, Lsn(0));
+        // Let the last record straddle the end of the first segment.
+        let mut last = LOG_START;
+        let mut n = 0;
+        while last.0 + 120 < 8192 {
+            last = wal.append(&[&payload(n, 96)]);
+            wal.wait_durable(last).unwrap();
+            n += 1;
+        }
+        let end = wal.append(&[&payload(n, 190)]);
+        assert!(end.0 > 8192);
+        wal.shutdown();
+        let whole: Vec<u8> = (last.0..end.0)
+            .map(|at| {
+                let (file, offset) = file_of(&disk, at);
+                let mut byte = [0];
+                file.read_exact_at(&mut byte, offset).unwrap();
+                byte[0]
+            })
+            .collect();
+        for cut in (last.0..end.0).rev() {
+            let (file, offset) = file_of(&disk, cut);
+            file.write_all_at(&[junk], offset).unwrap();
+            let same = whole[(cut - last.0) as usize..].iter().all(|&byte| byte == junk);
+            let padding = end.0 - cut <= 2;
+            let (records, found) = read(&disk, Lsn(0)).unwrap();
+            let complete = same || padding;
+            assert_eq!((records.len() as u64, found), if complete { (n + 1, end) } else { (n, last) }, "cut at {cut}");
+        }
+        let again = Wal::open(Arc::new(disk.clone()), small(), last).unwrap();
+        again.append(&[b"in its place"]);
+        again.shutdown();
+        let (records, _) = read(&disk, Lsn(0)).unwrap();
+        assert_eq!(records.len() as u64, n + 1);
+        assert_eq!(records.last().unwrap().2, b"in its place");
+    }
+}
+
+/// Damage to what was durable before a later record was made is told, wherever it is, with its place.
+#[test]
+fn damage_in_the_middle_is_told() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    let mut ends = vec![LOG_START];
+    for n in 0..150 {
+        ends.push(wal.append(&[&payload(n, 101)]));
+        wal.wait_durable(*ends.last().unwrap()).unwrap();
+    }
+    wal.shutdown();
+    // The last two: what follows the one is made before it is durable for sure only by the other.
+    for (n, start) in ends[..148].iter().enumerate() {
+        for offset in [0, 5, 9, 13, 16, 60] {
+            flip(&disk, start.0 + offset);
+            match read(&disk, Lsn(0)) {
+                Err(WalError::Corrupt { lsn, reason }) => {
+                    assert!(lsn == *start && reason.contains(".wal"), "record {n}: {reason}");
+                }
+                other => panic!("record {n}, byte {offset}: {other:?}"),
+            }
+            flip(&disk, start.0 + offset);
+        }
+    }
+    assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 150);
+}
+
+/// Whole records behind a torn one, all of one unsynced group, are a torn tail, and do not come back to life behind what
+/// is appended in the torn one's place.
+#[test]
+fn what_follows_a_torn_record_stays_dead() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    let kept = wal.append(&[&payload(0, 40)]);
+    wal.wait_durable(kept).unwrap();
+    let torn = wal.append(&[&payload(1, 40)]);
+    for n in 2..9 {
+        wal.append(&[&payload(n, 40)]);
+    }
+    wal.shutdown();
+    flip(&disk, kept.0 + 20);
+    let (records, end) = read(&disk, Lsn(0)).unwrap();
+    assert_eq!((records.len(), end), (1, kept));
+    let again = open(&disk, end);
+    assert_eq!(again.append(&[&payload(100, 40)]), torn);
+    again.shutdown();
+    let (records, end) = read(&disk, Lsn(0)).unwrap();
+    assert_eq!((records.len(), end), (2, torn));
+    assert_eq!(records[1].2, payload(100, 40));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Invariants 3 and 4: over several crashes, each of which keeps any of the unsynced sectors, the log that is read
+    /// is a prefix of what was appended, holds all that was durable, and what was once lost stays lost.
+    #[test]
+    fn a_crash_keeps_a_prefix(
+        lives in prop::collection::vec((prop::collection::vec((8usize..700, 0u8..8), 1..80), any::<u64>()), 1..5)
+    ) {
+        let mut disk = MemDisk::new();
+        let mut model: Vec<(Lsn, Lsn, Vec<u8>)> = Vec::new();
+        let mut end = LOG_START;
+        let mut n = 0;
+        for (life, seed) in lives {
+            let wal = open(&disk, end);
+            for (len, what) in life {
+                n += 1;
+                let bytes = payload(n, len);
+                let next = wal.append(&[&bytes]);
+                model.push((end, next, bytes));
+                end = next;
+                match what {
+                    0 => wal.wait_durable(end).unwrap(),
+                    1 => wal.request_flush(end),
+                    2 => wal.remove_before(Lsn(0)).unwrap(),
+                    _ => {}
+                }
+            }
+            // The flusher may be anywhere. What was durable before the crash must be there.
+            let durable = wal.durable();
+            disk = disk.crash(seed);
+            drop(wal);
+            let (records, found) = read(&disk, Lsn(0)).unwrap();
+            prop_assert!(found >= durable, "{} was durable, the log ends at {}", durable, found);
+            model.truncate(records.len());
+            prop_assert_eq!(&records, &model);
+            prop_assert_eq!(model.last().map_or(LOG_START, |last| last.1), found);
+            end = found;
+        }
+    }
+}

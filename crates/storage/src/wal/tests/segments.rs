@@ -1,0 +1,120 @@
+//! Segments: made ahead, recycled, removed, missing, damaged.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clearway_env::{Disk, MemDisk, Open};
+use clearway_types::Lsn;
+
+use super::{open, payload, read, small};
+use crate::wal::{Wal, WalConfig, WalError, WalReader};
+
+fn names(disk: &MemDisk) -> Vec<String> {
+    disk.list(Path::new("/data/wal")).unwrap()
+}
+
+/// Appends and makes durable so many records; returns their ends.
+fn fill(wal: &Wal, range: std::ops::Range<u64>) -> Vec<Lsn> {
+    let ends = range.map(|n| wal.append(&[&payload(n, 200)])).collect::<Vec<_>>();
+    wal.wait_durable(wal.appended()).unwrap();
+    ends
+}
+
+/// Invariant 4: what a recycled segment held in its earlier life never passes for a record, however often it is
+/// recycled; the number of files stays bounded.
+#[test]
+fn recycled_segments_hold_no_ghosts() {
+    let disk = MemDisk::new();
+    let mut end = Lsn(0);
+    let mut n = 0;
+    for life in 0..5 {
+        let wal = open(&disk, end);
+        for _ in 0..6 {
+            let before = wal.appended();
+            fill(&wal, n..n + 120);
+            n += 120;
+            wal.remove_before(before).unwrap();
+            assert!(names(&disk).len() <= 12, "{:?}", names(&disk));
+            let (records, _) = read(&disk, before).unwrap();
+            assert!(records.iter().map(|(_, _, bytes)| bytes.clone()).eq((n - 120..n).map(|n| payload(n, 200))));
+        }
+        // Stop in the middle of a recycled segment.
+        fill(&wal, n..n + 1 + life);
+        n += 1 + life;
+        wal.shutdown();
+        let keep = Lsn(wal.durable().0 - 216 * 4);
+        wal.remove_before(keep).unwrap();
+        end = read(&disk, keep).unwrap().1;
+        assert_eq!(end, wal.durable());
+    }
+}
+
+/// Nothing at or after the given place is removed, nor the segment that is written to.
+#[test]
+fn remove_before_keeps_what_is_needed() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    let ends = fill(&wal, 0..400);
+    for end in ends.iter().step_by(7) {
+        wal.remove_before(*end).unwrap();
+        assert_eq!(read(&disk, *end).unwrap().0.len(), ends.iter().filter(|other| *other > end).count());
+    }
+    wal.remove_before(Lsn(u64::MAX)).unwrap();
+    fill(&wal, 0..10);
+    assert!(matches!(WalReader::open(Arc::new(disk.clone()), &small(), Lsn(0)), Err(WalError::Corrupt { .. })));
+}
+
+/// A log keeps the segment size that it was made with.
+#[test]
+fn the_segment_size_is_the_logs() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    fill(&wal, 0..100);
+    wal.shutdown();
+    let config = WalConfig { segment_size: 1 << 20, ..small() };
+    let reopened = Wal::open(Arc::new(disk.clone()), config, wal.durable()).unwrap();
+    fill(&reopened, 100..200);
+    reopened.shutdown();
+    assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 200);
+}
+
+/// Bytes from the disk are an error with their place, not a panic: a missing segment, a wrong header, a wrong start.
+#[test]
+fn missing_and_foreign_segments_are_refused() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    fill(&wal, 0..300);
+    wal.shutdown();
+    let end = wal.durable();
+    assert!(Wal::open(Arc::new(disk.clone()), small(), Lsn(1 << 30)).is_err());
+    assert!(matches!(read(&disk, Lsn(1 << 30)), Err(WalError::Corrupt { .. })));
+
+    let second = Path::new("/data/wal").join(format!("{:016x}.wal", 8192));
+    let aside = Path::new("/data/aside");
+    disk.rename(&second, aside).unwrap();
+    let error = read(&disk, Lsn(0)).unwrap_err();
+    assert!(
+        matches!(&error, WalError::Corrupt { .. }) && error.to_string().contains("0000000000002000.wal"),
+        "{error}"
+    );
+    disk.rename(aside, &second).unwrap();
+    assert_eq!(read(&disk, Lsn(0)).unwrap().1, end);
+
+    let file = disk.open(&second, Open::Existing).unwrap();
+    for at in 0..32 {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+        let error = read(&disk, Lsn(0)).unwrap_err();
+        assert!(error.to_string().contains("0000000000002000.wal"), "{error}");
+        file.write_all_at(&byte, at).unwrap();
+    }
+    assert_eq!(read(&disk, Lsn(0)).unwrap().1, end);
+}
+
+/// A missing log is an empty one only if nothing was expected in it.
+#[test]
+fn no_log_at_all() {
+    assert_eq!(read(&MemDisk::new(), Lsn(0)).unwrap().0.len(), 0);
+    assert!(matches!(read(&MemDisk::new(), Lsn(64)), Err(WalError::Corrupt { .. })));
+}
