@@ -1,0 +1,198 @@
+//! Messages to the client, appended to its send buffer.
+
+use clearway_types::SqlError;
+
+/// A transaction's state in ReadyForQuery: `I`dle, in a `T`ransaction, `E`rror.
+pub type Status = u8;
+
+/// Starts a message and returns where it began; [`end`] fills its length in.
+pub fn begin(out: &mut Vec<u8>, tag: u8) -> usize {
+    let at = out.len();
+    out.extend_from_slice(&[tag, 0, 0, 0, 0]);
+    at
+}
+
+/// Ends the message that began at `at`.
+pub fn end(out: &mut [u8], at: usize) {
+    let len = (out.len() - at - 1) as u32;
+    out[at + 1..at + 5].copy_from_slice(&len.to_be_bytes());
+}
+
+fn message(out: &mut Vec<u8>, tag: u8, fill: impl FnOnce(&mut Vec<u8>)) {
+    let at = begin(out, tag);
+    fill(out);
+    end(out, at);
+}
+
+/// Appends a string and its zero byte; a zero byte inside ends it early.
+fn cstr(out: &mut Vec<u8>, s: &str) {
+    out.extend(s.bytes().take_while(|&b| b != 0));
+    out.push(0);
+}
+
+/// AuthenticationOk.
+pub fn authentication_ok(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"R\0\0\0\x08\0\0\0\0");
+}
+
+/// BackendKeyData.
+pub fn backend_key_data(out: &mut Vec<u8>, pid: i32, secret: i32) {
+    message(out, b'K', |out| {
+        out.extend_from_slice(&pid.to_be_bytes());
+        out.extend_from_slice(&secret.to_be_bytes());
+    });
+}
+
+/// ParameterStatus.
+pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
+    message(out, b'S', |out| {
+        cstr(out, name);
+        cstr(out, value);
+    });
+}
+
+/// NegotiateProtocolVersion: 3.0 is the newest here, and these options are not known.
+pub fn negotiate_protocol(out: &mut Vec<u8>, unknown: &[&str]) {
+    message(out, b'v', |out| {
+        out.extend_from_slice(&(3u32 << 16).to_be_bytes());
+        out.extend_from_slice(&(unknown.len() as u32).to_be_bytes());
+        for name in unknown {
+            cstr(out, name);
+        }
+    });
+}
+
+/// ReadyForQuery.
+pub fn ready_for_query(out: &mut Vec<u8>, status: Status) {
+    out.extend_from_slice(&[b'Z', 0, 0, 0, 5, status]);
+}
+
+/// ParseComplete.
+pub fn parse_complete(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"1\0\0\0\x04");
+}
+
+/// BindComplete.
+pub fn bind_complete(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"2\0\0\0\x04");
+}
+
+/// CloseComplete.
+pub fn close_complete(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"3\0\0\0\x04");
+}
+
+/// NoData.
+pub fn no_data(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"n\0\0\0\x04");
+}
+
+/// PortalSuspended.
+pub fn portal_suspended(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"s\0\0\0\x04");
+}
+
+/// EmptyQueryResponse.
+pub fn empty_query(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"I\0\0\0\x04");
+}
+
+/// CommandComplete with this tag.
+pub fn command_complete(out: &mut Vec<u8>, tag: &str) {
+    message(out, b'C', |out| cstr(out, tag));
+}
+
+/// CommandComplete with a tag that ends in a count.
+pub fn command_complete_count(out: &mut Vec<u8>, word: &str, count: u64) {
+    message(out, b'C', |out| {
+        out.extend_from_slice(word.as_bytes());
+        out.push(b' ');
+        crate::row::push_u64(out, count);
+        out.push(0);
+    });
+}
+
+/// ParameterDescription.
+pub fn parameter_description(out: &mut Vec<u8>, oids: impl ExactSizeIterator<Item = u32>) {
+    message(out, b't', |out| {
+        out.extend_from_slice(&(oids.len() as u16).to_be_bytes());
+        oids.for_each(|oid| out.extend_from_slice(&oid.to_be_bytes()));
+    });
+}
+
+/// CopyInResponse, or CopyOutResponse, in text format.
+pub fn copy_response(out: &mut Vec<u8>, incoming: bool, columns: usize) {
+    message(out, if incoming { b'G' } else { b'H' }, |out| {
+        out.push(0);
+        out.extend_from_slice(&(columns as u16).to_be_bytes());
+        out.resize(out.len() + 2 * columns, 0);
+    });
+}
+
+/// CopyDone.
+pub fn copy_done(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"c\0\0\0\x04");
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The statement failed.
+    Error,
+    /// The session ends.
+    Fatal,
+}
+
+/// ErrorResponse.
+pub fn error(out: &mut Vec<u8>, severity: Severity, error: &SqlError) {
+    let word = match severity {
+        Severity::Error => "ERROR",
+        Severity::Fatal => "FATAL",
+    };
+    report(out, b'E', word, error);
+}
+
+/// NoticeResponse with severity `WARNING`, `NOTICE` or `INFO`.
+pub fn notice(out: &mut Vec<u8>, severity: &str, notice: &SqlError) {
+    report(out, b'N', severity, notice);
+}
+
+fn report(out: &mut Vec<u8>, tag: u8, severity: &str, error: &SqlError) {
+    message(out, tag, |out| {
+        let mut field = |code: u8, value: &str| {
+            out.push(code);
+            cstr(out, value);
+        };
+        field(b'S', severity);
+        field(b'V', severity);
+        field(b'C', error.state().as_str());
+        field(b'M', error.message());
+        if let Some(detail) = error.get_detail() {
+            field(b'D', detail);
+        }
+        if let Some(hint) = error.get_hint() {
+            field(b'H', hint);
+        }
+        if let Some(position) = error.position() {
+            field(b'P', &position.to_string());
+        }
+        out.push(0);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_types::SqlState;
+
+    #[test]
+    fn lengths_count_themselves_but_not_the_tag() {
+        let mut out = Vec::new();
+        command_complete(&mut out, "BEGIN");
+        command_complete_count(&mut out, "SELECT", 120);
+        assert_eq!(out, b"C\0\0\0\x0aBEGIN\0C\0\0\0\x0fSELECT 120\0");
+        out.clear();
+        error(&mut out, Severity::Error, &SqlError::new(SqlState::SYNTAX, "a\0b").at(3).hint("h"));
+        assert_eq!(out, b"E\0\0\0\x23SERROR\0VERROR\0C42601\0Ma\0Hh\0P3\0\0");
+    }
+}

@@ -1,0 +1,407 @@
+//! COPY FROM: lines of text or CSV into encoded rows.
+//!
+//! Invariants
+//! 1. Whatever way the data is cut into messages, the same rows come out.
+//! 2. No byte before `pos` is looked at again; a line that is not whole stays in the buffer, up to [`MAX_LINE`].
+//!
+//! No locking; a crash leaves nothing. Source: PostgreSQL's documentation of COPY, "File Formats".
+
+use crate::frontend::utf8;
+use crate::row::plain_i64;
+use clearway_plan::Zone;
+use clearway_plan::statement::CopyFormat;
+use clearway_plan::value::parse_text;
+use clearway_types::{DatumRef, RowBatch, RowBuilder, SqlError, SqlResult, SqlState, SqlType};
+
+/// The longest line, in bytes.
+pub const MAX_LINE: usize = 64 << 20;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Eol {
+    Unknown,
+    Lf,
+    CrLf,
+}
+
+/// Splits COPY data into rows.
+pub struct CopyReader {
+    format: CopyFormat,
+    types: Vec<SqlType>,
+    zone: Zone,
+    buf: Vec<u8>,
+    pos: usize,
+    /// How far the search for the line's end has come, and whether it stood inside CSV quotes.
+    scanned: usize,
+    quoted: bool,
+    eol: Eol,
+    line: u64,
+    skip_header: bool,
+    ended: bool,
+    field: Vec<u8>,
+}
+
+/// A line's bytes without its end: a range of the buffer.
+type Line = std::ops::Range<usize>;
+
+fn bad(message: impl Into<String>) -> SqlError {
+    SqlError::new(SqlState::BAD_COPY_FORMAT, message)
+}
+
+impl CopyReader {
+    /// A reader of rows with columns of these types.
+    pub fn new(format: CopyFormat, types: Vec<SqlType>, zone: Zone) -> Self {
+        let skip_header = format.header;
+        Self {
+            format,
+            types,
+            zone,
+            buf: Vec::new(),
+            pos: 0,
+            scanned: 0,
+            quoted: false,
+            eol: Eol::Unknown,
+            line: 0,
+            skip_header,
+            ended: false,
+            field: Vec::new(),
+        }
+    }
+
+    /// Takes the next piece of data.
+    pub fn feed(&mut self, data: &[u8]) {
+        if self.ended {
+            return;
+        }
+        if self.pos > 0 {
+            self.buf.drain(..self.pos);
+            self.scanned -= self.pos;
+            self.pos = 0;
+        }
+        self.buf.extend_from_slice(data);
+    }
+
+    /// The number of the line read last, from 1.
+    pub fn line(&self) -> u64 {
+        self.line
+    }
+
+    /// Appends the rows of all whole lines to `out`, at most `max` of them; `last`: no more data comes. Returns whether lines may be left.
+    pub fn rows(&mut self, last: bool, max: usize, out: &mut RowBatch) -> SqlResult<bool> {
+        let mut field = std::mem::take(&mut self.field);
+        let result = self.rows_into(last, max, out, &mut field);
+        self.field = field;
+        result
+    }
+
+    fn rows_into(&mut self, last: bool, max: usize, out: &mut RowBatch, field: &mut Vec<u8>) -> SqlResult<bool> {
+        for _ in 0..max {
+            let Some(line) = self.next_line(last)? else { return Ok(false) };
+            self.line += 1;
+            if std::mem::take(&mut self.skip_header) {
+                continue;
+            }
+            let bytes = &self.buf[line];
+            if bytes == b"\\." {
+                self.ended = true;
+                return Ok(false);
+            }
+            out.try_push_with(|row| self.row(bytes, row, field))?;
+        }
+        Ok(true)
+    }
+
+    fn next_line(&mut self, last: bool) -> SqlResult<Option<Line>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let start = self.pos;
+        while let Some(&b) = self.buf.get(self.scanned) {
+            let at = self.scanned;
+            self.scanned += 1;
+            if self.format.csv && (b == self.format.quote || (self.quoted && b == self.format.escape)) {
+                self.scan_quote(b);
+            } else if b == b'\\' && !self.format.csv {
+                // An escaped line feed belongs to the value.
+                self.scanned += usize::from(self.buf.get(self.scanned).is_some_and(|&n| n == b'\n' || n == b'\\'));
+            } else if b == b'\n' && !self.quoted {
+                self.pos = self.scanned;
+                return self.trim(start..at).map(Some);
+            }
+        }
+        if self.buf.len() - start > MAX_LINE {
+            return Err(SqlError::new(SqlState::LIMIT_EXCEEDED, format!("COPY line is longer than {MAX_LINE} bytes")));
+        }
+        if !last || start == self.buf.len() {
+            // A quote or escape at the very end is looked at again when what follows it is there.
+            if let Some(&b) = self.buf.last()
+                && self.scanned == self.buf.len()
+                && start < self.buf.len()
+            {
+                self.unscan_last(b);
+            }
+            return Ok(None);
+        }
+        if self.quoted {
+            return Err(bad("unterminated CSV quoted field"));
+        }
+        self.pos = self.buf.len();
+        self.trim(start..self.buf.len()).map(Some)
+    }
+
+    /// Follows quotes only as far as finding the line's end needs: an escape inside quotes hides the byte after it if that is a quote or escape.
+    fn scan_quote(&mut self, b: u8) {
+        let next = self.buf.get(self.scanned).copied();
+        if self.quoted
+            && b == self.format.escape
+            && next.is_some_and(|n| n == self.format.quote || n == self.format.escape)
+        {
+            self.scanned += 1;
+        } else if b == self.format.quote {
+            self.quoted = !self.quoted;
+        }
+    }
+
+    fn unscan_last(&mut self, b: u8) {
+        if !self.format.csv {
+            // Even or odd: a run of backslashes at the end decides whether the next byte is escaped.
+            if b == b'\\' {
+                self.scanned = self.pos;
+            }
+        } else if b == self.format.quote || b == self.format.escape {
+            self.scanned = self.pos;
+            self.quoted = false;
+        }
+    }
+
+    fn trim(&mut self, mut line: Line) -> SqlResult<Line> {
+        let cr = self.buf[line.clone()].last() == Some(&b'\r');
+        if self.eol == Eol::Unknown {
+            self.eol = if cr { Eol::CrLf } else { Eol::Lf };
+        }
+        if cr && self.eol == Eol::CrLf {
+            line.end -= 1;
+        } else if !self.format.csv && cr {
+            return Err(bad("literal carriage return found in data").hint("Use \"\\r\" to represent carriage return."));
+        }
+        Ok(line)
+    }
+
+    fn row(&self, line: &[u8], row: &mut RowBuilder<'_>, field: &mut Vec<u8>) -> SqlResult<()> {
+        let mut rest = Some(line);
+        for (i, &ty) in self.types.iter().enumerate() {
+            let Some(input) = rest else {
+                return Err(bad(format!("missing data for column {}", i + 1)));
+            };
+            let (value, after) = if self.format.csv { self.csv(input, field)? } else { self.text(input, field) };
+            rest = after;
+            match value {
+                None => row.push(DatumRef::Null),
+                Some(bytes) => self.value(ty, bytes, row)?,
+            }
+        }
+        // A table without columns has empty lines.
+        if rest.is_some_and(|r| !self.types.is_empty() || !r.is_empty()) {
+            return Err(bad("extra data after last expected column"));
+        }
+        Ok(())
+    }
+
+    fn value(&self, ty: SqlType, bytes: &[u8], row: &mut RowBuilder<'_>) -> SqlResult<()> {
+        match ty {
+            SqlType::Int4 => {
+                if let Some(v) = plain_i64(bytes).and_then(|v| i32::try_from(v).ok()) {
+                    row.push(DatumRef::Int4(v));
+                    return Ok(());
+                }
+            }
+            SqlType::Int8 => {
+                if let Some(v) = plain_i64(bytes) {
+                    row.push(DatumRef::Int8(v));
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        let text = utf8(bytes)?;
+        if bytes.contains(&0) {
+            return Err(SqlError::new(
+                SqlState::NOT_IN_REPERTOIRE,
+                "invalid byte sequence for encoding \"UTF8\": 0x00",
+            ));
+        }
+        match ty {
+            SqlType::Text | SqlType::Varchar(None) | SqlType::Unknown => row.push(DatumRef::Text(text)),
+            ty => row.push(parse_text(ty, text, &self.zone)?.as_ref()),
+        }
+        Ok(())
+    }
+
+    /// Takes a field of text format off the line: its value, and the rest of the line if a delimiter followed.
+    fn text<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> (Option<&'f [u8]>, Option<&'l [u8]>) {
+        let plain = input.iter().position(|&b| b == self.format.delimiter || b == b'\\').unwrap_or(input.len());
+        if input.get(plain) != Some(&b'\\') {
+            let value = &input[..plain];
+            return ((value != self.format.null.as_bytes()).then_some(value), input.get(plain + 1..));
+        }
+        field.clear();
+        let mut at = 0;
+        while let Some(&b) = input.get(at) {
+            if b == self.format.delimiter {
+                break;
+            }
+            at += 1;
+            if b == b'\\' && at < input.len() {
+                at += escape(&input[at..], field);
+            } else {
+                field.push(b);
+            }
+        }
+        let value = (&input[..at] != self.format.null.as_bytes()).then_some(&field[..]);
+        (value, input.get(at + 1..))
+    }
+
+    fn csv<'f, 'l: 'f>(
+        &self,
+        input: &'l [u8],
+        field: &'f mut Vec<u8>,
+    ) -> SqlResult<(Option<&'f [u8]>, Option<&'l [u8]>)> {
+        let CopyFormat { delimiter, quote, escape, .. } = self.format;
+        field.clear();
+        let (mut at, mut quoted, mut was_quoted) = (0, false, false);
+        while let Some(&b) = input.get(at) {
+            let next = input.get(at + 1).copied();
+            at += 1;
+            if quoted && b == escape && next.is_some_and(|n| n == quote || n == escape) {
+                field.extend(next);
+                at += 1;
+            } else if b == quote {
+                quoted = !quoted;
+                was_quoted = true;
+            } else if b == delimiter && !quoted {
+                at -= 1;
+                break;
+            } else {
+                field.push(b);
+            }
+        }
+        if quoted {
+            return Err(bad("unterminated CSV quoted field"));
+        }
+        let null = !was_quoted && field == self.format.null.as_bytes();
+        Ok(((!null).then_some(&field[..]), input.get(at + 1..)))
+    }
+}
+
+/// Appends what the bytes after a backslash mean; returns how many they were.
+fn escape(after: &[u8], out: &mut Vec<u8>) -> usize {
+    let b = after[0];
+    let digits = |from: usize, max: usize, radix: u32| {
+        after.iter().skip(from).take(max).take_while(|&&d| char::from(d).is_digit(radix)).count()
+    };
+    let number = |digits: &[u8], radix: u32| {
+        digits.iter().fold(0u32, |v, &d| v * radix + char::from(d).to_digit(radix).unwrap_or(0)) as u8
+    };
+    match b {
+        b'b' => out.push(8),
+        b'f' => out.push(12),
+        b'n' => out.push(b'\n'),
+        b'r' => out.push(b'\r'),
+        b't' => out.push(b'\t'),
+        b'v' => out.push(11),
+        b'0'..=b'7' => {
+            let n = digits(0, 3, 8);
+            out.push(number(&after[..n], 8));
+            return n;
+        }
+        b'x' if digits(1, 2, 16) > 0 => {
+            let n = digits(1, 2, 16);
+            out.push(number(&after[1..=n], 16));
+            return n + 1;
+        }
+        b => out.push(b),
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_types::Datum;
+
+    fn format(csv: bool) -> CopyFormat {
+        CopyFormat {
+            csv,
+            delimiter: if csv { b',' } else { b'\t' },
+            null: if csv { String::new() } else { "\\N".to_owned() },
+            header: false,
+            quote: b'"',
+            escape: b'"',
+        }
+    }
+
+    fn read(csv: bool, data: &[u8], cut: usize) -> SqlResult<Vec<Vec<Datum>>> {
+        let mut reader = CopyReader::new(format(csv), vec![SqlType::Int4, SqlType::Text], Zone::utc());
+        let mut out = RowBatch::new();
+        for piece in data.chunks(cut) {
+            reader.feed(piece);
+            while reader.rows(false, 2, &mut out)? {}
+        }
+        while reader.rows(true, 2, &mut out)? {}
+        Ok(out.iter().map(|r| r.to_datums().unwrap()).collect())
+    }
+
+    fn rows(rows: &[(i32, Option<&str>)]) -> Vec<Vec<Datum>> {
+        rows.iter().map(|(i, t)| vec![Datum::Int4(*i), t.map_or(Datum::Null, Datum::from)]).collect()
+    }
+
+    #[test]
+    fn any_cut_of_the_data_gives_the_same_rows() {
+        let text = b"1\ta\\tb\n-2\t\\N\n3\t\n4\tx\\\ny\\\\\n5\t\\101\\x42\n\\.\nignored";
+        let want = rows(&[(1, Some("a\tb")), (-2, None), (3, Some("")), (4, Some("x\ny\\")), (5, Some("AB"))]);
+        let csv = b"1,\"a,\"\"b\"\"\"\r\n2,\r\n3,\"\"\r\n4,\"x\ny\"\r\n5,z";
+        let csv_want = rows(&[(1, Some("a,\"b\"")), (2, None), (3, Some("")), (4, Some("x\ny")), (5, Some("z"))]);
+        for cut in 1..=text.len() {
+            assert_eq!(read(false, text, cut).unwrap(), want, "cut {cut}");
+            assert_eq!(read(true, csv, cut).unwrap(), csv_want, "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn wrong_lines_are_refused() {
+        for (csv, data) in [(false, &b"1\n"[..]), (false, b"1\ta\tb\n"), (true, b"1,\"a"), (false, b"1\t\xff\n")] {
+            assert!(read(csv, data, 100).is_err(), "{data:?}");
+        }
+        assert!(read(false, b"", 1).unwrap().is_empty());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn never_panics_and_cuts_do_not_matter(data in proptest::collection::vec(proptest::sample::select(b"1\t\n\\N.,\"ax\r".to_vec()), 0..40), cut in 1usize..8) {
+            for csv in [false, true] {
+                let whole = read(csv, &data, 1000);
+                let parts = read(csv, &data, cut);
+                proptest::prop_assert_eq!(whole.is_ok(), parts.is_ok());
+                if let (Ok(a), Ok(b)) = (whole, parts) {
+                    proptest::prop_assert_eq!(a, b);
+                }
+            }
+        }
+        #[test]
+        fn what_is_written_is_read(values: Vec<(i32, Option<String>)>) {
+            for csv in [false, true] {
+                let mut data = Vec::new();
+                for (i, t) in &values {
+                    let t = t.as_ref().map(|t| t.replace('\0', "0"));
+                    let mut row = Vec::new();
+                    clearway_types::row::encode(&[Datum::Int4(*i), t.as_deref().map_or(Datum::Null, Datum::from)], &mut row);
+                    let mut line = Vec::new();
+                    let view = clearway_types::RowView::new(&row);
+                    crate::copy::data_line(&mut line, view, &[SqlType::Int4, SqlType::Text], &format(csv), &Zone::utc(), &mut Vec::new()).unwrap();
+                    data.extend_from_slice(&line[5..]);
+                }
+                let want: Vec<_> = values.iter().map(|(i, t)| vec![Datum::Int4(*i), t.as_ref().map_or(Datum::Null, |t| Datum::from(t.replace('\0', "0").as_str()))]).collect();
+                proptest::prop_assert_eq!(read(csv, &data, 7).unwrap(), want);
+            }
+        }
+    }
+}
