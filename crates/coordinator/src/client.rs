@@ -204,7 +204,13 @@ impl Client {
     }
 
     /// Starts a COPY FROM STDIN.
-    pub fn copy_in_start(&mut self, _port: &mut Port, copy: &Copy, env: &Arc<Env>, options: RunOptions) -> SqlResult<()> {
+    pub fn copy_in_start(
+        &mut self,
+        _port: &mut Port,
+        copy: &Copy,
+        env: &Arc<Env>,
+        options: RunOptions,
+    ) -> SqlResult<()> {
         self.core.forget_cancel();
         if self.core.txn().failed {
             return Err(failed_block());
@@ -320,7 +326,9 @@ impl Client {
     ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
         let partitions = self.core.engine().partitions();
         let (program, route) = match &plan.statement {
-            Statement::Query(Query { source: Source::Table { program, route: route @ Route::Hash(_) }, .. }) => (program, route),
+            Statement::Query(Query { source: Source::Table { program, route: route @ Route::Hash(_) }, .. }) => {
+                (program, route)
+            }
             Statement::Modify { program, route: route @ Route::Hash(_) } if !moves(program) => (program, route),
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
             _ => return None,
@@ -418,7 +426,8 @@ async fn statement(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Result<
         Statement::Explain(lines) => Ok(explain(lines)),
         Statement::Maintain { kind, .. } => maintain(core, *kind).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
-        Statement::Query(q) | Statement::Copy(Copy { direction: clearway_plan::statement::CopyDirection::To(q), .. }) => {
+        Statement::Query(q)
+        | Statement::Copy(Copy { direction: clearway_plan::statement::CopyDirection::To(q), .. }) => {
             txn::in_transaction(core, false, query::run(core, q, env)).await.map(|(rows, wait)| {
                 let n = rows.len() as u64;
                 let tag = if matches!(plan.statement, Statement::Copy(_)) { Tag::Copy(n) } else { Tag::Select(n) };
@@ -428,9 +437,11 @@ async fn statement(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Result<
         Statement::Insert(i) => txn::in_transaction(core, true, insert::run(core, i, env))
             .await
             .map(|((rows, n), wait)| Outcome { rows, tag: Tag::Insert(n), wait, notices: Vec::new() }),
-        Statement::Modify { program, route } => txn::in_transaction(core, true, query::modify(core, program, route, env))
-            .await
-            .map(|((rows, n), wait)| Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() }),
+        Statement::Modify { program, route } => {
+            txn::in_transaction(core, true, query::modify(core, program, route, env))
+                .await
+                .map(|((rows, n), wait)| Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() })
+        }
         Statement::CreateTable { .. }
         | Statement::DropTable { .. }
         | Statement::Truncate { .. }
@@ -474,8 +485,10 @@ fn modify_tag(program: &Program, n: u64) -> Tag {
 pub(crate) fn stopped(stop: Stop) -> SqlError {
     match stop {
         Stop::Error(e) => e,
-        Stop::Replan => SqlError::new(SqlState::SERIALIZATION_FAILURE, "a table was changed by another session meanwhile")
-            .hint("Run the transaction again."),
+        Stop::Replan => {
+            SqlError::new(SqlState::SERIALIZATION_FAILURE, "a table was changed by another session meanwhile")
+                .hint("Run the transaction again.")
+        }
     }
 }
 

@@ -48,9 +48,7 @@ pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>
         return txn::after_failure(&core, Stop::Error(error)).await;
     }
     match txn::in_transaction(&core, true, async { Ok(()) }).await {
-        Ok(((), wait)) => {
-            End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") })
-        }
+        Ok(((), wait)) => End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") }),
         Err(stop) => txn::after_failure(&core, stop).await,
     }
 }

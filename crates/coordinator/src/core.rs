@@ -66,8 +66,8 @@ pub(crate) struct Txn {
     pub created: Vec<TreeId>,
     /// Trees to drop when it commits.
     pub drops: Vec<TreeId>,
-    /// Tables whose definition changes when it commits.
-    pub changed: Vec<TableId>,
+    /// Tables whose definition changes when it commits, with the versions of the new definitions.
+    pub changed: Vec<(TableId, u64)>,
 }
 
 pub(crate) struct Core {

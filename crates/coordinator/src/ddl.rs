@@ -32,7 +32,9 @@ pub(crate) async fn run(core: &Core, statement: &Statement) -> Result<Outcome, S
         Statement::CreateTable { table, if_not_exists } => create_table(core, table, *if_not_exists).await,
         Statement::DropTable { names, if_exists } => drop_tables(core, names, *if_exists).await,
         Statement::Truncate { names } => truncate(core, names).await,
-        Statement::AddPrimaryKey { table, name, columns } => add_primary_key(core, table, name.as_deref(), columns).await,
+        Statement::AddPrimaryKey { table, name, columns } => {
+            add_primary_key(core, table, name.as_deref(), columns).await
+        }
         Statement::CreateIndex { table, name, columns, unique, if_not_exists } => {
             let index = IndexDef { name: name.clone(), tree: TreeId(0), columns: columns.clone(), unique: *unique };
             create_index(core, table, index, *if_not_exists).await
@@ -127,8 +129,7 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
         project: (0..old.columns.len()).map(Expr::Column).collect(),
         limit: None,
     });
-    let fill =
-        Arc::new(Program::Insert { table: new.clone(), returning: Vec::new(), ignore_conflicts: false });
+    let fill = Arc::new(Program::Insert { table: new.clone(), returning: Vec::new(), ignore_conflicts: false });
     for partition in core.engine().all() {
         query::pull(core, partition, &scan, &env, &mut async |rows| {
             for i in 0..rows.len() {
@@ -239,8 +240,8 @@ async fn create_trees(core: &Core, trees: Vec<TreeId>) -> Result<(), Stop> {
 /// Locks the table exclusively everywhere and returns its definition.
 async fn locked(core: &Core, name: &str) -> Result<TableDef, Stop> {
     let table = core.catalog().table(name).cloned();
-    let table = table
-        .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))?;
+    let table =
+        table.ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))?;
     lock(core, table.id).await?;
     Ok((*table).clone())
 }
@@ -278,5 +279,5 @@ fn change_to(core: &Core, id: TableId, version: u64, f: impl FnOnce(&mut Catalog
     f(&mut catalog);
     let mut txn = core.txn();
     txn.overlay = Some(Arc::new(catalog));
-    txn.changed.push(id);
+    txn.changed.push((id, version));
 }

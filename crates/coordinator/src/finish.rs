@@ -101,4 +101,3 @@ fn count(expr: Option<&Expr>, what: &str, env: &Env) -> SqlResult<Option<usize>>
         },
     }
 }
-

@@ -78,13 +78,8 @@ pub(crate) async fn rows(
         for (partition, part) in core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty()) {
             let id = enter(core, partition).await?;
             let fresh = is_fresh(&core.txn(), program);
-            let body = Body::Statement {
-                program: program.clone(),
-                env: env.clone(),
-                rows: Some(part),
-                batch: None,
-                fresh,
-            };
+            let body =
+                Body::Statement { program: program.clone(), env: env.clone(), rows: Some(part), batch: None, fresh };
             calls.push(core.send(partition, id, body));
         }
         for reply in gather(core, calls).await? {

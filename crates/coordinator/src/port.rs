@@ -11,7 +11,6 @@ use crate::core::Core;
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
-use clearway_buffer::Want;
 use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply};
 use clearway_plan::Catalog;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
@@ -304,6 +303,3 @@ fn deadlock() -> SqlError {
         .detail("Transactions wait for each other's row locks in a circle; this one closed it.")
         .hint("Run the transaction again.")
 }
-
-/// The wants that a start-up loop fetches itself.
-pub(crate) type Wants = Vec<Want>;

@@ -9,7 +9,7 @@ use clearway_partition::Body;
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
 use clearway_plan::{Access, Expr, Program};
-use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
+use clearway_types::{DatumRef, PartitionId, RowBatch, SqlResult, SqlType};
 use std::sync::Arc;
 
 /// Rows made at a time from a source that needs no table.
@@ -90,7 +90,8 @@ pub(crate) async fn modify(
     let rows = merge(replies.into_iter().map(|r| r.rows));
     match &**program {
         Program::Update { access: Access { table, .. }, moves: true, returning, .. } => {
-            let insert = Program::Insert { table: table.clone(), returning: returning.clone(), ignore_conflicts: false };
+            let insert =
+                Program::Insert { table: table.clone(), returning: returning.clone(), ignore_conflicts: false };
             insert::rows(core, table, &Arc::new(insert), &rows, env).await
         }
         _ => Ok((rows, count)),
@@ -132,7 +133,7 @@ pub(crate) struct Series {
 
 impl Series {
     pub(crate) fn new(start: &Expr, stop: &Expr, step: &Expr, ty: SqlType, env: &Env) -> SqlResult<Self> {
-        let value = |e: &Expr| Ok(e.eval(RowView::new(&[]), env)?.as_i64());
+        let value = |e: &Expr| -> SqlResult<Option<i64>> { Ok(e.eval_const(env)?.as_i64()) };
         let (start, stop, step) = (value(start)?, value(stop)?, value(step)?);
         let (Some(start), Some(stop), Some(step)) = (start, stop, step) else {
             return Ok(Self { next: None, stop: 0, step: 1, ty });

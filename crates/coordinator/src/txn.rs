@@ -138,18 +138,20 @@ pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
 
 /// Tells every partition which trees go and which plans become stale when the transaction commits.
 async fn announce_ddl(core: &Core) -> Result<(), Failure> {
-    let (drops, changed, version) = {
+    let (drops, changed) = {
         let mut txn = core.txn();
-        let kept: Vec<_> = txn.overlay.iter().flat_map(|c| c.tables.values()).flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
+        let kept: Vec<_> =
+            txn.overlay.iter().flat_map(|c| c.tables.values()).flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
         let mut drops = std::mem::take(&mut txn.drops);
         // Made and dropped again in the same transaction, or made before a ROLLBACK TO.
         drops.extend(txn.created.iter().filter(|t| !kept.contains(t)).copied().collect::<Vec<_>>());
         drops.sort_unstable();
         drops.dedup();
-        (drops, std::mem::take(&mut txn.changed), txn.overlay.as_ref().map_or(0, |c| c.version))
+        (drops, std::mem::take(&mut txn.changed))
     };
-    let changed: Vec<_> = changed.into_iter().map(|table| (table, version)).collect();
-    everywhere(core, core.engine().all(), |_| Body::ChangeTablesAtCommit(changed.clone())).await?;
+    for (table, version) in changed {
+        everywhere(core, core.engine().all(), |_| Body::TableChanged { table, version }).await?;
+    }
     if !drops.is_empty() {
         everywhere(core, core.engine().all(), |_| Body::DropTreesAtCommit(drops.clone())).await?;
     }
@@ -249,9 +251,10 @@ fn only_in_block(core: &Core, command: &str) -> SqlResult<()> {
 }
 
 fn find_savepoint(txn: &Txn, name: &str) -> SqlResult<usize> {
-    txn.savepoints.iter().rposition(|s| s.name == name).ok_or_else(|| {
-        SqlError::new(SqlState::UNDEFINED_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
-    })
+    txn.savepoints
+        .iter()
+        .rposition(|s| s.name == name)
+        .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
 }
 
 /// ROLLBACK TO: undoes what came after the savepoint, which stays; the block is healthy again.
@@ -298,7 +301,9 @@ pub(crate) fn set_options(core: &Core, options: TxnOptions, session: bool) -> Re
     }
     let outcome = Outcome::plain("SET");
     if !session && !in_block {
-        return Ok(outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, "SET TRANSACTION can only be used in transaction blocks"));
+        return Ok(
+            outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, "SET TRANSACTION can only be used in transaction blocks")
+        );
     }
     Ok(outcome)
 }
