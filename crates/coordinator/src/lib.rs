@@ -23,6 +23,7 @@ mod insert;
 mod mailbox;
 mod port;
 mod query;
+mod statement;
 mod tag;
 mod txn;
 

@@ -1,0 +1,121 @@
+//! What each kind of statement is: which are tasks and how those are carried out, which write, and the errors of refusing one.
+
+use crate::client::{Outcome, Stop};
+use crate::core::Core;
+use crate::tag::Tag;
+use crate::{ddl, insert, query, txn};
+use clearway_plan::program::Env;
+use clearway_plan::statement::{Copy, CopyDirection, Maintain};
+use clearway_plan::{Plan, Program, Statement};
+use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Carries out a statement that is not one message to one partition.
+pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Result<Outcome, Stop> {
+    match &plan.statement {
+        Statement::Commit => txn::commit_block(core).await,
+        Statement::Rollback => txn::rollback_block(core).await,
+        Statement::Savepoint(name) => txn::savepoint(core, name).await,
+        Statement::RollbackTo(name) => txn::rollback_to(core, name).await,
+        Statement::Release(name) => txn::release(core, name),
+        Statement::SetTransaction { options, session } => txn::set_options(core, *options, *session),
+        Statement::Explain(lines) => Ok(explain(lines)),
+        Statement::Maintain { kind, .. } => maintain(core, *kind).await,
+        Statement::Noop(tag) => Ok(Outcome::plain(tag)),
+        Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
+            txn::in_transaction(core, false, query::run(core, q, env)).await.map(|(rows, wait)| {
+                let n = rows.len() as u64;
+                let tag = if matches!(plan.statement, Statement::Copy(_)) { Tag::Copy(n) } else { Tag::Select(n) };
+                Outcome { rows, tag, wait, notices: Vec::new() }
+            })
+        }
+        Statement::Insert(i) => txn::in_transaction(core, true, insert::run(core, i, env))
+            .await
+            .map(|((rows, n), wait)| Outcome { rows, tag: Tag::Insert(n), wait, notices: Vec::new() }),
+        Statement::Modify { program, route } => {
+            txn::in_transaction(core, true, query::modify(core, program, route, env))
+                .await
+                .map(|((rows, n), wait)| Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() })
+        }
+        Statement::CreateTable { .. }
+        | Statement::DropTable { .. }
+        | Statement::Truncate { .. }
+        | Statement::AddPrimaryKey { .. }
+        | Statement::CreateIndex { .. }
+        | Statement::DropIndex { .. } => txn::in_transaction(core, true, ddl::run(core, &plan.statement))
+            .await
+            .map(|(outcome, wait)| Outcome { wait, ..outcome }),
+        other => Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into()),
+    }
+}
+
+fn explain(lines: &[String]) -> Outcome {
+    let mut rows = RowBatch::new();
+    for line in lines {
+        rows.push_with(|r| r.push(DatumRef::Text(line)));
+    }
+    Outcome { rows, ..Outcome::plain("EXPLAIN") }
+}
+
+async fn maintain(core: &Rc<Core>, kind: Maintain) -> Result<Outcome, Stop> {
+    match kind {
+        // There are no dead row versions to collect and no statistics yet: pages are freed by the deletes that empty them.
+        Maintain::Vacuum => Ok(Outcome::plain("VACUUM")),
+        Maintain::Analyze => Ok(Outcome::plain("ANALYZE")),
+        Maintain::Checkpoint => {
+            txn::checkpoint(core).await?;
+            Ok(Outcome::plain("CHECKPOINT"))
+        }
+    }
+}
+
+pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
+    if matches!(program, Program::Delete { .. }) { Tag::Delete(n) } else { Tag::Update(n) }
+}
+
+pub(crate) fn writes(statement: &Statement) -> bool {
+    !matches!(
+        statement,
+        Statement::Query(_)
+            | Statement::Begin(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Savepoint(_)
+            | Statement::RollbackTo(_)
+            | Statement::Release(_)
+            | Statement::SetTransaction { .. }
+            | Statement::Explain(_)
+            | Statement::Copy(Copy { direction: CopyDirection::To(_), .. })
+            | Statement::Noop(_)
+            | Statement::Maintain { .. }
+    )
+}
+
+pub(crate) fn command(statement: &Statement) -> &'static str {
+    match statement {
+        Statement::Insert(_) => "INSERT",
+        Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => "DELETE",
+        Statement::Modify { .. } => "UPDATE",
+        Statement::CreateTable { .. } => "CREATE TABLE",
+        Statement::DropTable { .. } => "DROP TABLE",
+        Statement::Truncate { .. } => "TRUNCATE TABLE",
+        Statement::AddPrimaryKey { .. } => "ALTER TABLE",
+        Statement::CreateIndex { .. } => "CREATE INDEX",
+        Statement::DropIndex { .. } => "DROP INDEX",
+        Statement::Copy(_) => "COPY FROM",
+        _ => "this statement",
+    }
+}
+
+pub(crate) fn failed_block() -> SqlError {
+    SqlError::new(
+        SqlState::IN_FAILED_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )
+    .hint("End it with ROLLBACK, or go back with ROLLBACK TO SAVEPOINT.")
+}
+
+pub(crate) fn read_only(command: &str) -> SqlError {
+    SqlError::new(SqlState::READ_ONLY_TRANSACTION, format!("cannot execute {command} in a read-only transaction"))
+}
