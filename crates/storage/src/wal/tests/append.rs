@@ -7,7 +7,7 @@ use clearway_env::{Disk, MemDisk};
 use clearway_types::Lsn;
 use proptest::prelude::*;
 
-use super::{open, payload, read, small};
+use super::{Record, open, payload, read, small};
 use crate::wal::{LOG_START, Wal, WalReader, record_size};
 
 proptest! {
@@ -23,7 +23,7 @@ proptest! {
         )
     ) {
         let disk = MemDisk::new();
-        let mut model: Vec<(Lsn, Lsn, Vec<u8>)> = Vec::new();
+        let mut model: Vec<Record> = Vec::new();
         let mut end = LOG_START;
         for life in lives {
             let wal = open(&disk, end);

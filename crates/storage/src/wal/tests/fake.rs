@@ -68,7 +68,7 @@ pub(super) struct FakeDisk {
 }
 
 impl FakeDisk {
-    pub(super) fn new(disk: MemDisk) -> (Arc<dyn Disk>, Control) {
+    pub(super) fn over(disk: MemDisk) -> (Arc<dyn Disk>, Control) {
         let control = Control::default();
         (Arc::new(Self { disk, control: control.clone() }), control)
     }

@@ -23,8 +23,11 @@ fn open(disk: &MemDisk, end: Lsn) -> Arc<Wal> {
     Wal::open(Arc::new(disk.clone()), small(), end).expect("the log opens")
 }
 
+/// Start, end and payload.
+type Record = (Lsn, Lsn, Vec<u8>);
+
 /// The start, end and payload of every record from `from` on, and the log's end.
-fn read(disk: &MemDisk, from: Lsn) -> Result<(Vec<(Lsn, Lsn, Vec<u8>)>, Lsn), WalError> {
+fn read(disk: &MemDisk, from: Lsn) -> Result<(Vec<Record>, Lsn), WalError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let mut reader = WalReader::open(disk, &small(), from)?;
     let mut records = Vec::new();
