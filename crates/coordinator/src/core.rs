@@ -74,7 +74,10 @@ pub(crate) struct Core {
     pub port: Rc<PortInner>,
     pub token: u32,
     pub session: u32,
+    /// It is in the port's list of clients that may go on.
     pub listed: Cell<bool>,
+    /// It is sending: a reply that comes now is seen by the sender itself.
+    pub sending: Cell<bool>,
     txn: RefCell<Txn>,
     calls: RefCell<Vec<Call>>,
     next_seq: Cell<u32>,
@@ -90,6 +93,7 @@ impl Core {
             token,
             session,
             listed: Cell::new(false),
+            sending: Cell::new(false),
             txn: RefCell::default(),
             calls: RefCell::default(),
             next_seq: Cell::new(0),
@@ -120,11 +124,13 @@ impl Core {
         let seq = self.next_seq.get();
         self.next_seq.set(seq.wrapping_add(1));
         self.calls.borrow_mut().push(Call { seq, partition, txn, answer: None });
+        self.sending.set(true);
         self.port.submit(partition, Message { txn, origin: self.port.origin(self.token, seq), body });
+        self.sending.set(false);
         seq
     }
 
-    pub(crate) fn deliver(&self, seq: u32, _partition: PartitionId, answer: Answer) {
+    pub(crate) fn deliver(&self, seq: u32, answer: Answer) {
         if let Some(call) = self.calls.borrow_mut().iter_mut().find(|c| c.seq == seq) {
             call.answer = Some(answer);
         }

@@ -19,7 +19,7 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 /// What one thread hands to a worker.
 pub(crate) enum Mail {
     /// A fragment's reply, for a client of this worker.
-    Reply { to: Origin, partition: PartitionId, reply: Result<Reply, Failure> },
+    Reply { to: Origin, reply: Result<Reply, Failure> },
     /// A message for a partition whose home is this worker (pinned dispatch only).
     Message { partition: PartitionId, message: Message },
     /// What a suspended transaction waited for is in the pool and held there by `held` until it has run.
@@ -59,6 +59,10 @@ impl Mailbox {
 
     /// Takes what has been posted, oldest first.
     pub(crate) fn drain(&self, mut each: impl FnMut(Mail)) {
+        // Relaxed: only whether the exchange below is worth its cost; a flag set just now wakes the worker again.
+        if !self.notified.load(Ordering::Relaxed) {
+            return;
+        }
         // Acquire: pairs with the Release half of `wake`'s swap. Cleared before popping, so that a post that this drain misses wakes again.
         if !self.notified.swap(false, Ordering::AcqRel) {
             return;

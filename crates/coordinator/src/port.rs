@@ -238,9 +238,9 @@ impl PortInner {
 
     fn carry_out_one(self: &Rc<Self>, out: Out) {
         match out {
-            Out::Reply { to, partition, reply } if to.worker == self.worker => self.deliver(to, partition, reply),
-            Out::Reply { to, partition, reply } => {
-                self.engine.mailbox(to.worker).post(Mail::Reply { to, partition, reply });
+            Out::Reply { to, reply, .. } if to.worker == self.worker => self.deliver(to, reply),
+            Out::Reply { to, reply, .. } => {
+                self.engine.mailbox(to.worker).post(Mail::Reply { to, reply });
             }
             Out::Fetch { partition, txn, wants } => fetch::fetch(&self.engine, self.worker, partition, txn, wants),
             Out::Yield { partition, txn } => {
@@ -255,16 +255,18 @@ impl PortInner {
         }
     }
 
-    fn deliver(&self, to: Origin, partition: PartitionId, reply: Result<Reply, Failure>) {
+    fn deliver(&self, to: Origin, reply: Result<Reply, Failure>) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
-            core.deliver(to.seq, partition, reply);
+            core.deliver(to.seq, reply);
+            if !core.sending.get() && !core.listed.replace(true) {
+                self.ready.borrow_mut().push(to.session);
+            }
         }
-        self.make_ready(to.session);
     }
 
     fn handle(self: &Rc<Self>, mail: Mail) {
         match mail {
-            Mail::Reply { to, partition, reply } => self.deliver(to, partition, reply),
+            Mail::Reply { to, reply } => self.deliver(to, reply),
             Mail::Message { partition, message } => self.submit(partition, message),
             Mail::Fetched { partition, txn, held } => {
                 if held.is_err() {
