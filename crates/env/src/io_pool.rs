@@ -118,3 +118,7 @@ impl Drop for IoPool {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "io_pool_tests.rs"]
+mod tests;

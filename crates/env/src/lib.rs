@@ -8,6 +8,8 @@
 
 mod clock;
 mod disk;
+#[cfg(test)]
+mod disk_tests;
 mod entropy;
 mod io_pool;
 mod mem_disk;
