@@ -3,7 +3,7 @@
 //! [`Combiner`] is the baton of a partition: whoever submits a message while the partition is free runs it, and whoever
 //! submits one while it is busy leaves it to the thread that is inside.
 
-mod combiner;
+pub mod combiner;
 mod padded;
 mod sync;
 

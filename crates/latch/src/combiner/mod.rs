@@ -17,7 +17,7 @@
 //!    be half changed, and nobody sees it again.
 //!
 //! # Locking
-//! One word ([`inbox`]). With nobody else there, `submit` is one exchange to take the baton and one to let it go. A
+//! One word (the table of its states is in `inbox`). With nobody else there, `submit` is one exchange to take the baton and one to let it go. A
 //! message that must wait costs an allocation and one exchange. A handler may submit to its own combiner: the message
 //! waits and is handled in the same hold.
 //!
