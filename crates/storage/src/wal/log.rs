@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use clearway_buffer::WalBarrier;
 use clearway_env::Disk;
 use clearway_types::Lsn;
 
@@ -170,6 +171,22 @@ impl Wal {
                 tracing::error!("a thread of the log panicked");
             }
         }
+    }
+}
+
+impl WalBarrier for Wal {
+    fn ensure_durable(&self, lsn: Lsn) -> io::Result<()> {
+        self.wait_durable(lsn)
+    }
+
+    fn durable(&self) -> Lsn {
+        Wal::durable(self)
+    }
+
+    /// Who sees a record's place here sees what its appender did before: `Ring::reserved` is the Acquire side of the
+    /// Release in `Ring::reserve`.
+    fn appended(&self) -> Lsn {
+        Wal::appended(self)
     }
 }
 

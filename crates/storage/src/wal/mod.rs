@@ -15,13 +15,15 @@
 
 mod flusher;
 mod log;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod reader;
 mod record;
 mod ring;
 mod segment;
 mod segments;
 mod shared;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use log::{Wal, WalConfig};

@@ -19,9 +19,22 @@
 //!
 //! Locking: `room` is taken by appenders that found the ring full, and by the flusher if there are any.
 //! A crash leaves nothing of the ring; nobody was told that what it held is durable.
+//!
+//! `loom_tests` tries the interleavings of filling and draining. It leaves out the waiting for room, since loom takes
+//! SeqCst for AcqRel and would report lost wake-ups that cannot be.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+#[cfg(loom)]
+use loom::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicU32, AtomicU64},
+};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use std::sync::{
+    Condvar, Mutex,
+    atomic::{AtomicU32, AtomicU64},
+};
 
 use clearway_latch::CachePadded;
 
