@@ -19,7 +19,12 @@
 //! # Locking
 //! One word (the table of its states is in `inbox`). With nobody else there, `submit` is one exchange to take the baton and one to let it go. A
 //! message that must wait costs an allocation and one exchange. A handler may submit to its own combiner: the message
-//! waits and is handled in the same hold.
+//! waits and is handled in the same hold, or is among those left.
+//!
+//! Nothing here bounds how many messages wait: `submit` cannot refuse one, as a decision to commit may not be refused.
+//! The bound is the number of submitters' messages in flight, which the submitters bound (a session has few).
+//!
+//! A crash leaves nothing: the state here is in memory only.
 //!
 //! # Source
 //! Flat combining (Hendler, Incze, Shavit, Tzafrir, SPAA 2010), with one list for all threads in place of a record for
