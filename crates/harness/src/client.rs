@@ -1,0 +1,211 @@
+//! A small blocking client of PostgreSQL's simple protocol.
+//!
+//! It exists because the crash test must know, statement by statement, what the server acknowledged before it died; psql and
+//! pgbench do not say. Text format only, no password, no TLS.
+
+use crate::{Endpoint, Res};
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// Longest message that is believed: what is longer is a broken server.
+const MESSAGE_LIMIT: usize = 64 << 20;
+
+/// A connected session.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<TcpStream>,
+    writer: TcpStream,
+    status: u8,
+}
+
+/// Why a query failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum QueryError {
+    /// The server said no; the session goes on.
+    Sql {
+        /// SQLSTATE, five characters.
+        code: String,
+        /// The primary message.
+        message: String,
+    },
+    /// The connection is gone or makes no sense: what was not acknowledged may have happened or not.
+    Lost(String),
+}
+
+impl std::fmt::Display for QueryError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Sql { code, message } => write!(f, "{code}: {message}"),
+            Self::Lost(why) => write!(f, "connection lost: {why}"),
+        }
+    }
+}
+
+impl From<QueryError> for String {
+    fn from(e: QueryError) -> Self {
+        e.to_string()
+    }
+}
+
+/// Rows as texts; `None` is NULL.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// What a query text gave: rows of all its statements, and the last command tag.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// All rows, in order.
+    pub rows: Rows,
+    /// The last statement's tag, such as `UPDATE 1`.
+    pub tag: String,
+}
+
+impl Client {
+    /// Connects and logs in; waits at most `limit` for any one answer, then and later.
+    pub fn connect(endpoint: &Endpoint, limit: Duration) -> Res<Self> {
+        let target = (endpoint.host.as_str(), endpoint.port);
+        let stream = TcpStream::connect(target).map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
+        let set_up = || -> std::io::Result<TcpStream> {
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(limit))?;
+            stream.try_clone()
+        };
+        let reader = BufReader::new(set_up().map_err(|e| e.to_string())?);
+        let mut client = Self { reader, writer: stream, status: b'I' };
+        let mut body = 196_608_u32.to_be_bytes().to_vec();
+        for (name, value) in [("user", &endpoint.user), ("database", &endpoint.database)] {
+            body.extend_from_slice(name.as_bytes());
+            body.push(0);
+            body.extend_from_slice(value.as_bytes());
+            body.push(0);
+        }
+        body.push(0);
+        let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
+        message.extend_from_slice(&body);
+        client.writer.write_all(&message).map_err(|e| e.to_string())?;
+        client.read_to_ready().map_err(String::from)?;
+        Ok(client)
+    }
+
+    /// Whether the session is idle (`I`), in a transaction (`T`) or in a failed one (`E`), as the server last said.
+    pub fn status(&self) -> char {
+        char::from(self.status)
+    }
+
+    /// Sends one query text and waits for its whole answer.
+    pub fn query(&mut self, sql: &str) -> Result<Answer, QueryError> {
+        self.send(sql)?;
+        self.read_to_ready()
+    }
+
+    /// Sends one query text without waiting; [`Client::receive`] must follow.
+    pub fn send(&mut self, sql: &str) -> Result<(), QueryError> {
+        let mut message = vec![b'Q'];
+        message.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
+        message.extend_from_slice(sql.as_bytes());
+        message.push(0);
+        self.writer.write_all(&message).map_err(lost)
+    }
+
+    /// The answer to what [`Client::send`] sent.
+    pub fn receive(&mut self) -> Result<Answer, QueryError> {
+        self.read_to_ready()
+    }
+
+    /// The only value of the only row, as a number.
+    pub fn number(&mut self, sql: &str) -> Res<i64> {
+        let answer = self.query(sql).map_err(|e| format!("{sql}: {e}"))?;
+        match answer.rows.as_slice() {
+            [row] if row.len() == 1 => {
+                let text = row[0].as_deref().unwrap_or("0");
+                text.parse().map_err(|_| format!("{sql}: `{text}` is not a number"))
+            }
+            rows => Err(format!("{sql}: one value expected, {} rows came", rows.len())),
+        }
+    }
+
+    fn read_to_ready(&mut self) -> Result<Answer, QueryError> {
+        let mut answer = Answer::default();
+        let mut failure = None;
+        loop {
+            let (kind, body) = self.read_message()?;
+            match kind {
+                b'Z' => {
+                    self.status = *body.first().ok_or_else(|| lost("empty ReadyForQuery"))?;
+                    return failure.map_or(Ok(answer), Err);
+                }
+                b'D' => answer.rows.push(data_row(&body).ok_or_else(|| lost("malformed DataRow"))?),
+                b'C' => answer.tag = c_string(&body),
+                b'E' => failure = failure.or(Some(sql_error(&body))),
+                b'R' if body.get(..4) != Some(&[0; 4]) => return Err(lost("the server wants a password")),
+                // Parameter status, key data, row description, notices, empty query: nothing to keep.
+                _ => {}
+            }
+        }
+    }
+
+    fn read_message(&mut self) -> Result<(u8, Vec<u8>), QueryError> {
+        let mut head = [0; 5];
+        self.reader.read_exact(&mut head).map_err(lost)?;
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if !(4..=MESSAGE_LIMIT).contains(&length) {
+            return Err(lost(format!("message {:?} of length {length}", char::from(head[0]))));
+        }
+        let mut body = vec![0; length - 4];
+        self.reader.read_exact(&mut body).map_err(lost)?;
+        Ok((head[0], body))
+    }
+}
+
+fn lost(why: impl ToString) -> QueryError {
+    QueryError::Lost(why.to_string())
+}
+
+fn c_string(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
+}
+
+fn sql_error(body: &[u8]) -> QueryError {
+    let field = |kind: u8| {
+        let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
+        found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned()).unwrap_or_default()
+    };
+    QueryError::Sql { code: field(b'C'), message: field(b'M') }
+}
+
+fn data_row(body: &[u8]) -> Option<Vec<Option<String>>> {
+    let (count, mut rest) = body.split_first_chunk::<2>()?;
+    let mut row = Vec::with_capacity(usize::from(u16::from_be_bytes(*count)));
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, after) = rest.split_first_chunk::<4>()?;
+        let length = i32::from_be_bytes(*length);
+        if length < 0 {
+            row.push(None);
+            rest = after;
+        } else {
+            let (value, after) = after.split_at_checked(length as usize)?;
+            row.push(Some(String::from_utf8_lossy(value).into_owned()));
+            rest = after;
+        }
+    }
+    Some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_taken_apart_and_a_short_one_is_noticed() {
+        let body = [0, 2, 0, 0, 0, 2, b'4', b'2', 255, 255, 255, 255];
+        assert_eq!(data_row(&body), Some(vec![Some("42".into()), None]));
+        assert_eq!(data_row(&body[..7]), None);
+    }
+
+    #[test]
+    fn an_error_has_code_and_message() {
+        let body = b"SERROR\0C25P02\0Mtransaction is aborted\0\0";
+        let want = QueryError::Sql { code: "25P02".into(), message: "transaction is aborted".into() };
+        assert_eq!(sql_error(body), want);
+    }
+}

@@ -1,0 +1,64 @@
+//! What `xtask` and the lab share: private servers on a free loopback port, runs of the real pgbench and psql, and a
+//! small blocking client that notices exactly which commits were acknowledged.
+//!
+//! Nothing here knows the engine: servers are reached as any client reaches them, so that everything can be proven against
+//! PostgreSQL first and the comparison between the two is fair. Failures are texts: their reader is a person at a terminal.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod pgbench;
+pub mod process;
+pub mod rng;
+pub mod server;
+pub mod sums;
+pub mod tools;
+
+/// What a harness step returns: a failure is a text for the person at the terminal.
+pub type Res<T> = Result<T, String>;
+
+/// Where a server listens, and as whom to log in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Host name or address; servers that the harness starts listen on loopback only.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Role to log in as; no password is sent.
+    pub user: String,
+    /// Database to connect to.
+    pub database: String,
+}
+
+impl Endpoint {
+    /// A server on loopback, entered as PostgreSQL's usual superuser.
+    pub fn loopback(port: u16) -> Self {
+        Self { host: "127.0.0.1".into(), port, user: "postgres".into(), database: "postgres".into() }
+    }
+
+    /// Parses `HOST:PORT`.
+    pub fn parse(text: &str) -> Res<Self> {
+        let (host, port) = text.rsplit_once(':').ok_or_else(|| format!("`{text}` is not HOST:PORT"))?;
+        let port = port.parse().map_err(|e| format!("`{text}`: port: {e}"))?;
+        Ok(Self { host: host.into(), ..Self::loopback(port) })
+    }
+
+    /// The options by which psql and pgbench reach this server.
+    pub fn client_args(&self) -> Vec<String> {
+        ["-h", &self.host, "-p", &self.port.to_string(), "-U", &self.user].map(String::from).to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_host_and_port() {
+        let e = Endpoint::parse("localhost:5433").unwrap();
+        assert_eq!((e.host.as_str(), e.port), ("localhost", 5433));
+        assert!(Endpoint::parse("localhost").is_err());
+        assert!(Endpoint::parse("localhost:x").is_err());
+        assert_eq!(e.client_args(), ["-h", "localhost", "-p", "5433", "-U", "postgres"]);
+    }
+}

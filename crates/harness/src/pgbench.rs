@@ -1,0 +1,165 @@
+//! Runs of the real pgbench, and what it reported.
+
+use crate::{Endpoint, Res, process, tools};
+use std::process::Command;
+use std::time::Duration;
+
+/// pgbench's three built-in scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Script {
+    /// One SELECT by primary key.
+    SelectOnly,
+    /// Update of an account, SELECT, history row.
+    SimpleUpdate,
+    /// Account, teller, branch and history in one transaction.
+    TpcbLike,
+}
+
+impl Script {
+    /// All three, cheapest first.
+    pub const ALL: [Self; 3] = [Self::SelectOnly, Self::SimpleUpdate, Self::TpcbLike];
+
+    /// pgbench's own name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SelectOnly => "select-only",
+            Self::SimpleUpdate => "simple-update",
+            Self::TpcbLike => "tpcb-like",
+        }
+    }
+}
+
+/// How pgbench sends its queries (`-M`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Simple protocol, literals in the text.
+    Simple,
+    /// Extended protocol, parsed anew for every query.
+    Extended,
+    /// Extended protocol, parsed once.
+    Prepared,
+}
+
+impl Mode {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Simple, Self::Extended, Self::Prepared];
+
+    /// pgbench's own name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Simple => "simple",
+            Self::Extended => "extended",
+            Self::Prepared => "prepared",
+        }
+    }
+}
+
+/// How long a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many transactions by each client (`-t`).
+    Transactions(u32),
+    /// So many seconds (`-T`).
+    Seconds(u32),
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// What to run.
+    pub script: Script,
+    /// How it is sent.
+    pub mode: Mode,
+    /// Connections.
+    pub clients: u32,
+    /// When to stop.
+    pub length: Length,
+}
+
+/// What pgbench printed at the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Report {
+    /// "number of transactions actually processed".
+    pub processed: u64,
+    /// "number of failed transactions".
+    pub failed: u64,
+    /// Transactions per second, without the time it took to connect.
+    pub tps: f64,
+    /// Average latency in milliseconds.
+    pub latency_ms: f64,
+}
+
+/// Longest that a fixed-count run or an initialisation may take.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// `pgbench -i -I steps -s scale`; returns how long it took.
+pub fn init(endpoint: &Endpoint, steps: &str, scale: u32) -> Res<Duration> {
+    let mut command = Command::new(tools::need("pgbench")?);
+    command.args(endpoint.client_args()).args(["-i", "-q", "-I", steps, "-s", &scale.to_string(), &endpoint.database]);
+    let done = process::run(&mut command, "", LIMIT)?;
+    let took = done.took;
+    done.success(&format!("pgbench -i -I {steps} -s {scale}"))?;
+    Ok(took)
+}
+
+impl Run {
+    /// The run as a person would name it.
+    pub fn name(&self) -> String {
+        format!("{} -M {} -c {}", self.script.name(), self.mode.name(), self.clients)
+    }
+
+    /// Runs it; any output that tells of an error, and any failed transaction, is a failure.
+    pub fn execute(&self, endpoint: &Endpoint) -> Res<Report> {
+        let threads = self.clients.min(2);
+        let (flag, amount, limit) = match self.length {
+            Length::Transactions(n) => ("-t", n, LIMIT),
+            Length::Seconds(s) => ("-T", s, Duration::from_secs(u64::from(s)) + LIMIT),
+        };
+        let mut command = Command::new(tools::need("pgbench")?);
+        command.args(endpoint.client_args());
+        command.args(["-b", self.script.name(), "-M", self.mode.name(), flag, &amount.to_string()]);
+        command.args(["-c", &self.clients.to_string(), "-j", &threads.to_string(), &endpoint.database]);
+        let what = format!("pgbench {}", self.name());
+        let output = process::run(&mut command, "", limit).map_err(|e| format!("{what}: {e}"))?.success(&what)?;
+        let report = parse(&output).ok_or_else(|| format!("{what}: output not understood:\n{output}"))?;
+        if report.failed > 0 || output.contains("aborted") || output.contains("ERROR") {
+            return Err(format!("{what}: errors\n{output}"));
+        }
+        if let Length::Transactions(n) = self.length
+            && report.processed != u64::from(n) * u64::from(self.clients)
+        {
+            return Err(format!("{what}: not every transaction was processed\n{output}"));
+        }
+        Ok(report)
+    }
+}
+
+fn parse(output: &str) -> Option<Report> {
+    let after = |label: &str| {
+        let rest = output.lines().find_map(|line| line.strip_prefix(label))?;
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        Some(&rest[..end])
+    };
+    Some(Report {
+        processed: after("number of transactions actually processed: ")?.parse().ok()?,
+        failed: after("number of failed transactions: ").map_or(Some(0), |n| n.parse().ok())?,
+        tps: after("tps = ")?.parse().ok()?,
+        latency_ms: after("latency average = ")?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_read() {
+        let output = "pgbench (15.20)\nscaling factor: 10\nnumber of clients: 16\n\
+            number of transactions actually processed: 32000/32000\nnumber of failed transactions: 0 (0.000%)\n\
+            latency average = 2.531 ms\ninitial connection time = 20.1 ms\n\
+            tps = 6322.104020 (without initial connection time)\n";
+        let want = Report { processed: 32000, failed: 0, tps: 6322.104020, latency_ms: 2.531 };
+        assert_eq!(parse(output), Some(want));
+        assert_eq!(parse("pgbench: error"), None);
+    }
+}

@@ -1,0 +1,157 @@
+//! Running programs with a time limit and without sleeping: output arrives on a channel, and waiting is waiting on it.
+
+use crate::Res;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// What a finished program left.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Standard output and standard error, line by line as they came.
+    pub output: String,
+    /// From start to end.
+    pub took: Duration,
+}
+
+impl Finished {
+    /// The output, or a failure that quotes it where the exit status is not 0.
+    pub fn success(self, what: &str) -> Res<String> {
+        if self.status.success() { Ok(self.output) } else { Err(format!("{what}: {}\n{}", self.status, self.output)) }
+    }
+}
+
+/// A running program whose output lines can be waited for.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    output: String,
+    started: Instant,
+}
+
+impl Running {
+    /// Starts `command`, feeds it `input` and collects what it prints.
+    pub fn start(command: &mut Command, input: &str) -> Res<Self> {
+        let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let mut child = command
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+        let (tx, lines) = channel();
+        for stream in [child.stdout.take().map(boxed), child.stderr.take().map(boxed)].into_iter().flatten() {
+            let tx = tx.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    if tx.send(line).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        if let Some(mut pipe) = child.stdin.take() {
+            let input = input.to_owned();
+            // A program that ends before reading all its input closes the pipe; its exit status tells why.
+            std::thread::spawn(move || pipe.write_all(input.as_bytes()));
+        }
+        Ok(Self { child, lines, output: String::new(), started: Instant::now() })
+    }
+
+    /// The process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    pub fn output(&self) -> &str {
+        &self.output
+    }
+
+    /// Waits for the next line; `Ok(None)` when `limit` passed first, an error when the program closed its output.
+    pub fn line(&mut self, limit: Duration) -> Res<Option<String>> {
+        match self.lines.recv_timeout(limit) {
+            Ok(line) => {
+                self.output.push_str(&line);
+                self.output.push('\n');
+                Ok(Some(line))
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(format!("it has closed its output:\n{}", self.output)),
+        }
+    }
+
+    /// Sends a signal by name (`INT`, `TERM`).
+    pub fn signal(&self, name: &str) -> Res<()> {
+        signal(self.child.id(), name)
+    }
+
+    /// Kills it (SIGKILL) and reaps it.
+    pub fn kill(&mut self) {
+        // Already gone is what we want; there is nothing else that can fail here.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for the end, at most `limit` from now; a program that runs longer is killed and an error.
+    pub fn finish(mut self, limit: Duration) -> Res<Finished> {
+        let deadline = Instant::now() + limit;
+        while self.line(deadline.saturating_duration_since(Instant::now())).is_ok_and(|l| l.is_some()) {}
+        if Instant::now() >= deadline {
+            self.kill();
+            return Err(format!("still running after {limit:?}, killed:\n{}", self.output));
+        }
+        // Output is closed, so the end is near.
+        let status = self.child.wait().map_err(|e| e.to_string())?;
+        Ok(Finished { status, output: std::mem::take(&mut self.output), took: self.started.elapsed() })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn boxed(stream: impl Read + Send + 'static) -> Box<dyn Read + Send> {
+    Box::new(stream)
+}
+
+/// Sends the signal `name` to one process of ours.
+pub fn signal(pid: u32, name: &str) -> Res<()> {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).stderr(Stdio::null()).status();
+    match status {
+        Ok(s) if s.success() => Ok(()),
+        Ok(s) => Err(format!("kill -{name} {pid}: {s}")),
+        Err(e) => Err(format!("kill: {e}")),
+    }
+}
+
+/// Runs `command` to its end, at most `limit`.
+pub fn run(command: &mut Command, input: &str, limit: Duration) -> Res<Finished> {
+    Running::start(command, input)?.finish(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let done =
+            run(Command::new("sh").args(["-c", "cat; echo err >&2; exit 3"]), "in\n", Duration::from_secs(10)).unwrap();
+        assert_eq!(done.status.code(), Some(3));
+        assert!(done.output.contains("in\n") && done.output.contains("err\n"));
+        assert!(done.success("sh").unwrap_err().contains("err"));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed() {
+        let error = run(Command::new("sleep").arg("60"), "", Duration::from_millis(50)).unwrap_err();
+        assert!(error.contains("still running"), "{error}");
+    }
+}

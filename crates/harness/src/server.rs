@@ -1,0 +1,189 @@
+//! A private server in a directory of its own, on a free loopback port: Clearway, or a PostgreSQL to compare with.
+//!
+//! A server dies with its value: whoever drops it, for whatever reason, leaves no process behind.
+
+use crate::client::Client;
+use crate::process::{self, Running};
+use crate::{Endpoint, Res, tools};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Longest that a start (recovery included) or a clean stop may take.
+pub const START_LIMIT: Duration = Duration::from_secs(60);
+/// Longest pause between two attempts to connect to a server that starts; a line of its log ends the pause early.
+const ATTEMPT: Duration = Duration::from_millis(20);
+
+/// Which server, and how it is configured.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// `clearway serve`.
+    Clearway {
+        /// The server's binary.
+        binary: PathBuf,
+        /// Further arguments of `serve`, after `--data` and `--listen`.
+        args: Vec<String>,
+    },
+    /// PostgreSQL with `fsync` on, as it comes but for these settings.
+    Postgres {
+        /// `name=value` settings.
+        settings: Vec<String>,
+    },
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    running: Running,
+    endpoint: Endpoint,
+    many_processes: bool,
+    /// From the start of the process to the first successful login.
+    pub start_took: Duration,
+}
+
+impl Kind {
+    /// The name that tables show.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Clearway { .. } => "clearway",
+            Self::Postgres { .. } => "postgres",
+        }
+    }
+
+    /// The command that serves `data` on `port`. PostgreSQL's directory must have been made by [`Kind::prepare`].
+    pub fn command(&self, data: &Path, port: u16) -> Res<Command> {
+        match self {
+            Self::Clearway { binary, args } => {
+                let mut command = Command::new(binary);
+                command.arg("serve").arg("--data").arg(data);
+                command.arg("--listen").arg(format!("127.0.0.1:{port}")).args(args);
+                Ok(command)
+            }
+            Self::Postgres { settings } => {
+                let mut command = as_ordinary_user(&tools::need("postgres")?)?;
+                command.arg("-D").arg(data).args(["-h", "127.0.0.1", "-k", "", "-p", &port.to_string()]);
+                for setting in settings {
+                    command.arg("-c").arg(setting);
+                }
+                Ok(command)
+            }
+        }
+    }
+
+    /// Makes the data directory where the server does not do so itself.
+    pub fn prepare(&self, data: &Path) -> Res<()> {
+        let Self::Postgres { .. } = self else { return Ok(()) };
+        std::fs::create_dir_all(data).map_err(|e| e.to_string())?;
+        if is_root() {
+            let user = ordinary_user()?;
+            process::run(Command::new("chown").arg(user).arg(data), "", START_LIMIT)?.success("chown")?;
+        }
+        let mut command = as_ordinary_user(&tools::need("initdb")?)?;
+        command.arg("-D").arg(data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]);
+        process::run(&mut command, "", START_LIMIT)?.success("initdb").map(|_| ())
+    }
+
+    /// Starts it on `data` and a free port, and waits until it lets a client in.
+    pub fn start(&self, data: &Path) -> Res<Server> {
+        let endpoint = Endpoint::loopback(free_port()?);
+        let started = Instant::now();
+        let mut running = Running::start(&mut self.command(data, endpoint.port)?, "")?;
+        loop {
+            let refused = match Client::connect(&endpoint, START_LIMIT) {
+                Ok(_) => {
+                    let many_processes = matches!(self, Self::Postgres { .. });
+                    return Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() });
+                }
+                Err(refused) => refused,
+            };
+            if started.elapsed() > START_LIMIT {
+                return Err(format!(
+                    "{} lets nobody in after {START_LIMIT:?}: {refused}\n{}",
+                    self.name(),
+                    running.output()
+                ));
+            }
+            running.line(ATTEMPT).map_err(|e| format!("{} did not start: {e}", self.name()))?;
+        }
+    }
+}
+
+impl Server {
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.running.id()
+    }
+
+    /// What it has logged up to now.
+    pub fn log(mut self) -> String {
+        while self.running.line(Duration::ZERO).is_ok_and(|line| line.is_some()) {}
+        self.running.output().to_owned()
+    }
+
+    /// Kills it in the middle of whatever it does (SIGKILL). PostgreSQL is many processes, which must go together: SIGQUIT is
+    /// its way to stop as if it had crashed.
+    pub fn kill(mut self) {
+        if self.many_processes && self.running.signal("QUIT").is_ok() {
+            // The processes end by themselves, or are killed with their parent below.
+            while self.running.line(START_LIMIT).is_ok_and(|line| line.is_some()) {}
+        }
+        self.running.kill();
+    }
+
+    /// Asks it to stop (SIGINT: for PostgreSQL too that means now, but cleanly), waits for exit status 0 and returns its log.
+    pub fn stop(self) -> Res<String> {
+        self.running.signal("INT")?;
+        self.finish("stop after SIGINT")
+    }
+
+    /// As [`Server::stop`], by SIGTERM.
+    pub fn terminate(self) -> Res<String> {
+        self.running.signal("TERM")?;
+        self.finish("stop after SIGTERM")
+    }
+
+    fn finish(self, what: &str) -> Res<String> {
+        self.running.finish(START_LIMIT).map_err(|e| format!("{what}: {e}"))?.success(what)
+    }
+}
+
+fn free_port() -> Res<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string())?;
+    Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
+}
+
+fn id(args: &[&str]) -> Option<String> {
+    let output = Command::new("id").args(args).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn is_root() -> bool {
+    id(&["-u"]).as_deref() == Some("0")
+}
+
+fn ordinary_user() -> Res<&'static str> {
+    ["postgres", "nobody"]
+        .into_iter()
+        .find(|user| id(&["-u", user]).is_some())
+        .ok_or_else(|| "PostgreSQL refuses to run as root, and there is no other user to run it as".into())
+}
+
+/// PostgreSQL refuses to run as root.
+fn as_ordinary_user(program: &Path) -> Res<Command> {
+    if !is_root() {
+        return Ok(Command::new(program));
+    }
+    let user = ordinary_user()?;
+    let group = id(&["-g", user]).ok_or_else(|| format!("{user} has no group"))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", user, "--regid", &group, "--clear-groups"]).arg(program);
+    // Its working directory must be one that the other user may enter.
+    command.current_dir(std::env::temp_dir());
+    Ok(command)
+}

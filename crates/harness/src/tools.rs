@@ -1,0 +1,68 @@
+//! Finding PostgreSQL's client tools and server, and saying clearly when they are missing.
+
+use crate::Res;
+use std::path::{Path, PathBuf};
+
+/// The full path of `pgbench`, `psql`, `initdb` or `postgres`: newest versioned directory of Debian's layout first (no wrapper
+/// script between us and the program), then `PATH`.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|d| Some((d.file_name().to_str()?.parse().ok()?, d.path().join("bin"))))
+        .collect();
+    versions.sort_unstable_by_key(|v| std::cmp::Reverse(v.0));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let rest: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    versions.into_iter().map(|v| v.1).chain(rest).map(|dir| dir.join(name)).find(|p| p.is_file())
+}
+
+/// As [`find`], with advice where it is missing.
+pub fn need(name: &str) -> Res<PathBuf> {
+    find(name).ok_or_else(|| format!("`{name}` is not installed; on Debian: apt-get install postgresql (see .ci/run)"))
+}
+
+/// Whether this run may leave nothing out: `CI` is set to anything but empty, `0` or `false`.
+pub fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"))
+}
+
+/// A directory below the system's temporary one, removed on drop.
+#[derive(Debug)]
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    /// Makes a new directory whose name begins with `clearway-<what>-`.
+    pub fn new(what: &str) -> Res<Self> {
+        let name = format!("clearway-{what}-{}-{:08x}", std::process::id(), crate::rng::Rng::fresh_seed() as u32);
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Leaves the directory behind for a person to look at, and says where.
+    pub fn keep(self) -> PathBuf {
+        let path = self.0.clone();
+        std::mem::forget(self);
+        path
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // A directory left behind in the temporary one harms nobody; there is no one to tell.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The root of the repository that this binary was built from.
+pub fn repository_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask ci`: all that `.ci/run` runs, in the order in which mistakes are cheapest to find.
+
+use crate::options::Options;
+use clearway_harness::tools::{in_ci, need, repository_root};
+use clearway_harness::{Res, tools};
+use std::process::Command;
+use std::time::Instant;
+
+/// Crash rounds in CI; `cargo xtask crash` alone runs more.
+const CRASH_ROUNDS: u32 = 3;
+
+/// Runs everything and stops at the first failure.
+pub fn run(options: &Options) -> Res<()> {
+    if in_ci() {
+        // Nothing is skipped here: better to know at once than after half an hour.
+        for tool in ["pgbench", "psql", "postgres", "initdb"] {
+            need(tool)?;
+        }
+    }
+    let started = Instant::now();
+    cargo("format", "fmt --all --check", &[])?;
+    cargo("clippy", "clippy --workspace --all-targets -- -D warnings", &[])?;
+    step("tidy", || crate::tidy::run(false))?;
+    cargo("docs", "doc --workspace --no-deps", &[("RUSTDOCFLAGS", "-D warnings")])?;
+    cargo("tests", "test --workspace", &[])?;
+    cargo(
+        "loom",
+        "test -p clearway-latch --release --target-dir target/loom --lib loom",
+        &[("RUSTFLAGS", "--cfg loom")],
+    )?;
+    if tools::find("pgbench").is_none() || tools::find("psql").is_none() {
+        println!("ci: end-to-end tests, crashes and lab SKIPPED: pgbench or psql is not installed (see .ci/run)");
+        return Ok(());
+    }
+    step("e2e", || crate::e2e::run(options))?;
+    let crash = Options { rounds: Some(CRASH_ROUNDS), ..Options::default() };
+    step("crash", || crate::crash::run(&crash))?;
+    // Benchmarks are code: each runs tiny, so that it cannot rot.
+    cargo("lab", "run --release -p clearway-lab -- run all --quick", &[])?;
+    println!("ci: all passed in {:.0?}", started.elapsed());
+    Ok(())
+}
+
+fn step(name: &str, body: impl FnOnce() -> Res<()>) -> Res<()> {
+    println!("ci: {name}");
+    let started = Instant::now();
+    body().map_err(|why| format!("{why}\nci: {name} failed"))?;
+    println!("ci: {name} passed in {:.0?}", started.elapsed());
+    Ok(())
+}
+
+fn cargo(name: &str, args: &str, env: &[(&str, &str)]) -> Res<()> {
+    step(name, || {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(repository_root()).args(args.split(' ')).envs(env.iter().copied());
+        let status = command.status().map_err(|e| format!("cargo {args}: {e}"))?;
+        if status.success() { Ok(()) } else { Err(format!("cargo {args}: {status}")) }
+    })
+}

@@ -1,0 +1,50 @@
+//! Connections: many of them, and one that vanishes.
+
+use super::Setting;
+use clearway_harness::Res;
+use clearway_harness::client::Client;
+use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
+use std::time::Duration;
+
+/// Sessions that do nothing, and sessions that work at the same time.
+const IDLE: usize = 1000;
+const BUSY: u32 = 200;
+/// Longest that one answer may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A thousand idle sessions, two hundred busy ones, and the idle ones still answer afterwards.
+pub fn idle_and_busy(setting: &Setting) -> Res<()> {
+    let endpoint = &setting.endpoint;
+    pgbench::init(endpoint, "dtgvp", 1)?;
+    let connect = |n: usize| Client::connect(endpoint, LIMIT).map_err(|e| format!("connection {n}: {e}"));
+    let mut idle = (0..IDLE).map(connect).collect::<Res<Vec<_>>>()?;
+    let run = Run { script: Script::SelectOnly, mode: Mode::Prepared, clients: BUSY, length: Length::Transactions(20) };
+    let report = run.execute(endpoint)?;
+    println!("     {IDLE} idle, {BUSY} busy: {:.0} tps", report.tps);
+    for (n, client) in idle.iter_mut().enumerate() {
+        if client.number("select 1").map_err(|e| format!("idle connection {n}: {e}"))? != 1 {
+            return Err(format!("idle connection {n} answers something else"));
+        }
+    }
+    Ok(())
+}
+
+/// A client holds a row and is gone: its work is undone and the row is free.
+pub fn vanishes(setting: &Setting) -> Res<()> {
+    let mut other = Client::connect(&setting.endpoint, LIMIT)?;
+    for sql in [
+        "drop table if exists e2e_vanish",
+        "create table e2e_vanish (id int primary key, v int)",
+        "insert into e2e_vanish values (1, 0)",
+    ] {
+        other.query(sql).map_err(|e| format!("{sql}: {e}"))?;
+    }
+    let mut gone = Client::connect(&setting.endpoint, LIMIT)?;
+    gone.query("begin")?;
+    gone.query("update e2e_vanish set v = 100 where id = 1")?;
+    drop(gone);
+    other.query("update e2e_vanish set v = v + 1 where id = 1")?;
+    let value = other.number("select v from e2e_vanish")?;
+    other.query("drop table e2e_vanish")?;
+    if value == 1 { Ok(()) } else { Err(format!("v = {value}, expected 1")) }
+}

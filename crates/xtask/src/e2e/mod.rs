@@ -1,0 +1,101 @@
+//! `cargo xtask e2e`: the server driven from outside, as its users will drive it.
+//!
+//! Every scenario says what it expects of any server that speaks PostgreSQL's protocol, so `--server postgres` or
+//! `--against` proves the scenarios themselves.
+
+mod connections;
+mod lifecycle;
+mod pgbench;
+mod psql;
+
+use crate::options::Options;
+use clearway_harness::server::{Kind, Server};
+use clearway_harness::tools::TempDir;
+use clearway_harness::{Endpoint, Res};
+use std::time::Instant;
+
+/// What a scenario may know.
+pub struct Setting {
+    /// The server.
+    pub endpoint: Endpoint,
+    /// pgbench's scale factor.
+    pub scale: u32,
+    /// Transactions of one pgbench run, all clients together.
+    pub transactions: u32,
+}
+
+type Scenario = (&'static str, fn(&Setting) -> Res<()>);
+
+const SCENARIOS: [Scenario; 9] = [
+    ("psql connects and times", psql::connects),
+    ("psql script with an error in a transaction", psql::error_in_transaction),
+    ("psql copies out and in", psql::copies),
+    ("psql cancels a lock wait", psql::cancels),
+    ("pgbench on data that came by COPY", pgbench::by_copy),
+    ("pgbench on data that the server generated", pgbench::server_side),
+    ("pgbench with more clients than rows of a table", pgbench::crowded),
+    ("many connections, idle and busy", connections::idle_and_busy),
+    ("a client that vanishes in a transaction", connections::vanishes),
+];
+
+/// Runs all scenarios, or those that `--only` names.
+pub fn run(options: &Options) -> Res<()> {
+    let wanted = |name: &str| options.only.as_deref().is_none_or(|only| name.contains(only));
+    if let Some(endpoint) = &options.against {
+        return scenarios(&setting(endpoint.clone(), options), wanted);
+    }
+    let kind = options.kind()?;
+    let directory = TempDir::new("e2e")?;
+    open_to_other_users(&directory)?;
+    let data = directory.path().join("data");
+    kind.prepare(&data)?;
+    let server = kind.start(&data)?;
+    let result = all(&kind, server, &data, options, wanted);
+    if result.is_err() {
+        eprintln!("the data directory stays at {}", directory.keep().display());
+    }
+    result
+}
+
+fn all(
+    kind: &Kind,
+    server: Server,
+    data: &std::path::Path,
+    options: &Options,
+    wanted: impl Fn(&str) -> bool,
+) -> Res<()> {
+    if let Err(why) = scenarios(&setting(server.endpoint().clone(), options), &wanted) {
+        // What the server said is half of the evidence.
+        return Err(format!("{why}\nthe server's log:\n{}", server.log()));
+    }
+    if wanted(lifecycle::NAME) {
+        return one(lifecycle::NAME, || lifecycle::run(kind, server, data));
+    }
+    server.stop().map(|_| ())
+}
+
+/// Makes the directory enterable for the user that a PostgreSQL of ours runs as.
+pub fn open_to_other_users(directory: &TempDir) -> Res<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), mode).map_err(|e| e.to_string())
+}
+
+fn setting(endpoint: Endpoint, options: &Options) -> Setting {
+    let (scale, transactions) = if options.quick { (1, 640) } else { (10, 2560) };
+    Setting { endpoint, scale, transactions }
+}
+
+fn scenarios(setting: &Setting, wanted: impl Fn(&str) -> bool) -> Res<()> {
+    for (name, body) in SCENARIOS.iter().filter(|(name, _)| wanted(name)) {
+        one(name, || body(setting))?;
+    }
+    Ok(())
+}
+
+fn one(name: &str, body: impl FnOnce() -> Res<()>) -> Res<()> {
+    let started = Instant::now();
+    body().map_err(|why| format!("e2e: {name}: {why}"))?;
+    println!("e2e: {name}: passed in {:.1?}", started.elapsed());
+    Ok(())
+}

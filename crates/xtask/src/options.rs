@@ -1,0 +1,96 @@
+//! The command line after the command's name.
+
+use clearway_harness::server::Kind;
+use clearway_harness::tools::repository_root;
+use clearway_harness::{Endpoint, Res};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Options of all commands; each reads those it knows.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Small scale.
+    pub quick: bool,
+    /// Let the ratchet file follow files that shrank.
+    pub update: bool,
+    /// Crash rounds.
+    pub rounds: Option<u32>,
+    /// Repeat the run of this seed.
+    pub seed: Option<u64>,
+    /// Only scenarios whose name contains this.
+    pub only: Option<String>,
+    /// A server that runs already.
+    pub against: Option<Endpoint>,
+    /// Start PostgreSQL instead of Clearway.
+    pub postgres: bool,
+    /// Further arguments for `clearway serve`.
+    pub serve_args: Vec<String>,
+}
+
+impl Options {
+    /// Parses them; an unknown one is an error.
+    pub fn parse(mut args: impl Iterator<Item = String>) -> Res<Self> {
+        let mut options = Self::default();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+            match arg.as_str() {
+                "--quick" => options.quick = true,
+                "--update" => options.update = true,
+                "--rounds" => options.rounds = Some(value()?.parse().map_err(|e| format!("--rounds: {e}"))?),
+                "--seed" => options.seed = Some(value()?.parse().map_err(|e| format!("--seed: {e}"))?),
+                "--only" => options.only = Some(value()?),
+                "--against" => options.against = Some(Endpoint::parse(&value()?)?),
+                "--server" => {
+                    options.postgres = match value()?.as_str() {
+                        "clearway" => false,
+                        "postgres" => true,
+                        other => return Err(format!("--server {other}: clearway or postgres")),
+                    }
+                }
+                "--" => options.serve_args.extend(args.by_ref()),
+                _ => return Err(format!("unknown option {arg}\n{}", super::HELP)),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The server to start; Clearway is built first, in release mode.
+    pub fn kind(&self) -> Res<Kind> {
+        if self.postgres {
+            return Ok(Kind::Postgres { settings: vec!["max_connections=1300".into()] });
+        }
+        Ok(Kind::Clearway { binary: build_server()?, args: self.serve_args.clone() })
+    }
+}
+
+/// Builds the release server and returns its path.
+fn build_server() -> Res<PathBuf> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(repository_root()).args(["build", "--release", "-p", "clearway-server"]);
+    let status = command.status().map_err(|e| e.to_string())?;
+    if !status.success() {
+        return Err(format!("cargo build: {status}"));
+    }
+    // This binary lies in <target>/<profile>/.
+    let here = std::env::current_exe().map_err(|e| e.to_string())?;
+    let target = here.ancestors().nth(2).ok_or("this binary has no target directory above it")?;
+    Ok(target.join("release").join("clearway"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Res<Options> {
+        Options::parse(text.split_whitespace().map(String::from))
+    }
+
+    #[test]
+    fn options_are_read_and_mistakes_are_named() {
+        let o = parse("--quick --rounds 3 --server postgres -- --partitions 2").unwrap();
+        assert!(o.quick && o.postgres);
+        assert_eq!((o.rounds, o.serve_args.join(" ").as_str()), (Some(3), "--partitions 2"));
+        assert!(parse("--rounds").unwrap_err().contains("wants a value"));
+        assert!(parse("--rouns 3").unwrap_err().contains("--rouns"));
+    }
+}

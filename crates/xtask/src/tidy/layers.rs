@@ -1,0 +1,131 @@
+//! Dependencies point down: `cargo metadata` held against the crate map of ARCHITECTURE.md.
+//!
+//! The map is the table whose first column is headed `crate`, top to bottom; its column `may use` names the crates that a crate
+//! may depend on, in its tests too. A row may only name rows below it.
+
+use clearway_harness::Res;
+use serde_json::Value;
+
+const PREFIX: &str = "clearway-";
+
+/// A row of the map.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    name: String,
+    uses: Vec<String>,
+}
+
+/// A workspace crate and the workspace crates it depends on, `clearway-` taken off.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Crate {
+    name: String,
+    uses: Vec<String>,
+}
+
+/// The workspace's crates out of `cargo metadata --no-deps`.
+pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
+    let value: Value = serde_json::from_str(json).map_err(|e| format!("cargo metadata: {e}"))?;
+    let short = |v: &Value| v["name"].as_str().and_then(|n| n.strip_prefix(PREFIX)).map(String::from);
+    let packages = value["packages"].as_array().ok_or("cargo metadata: no packages")?;
+    let one = |package: &Value| {
+        let mut uses: Vec<String> =
+            package["dependencies"].as_array().into_iter().flatten().filter_map(short).collect();
+        uses.sort_unstable();
+        uses.dedup();
+        let name =
+            short(package).ok_or_else(|| format!("{}: the name of a crate begins with {PREFIX}", package["name"]))?;
+        Ok(Crate { name, uses })
+    };
+    packages.iter().map(one).collect()
+}
+
+/// What contradicts the map.
+pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
+    let rows = parse(map);
+    if rows.is_empty() {
+        return vec!["ARCHITECTURE.md: no table with the columns `crate` and `may use`".into()];
+    }
+    let mut findings = Vec::new();
+    for (at, row) in rows.iter().enumerate() {
+        for used in &row.uses {
+            if !rows[at + 1..].iter().any(|below| below.name == *used) {
+                findings.push(format!("ARCHITECTURE.md: `{}` may use `{used}`, which is not below it", row.name));
+            }
+        }
+        if !crates.iter().any(|c| c.name == row.name) {
+            findings.push(format!("ARCHITECTURE.md: `{}` is on the map, but no such crate exists", row.name));
+        }
+    }
+    for c in crates {
+        let Some(row) = rows.iter().find(|r| r.name == c.name) else {
+            findings.push(format!("ARCHITECTURE.md: crate `{}` is missing from the map", c.name));
+            continue;
+        };
+        for used in c.uses.iter().filter(|u| !row.uses.contains(u)) {
+            findings.push(format!("crates/{}/Cargo.toml: depends on `{used}`, which the map does not allow", c.name));
+        }
+    }
+    findings
+}
+
+fn parse(map: &str) -> Vec<Row> {
+    let cells = |line: &str| -> Vec<String> {
+        line.trim().trim_matches('|').split('|').map(|cell| cell.replace('`', "").trim().to_owned()).collect()
+    };
+    let lines: Vec<&str> = map.lines().collect();
+    let header = |line: &&str| line.starts_with('|') && cells(line)[0] == "crate";
+    let Some(start) = lines.iter().position(header) else { return Vec::new() };
+    let Some(column) = cells(lines[start]).iter().position(|c| c == "may use") else { return Vec::new() };
+    let body = lines[start + 1..].iter().take_while(|line| line.starts_with('|')).skip(1);
+    body.map(|line| {
+        let cells = cells(line);
+        let uses = cells.get(column).map_or("", String::as_str);
+        let uses = uses.split([',', ' ']).filter(|u| !u.is_empty() && *u != "-").map(String::from).collect();
+        Row { name: cells[0].clone(), uses }
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: &str = "text\n\n| crate | what | may use |\n|---|---|---|\n\
+        | `server` | s | `planner`, `types` |\n| `planner` | p | `types` |\n| `types` | t | - |\n\nmore\n";
+
+    fn crates(list: &[(&str, &[&str])]) -> Vec<Crate> {
+        list.iter().map(|(n, u)| Crate { name: (*n).into(), uses: u.iter().map(|u| (*u).into()).collect() }).collect()
+    }
+
+    #[test]
+    fn what_agrees_gives_no_finding() {
+        let good = crates(&[("server", &["planner", "types"]), ("planner", &["types"]), ("types", &[])]);
+        assert_eq!(check(MAP, &good), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_upward_dependency_is_found() {
+        let bad = crates(&[("server", &[]), ("planner", &["server"]), ("types", &[])]);
+        assert_eq!(check(MAP, &bad), ["crates/planner/Cargo.toml: depends on `server`, which the map does not allow"]);
+        let upside_down = MAP.replace("| p | `types` |", "| p | `server` |");
+        let found = check(&upside_down, &crates(&[("server", &[]), ("planner", &[]), ("types", &[])]));
+        assert_eq!(found, ["ARCHITECTURE.md: `planner` may use `server`, which is not below it"]);
+    }
+
+    #[test]
+    fn a_crate_missing_from_the_map_and_one_missing_from_the_tree_are_found() {
+        let bad = crates(&[("server", &[]), ("planner", &[]), ("latch", &[])]);
+        let found = check(MAP, &bad).join("\n");
+        assert!(found.contains("crate `latch` is missing from the map"), "{found}");
+        assert!(found.contains("`types` is on the map, but no such crate exists"), "{found}");
+        assert_eq!(check("no table", &bad).len(), 1);
+    }
+
+    #[test]
+    fn metadata_gives_the_workspace_crates_only() {
+        let json = r#"{"packages":[{"name":"clearway-buffer","dependencies":[{"name":"clearway-types"},{"name":"crc32c"},
+            {"name":"clearway-types","kind":"dev"}]}]}"#;
+        assert_eq!(from_metadata(json).unwrap(), crates(&[("buffer", &["types"])]));
+        assert!(from_metadata(r#"{"packages":[{"name":"other","dependencies":[]}]}"#).is_err());
+    }
+}

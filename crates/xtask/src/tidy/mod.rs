@@ -1,0 +1,64 @@
+//! `cargo xtask tidy`: the rules of STYLE.md that a machine can check.
+//!
+//! Each check is a function from texts to findings, so that its own tests can show it failing; this file only reads the tree.
+
+mod layers;
+mod links;
+mod ratchet;
+mod source;
+mod tree;
+
+use clearway_harness::Res;
+use clearway_harness::tools::repository_root;
+use std::path::Path;
+use std::process::Command;
+
+/// Where the ratchet keeps the sizes of the files that are over the limit.
+const RATCHET: &str = "crates/xtask/ratchet.txt";
+
+/// Checks the whole repository; the error lists every finding. With `update` the ratchet file follows files that shrank.
+pub fn run(update: bool) -> Res<()> {
+    let root = repository_root();
+    let files = tree::text_files(&root)?;
+    let mut findings = Vec::new();
+    let map = read(&root, "ARCHITECTURE.md")?;
+    findings.extend(layers::check(&map, &layers::from_metadata(&metadata(&root)?)?));
+    let mut sizes = Vec::new();
+    for file in &files {
+        let text = read(&root, file)?;
+        findings.extend(source::machine_paths(file, &text));
+        if file.ends_with(".md") {
+            findings.extend(links::check(&root, file, &text));
+        }
+        if file.ends_with(".rs") {
+            findings.extend(source::check(file, &text));
+            sizes.push((file.clone(), text.lines().count()));
+        }
+    }
+    let recorded = std::fs::read_to_string(root.join(RATCHET)).unwrap_or_default();
+    if update {
+        let text = ratchet::shrunk(&recorded, &sizes)?;
+        std::fs::write(root.join(RATCHET), text).map_err(|e| format!("{RATCHET}: {e}"))?;
+    } else {
+        findings.extend(ratchet::check(&recorded, &sizes));
+    }
+    if findings.is_empty() {
+        println!("tidy: {} files in order", files.len());
+        return Ok(());
+    }
+    Err(format!("{}\ntidy: {} findings", findings.join("\n"), findings.len()))
+}
+
+fn read(root: &Path, file: &str) -> Res<String> {
+    std::fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))
+}
+
+fn metadata(root: &Path) -> Res<String> {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(["metadata", "--format-version", "1", "--no-deps"]);
+    let output = command.output().map_err(|e| format!("cargo metadata: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
+    }
+    String::from_utf8(output.stdout).map_err(|e| e.to_string())
+}

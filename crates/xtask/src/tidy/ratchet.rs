@@ -1,0 +1,92 @@
+//! Files stay under a limit; those that are over it already may only shrink.
+//!
+//! The ratchet file lists the exceptions, `<lines> <path>` each, with their current size: a listed file that grew is a finding, one
+//! that shrank is a finding too until its line follows (`cargo xtask tidy --update`), so that the gain is kept.
+
+use clearway_harness::Res;
+use std::fmt::Write;
+
+/// Lines that a source file may have without being listed.
+pub const LIMIT: usize = 500;
+
+const HEADER: &str = "# Source files over the limit, with their size. It may only shrink: split the file, then run\n\
+    # `cargo xtask tidy --update`. A new line here needs a reason in the commit message.\n";
+
+/// Files that are over the limit and not listed, or not of the listed size.
+pub fn check(recorded: &str, sizes: &[(String, usize)]) -> Vec<String> {
+    let listed = match parse(recorded) {
+        Ok(listed) => listed,
+        Err(why) => return vec![why],
+    };
+    let mut findings = Vec::new();
+    for (file, lines) in sizes {
+        let allowed = listed.iter().find(|(name, _)| name == file).map(|(_, n)| *n);
+        match allowed {
+            Some(n) if *lines > n => findings.push(format!("{file}: {lines} lines; the ratchet allows {n}")),
+            Some(n) if *lines < n => {
+                findings.push(format!("{file}: {lines} lines, the ratchet says {n}: run `cargo xtask tidy --update`"));
+            }
+            None if *lines > LIMIT => findings.push(format!("{file}: {lines} lines; the limit is {LIMIT}")),
+            _ => {}
+        }
+    }
+    for (file, _) in &listed {
+        if !sizes.iter().any(|(name, _)| name == file) {
+            findings.push(format!("{file}: in the ratchet, but gone: run `cargo xtask tidy --update`"));
+        }
+    }
+    findings
+}
+
+/// The ratchet file with every listed size brought down; nothing is added and nothing grows.
+pub fn shrunk(recorded: &str, sizes: &[(String, usize)]) -> Res<String> {
+    let mut text = HEADER.to_owned();
+    for (file, allowed) in parse(recorded)? {
+        let now = sizes.iter().find(|(name, _)| *name == file).map_or(0, |(_, n)| *n).min(allowed);
+        if now > LIMIT {
+            writeln!(text, "{now} {file}").map_err(|e| e.to_string())?;
+        }
+    }
+    Ok(text)
+}
+
+fn parse(recorded: &str) -> Res<Vec<(String, usize)>> {
+    let lines = recorded.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty());
+    lines
+        .map(|line| {
+            let (count, file) = line.split_once(' ').ok_or_else(|| format!("ratchet: `{line}`"))?;
+            Ok((file.trim().to_owned(), count.parse().map_err(|e| format!("ratchet: `{line}`: {e}"))?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(lines: usize) -> Vec<(String, usize)> {
+        vec![("a.rs".into(), lines), ("b.rs".into(), 10)]
+    }
+
+    #[test]
+    fn a_file_over_the_limit_is_found() {
+        assert_eq!(check("", &sizes(LIMIT)), Vec::<String>::new());
+        assert_eq!(check("", &sizes(LIMIT + 1)), ["a.rs: 501 lines; the limit is 500"]);
+    }
+
+    #[test]
+    fn a_listed_file_may_not_grow_and_its_shrinking_is_kept() {
+        assert_eq!(check("600 a.rs\n", &sizes(600)), Vec::<String>::new());
+        assert_eq!(check("600 a.rs\n", &sizes(601)), ["a.rs: 601 lines; the ratchet allows 600"]);
+        assert_eq!(check("600 a.rs\n", &sizes(599)).len(), 1);
+        assert_eq!(shrunk("600 a.rs\n", &sizes(599)).unwrap(), format!("{HEADER}599 a.rs\n"));
+        assert_eq!(shrunk("600 a.rs\n", &sizes(700)).unwrap(), format!("{HEADER}600 a.rs\n"));
+        assert_eq!(shrunk("600 a.rs\n", &sizes(400)).unwrap(), HEADER);
+    }
+
+    #[test]
+    fn a_listed_file_that_is_gone_is_found() {
+        assert_eq!(check("600 c.rs\n", &sizes(1)).len(), 1);
+        assert_eq!(check("many c.rs\n", &sizes(1)).len(), 1);
+    }
+}
