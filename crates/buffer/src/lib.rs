@@ -1,1 +1,28 @@
 //! The buffer pool: frames, page table, pins, replacement policies, write-back.
+//!
+//! [`Pool::read`] and [`Pool::write`] find a resident page without a lock and never block on I/O: a page that is not
+//! resident is a [`Want`], which [`Pool::fetch`] turns into a [`Keep`] asynchronously. The pool keeps the write-ahead
+//! rule through [`WalBarrier`] without knowing the log, and reaches the disk through [`PageIo`].
+
+mod cooler;
+mod error;
+mod fetch;
+mod files;
+mod frame;
+mod free;
+mod guard;
+mod io;
+mod page;
+mod policy;
+mod pool;
+mod table;
+mod write_back;
+
+pub use error::{Damage, PageError};
+pub use fetch::FetchDone;
+pub use files::Files;
+pub use guard::{Keep, PageMut, PageRef, Reservation};
+pub use io::{PageIo, WalBarrier};
+pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
+pub use policy::{Clock, ClockSweep, Locked, Lru, Policy, PolicyKind, Probe, Replacement};
+pub use pool::{Pool, PoolConfig, Stats, Want};

@@ -1,0 +1,87 @@
+//! What can go wrong with a page.
+
+use clearway_types::PageId;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Which check a page read from disk has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// The CRC-32C of the content.
+    Checksum,
+    /// The format version.
+    Version,
+    /// The page's own id: another page lies in its place.
+    Id,
+}
+
+/// Why a page could not be read, written or given a frame. Cheap to clone: all who wait for one read get the same error.
+#[derive(Clone, Debug)]
+pub enum PageError {
+    /// The page's bytes are not what was written. Reject what needs this page; all others are unaffected.
+    Damaged {
+        /// The file.
+        file: Arc<str>,
+        /// The page.
+        page: PageId,
+        /// The failed check.
+        damage: Damage,
+        /// What the check computed or expected.
+        expected: u64,
+        /// What the page says.
+        found: u64,
+    },
+    /// The disk failed. After a failed write or sync the pool writes no more: stop the node.
+    Io {
+        /// The file.
+        file: Arc<str>,
+        /// `read`, `write` or `sync`.
+        action: &'static str,
+        /// The cause.
+        source: Arc<io::Error>,
+    },
+    /// The log could not be made durable, so that no page may be written: stop the node.
+    Log(Arc<io::Error>),
+    /// The page belongs to a partition that has no file.
+    NoFile(PageId),
+    /// No frame could be freed: too many pages are kept or latched at once. Retry with fewer, or with a larger pool.
+    NoFrames,
+    /// The pool was shut down.
+    Closed,
+}
+
+impl PageError {
+    pub(crate) fn io(file: &Arc<str>, action: &'static str, source: io::Error) -> Self {
+        Self::Io { file: file.clone(), action, source: Arc::new(source) }
+    }
+}
+
+impl fmt::Display for PageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged { file, page, damage, expected, found } => {
+                let what = match damage {
+                    Damage::Checksum => "checksum",
+                    Damage::Version => "format version",
+                    Damage::Id => "page id",
+                };
+                write!(f, "{page} in {file} is damaged: {what} {expected:#x} expected, {found:#x} found")
+            }
+            Self::Io { file, action, source } => write!(f, "cannot {action} {file}: {source}"),
+            Self::Log(source) => write!(f, "cannot write pages because the log is not durable: {source}"),
+            Self::NoFile(page) => write!(f, "{page}: this partition has no file"),
+            Self::NoFrames => f.write_str("no free frame: too many pages of the buffer pool are in use at once"),
+            Self::Closed => f.write_str("the buffer pool is shut down"),
+        }
+    }
+}
+
+impl std::error::Error for PageError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } | Self::Log(source) => Some(&**source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Frames: the pool's memory, and one state word for each.
+//!
+//! The state word, from the lowest bit:
+//!
+//! | bits   | name    | meaning |
+//! |--------|---------|---------|
+//! | 0..18  | pins    | keeps, latch holders and the write-back in progress; the page stays while > 0 |
+//! | 18..28 | shared  | holders of the shared latch; each has a pin too |
+//! | 28     | EXCL    | the exclusive latch is held; its holder has a pin too |
+//! | 29     | DIRTY   | the page has changes that no copy under way or on disk has |
+//! | 30     | VALID   | the frame holds a page |
+//! | 31..64 | version | counts the pages that the frame has held |
+//!
+//! | state     | VALID | pins | shared | EXCL | DIRTY | who may change the bytes |
+//! |-----------|-------|------|--------|------|-------|--------------------------|
+//! | free      | 0     | 0    | 0      | 0    | 0     | the owner of its [`FreeFrame`] |
+//! | idle      | 1     | 0    | 0      | 0    | 0/1   | nobody; the victim of an eviction if clean |
+//! | kept      | 1     | > 0  | 0      | 0    | 0/1   | nobody |
+//! | read      | 1     | > 0  | > 0    | 0    | 0/1   | nobody |
+//! | written   | 1     | > 0  | 0      | 1    | 0/1   | the holder of EXCL |
+//!
+//! # Invariants
+//! 1. There is one [`FreeFrame`] of a frame exactly while it is free.
+//! 2. `page`, and VALID and version, change only under the page-table latch of the page.
+//! 3. DIRTY and `rec_lsn` change only under a latch: set by the holder of EXCL, cleared (or, if a write has failed, set
+//!    again) by the write-back under a shared one. DIRTY is set exactly while `rec_lsn` is not [`CLEAN`].
+//! 4. A change that is not on disk is covered by `rec_lsn`, unless the write-back's mutex is held.
+//!
+//! # Locking
+//! The latch of a page is the state word itself. Its holders wait for no I/O and no lock.
+
+use clearway_types::{FrameId, Lsn, PageId};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::page::PAGE_SIZE;
+
+const PIN: u64 = 1;
+const PINS: u64 = (1 << 18) - 1;
+const SHARE: u64 = 1 << 18;
+const SHARES: u64 = ((1 << 10) - 1) << 18;
+const EXCL: u64 = 1 << 28;
+const DIRTY: u64 = 1 << 29;
+const VALID: u64 = 1 << 30;
+const VERSION: u64 = 1 << 31;
+
+/// The LSN that stands for "no change": above every real one, so that a minimum needs no case for it.
+pub(crate) const CLEAN: u64 = u64::MAX;
+const NO_PAGE: u64 = u64::MAX;
+
+/// The right to a frame that holds no page.
+#[derive(Debug)]
+pub(crate) struct FreeFrame(FrameId);
+
+impl FreeFrame {
+    pub fn id(&self) -> FrameId {
+        self.0
+    }
+}
+
+/// How [`Frame::try_latch`] went.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Latched {
+    Yes,
+    /// Held in a way that excludes the wanted one; soon let go.
+    Busy,
+    /// The frame does not hold the page, or has just changed.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Shared,
+    Exclusive,
+}
+
+#[repr(align(64))]
+pub(crate) struct Frame {
+    word: AtomicU64,
+    page: AtomicU64,
+    /// Where the first log record starts whose change is neither on disk nor in a copy being written.
+    rec_lsn: AtomicU64,
+    /// The next frame in the page table's chain; the page table's own.
+    pub next: AtomicU32,
+}
+
+impl Frame {
+    pub fn new() -> Self {
+        Self {
+            word: AtomicU64::new(0),
+            page: AtomicU64::new(NO_PAGE),
+            rec_lsn: AtomicU64::new(CLEAN),
+            next: AtomicU32::new(0),
+        }
+    }
+
+    /// Whether the frame holds the page; by itself only a hint.
+    #[inline]
+    pub fn holds(&self, id: PageId) -> bool {
+        // Relaxed: a hint, which `try_latch` confirms.
+        self.page.load(Ordering::Relaxed) == id.to_u64()
+    }
+
+    pub fn page(&self) -> PageId {
+        // Relaxed: exact for who has a pin or the page-table latch; a hint for others.
+        PageId::from_u64(self.page.load(Ordering::Relaxed))
+    }
+
+    /// Pins and latches, if the frame holds `id` and the latch is to be had now.
+    #[inline]
+    pub fn try_latch(&self, id: PageId, mode: Mode) -> Latched {
+        // Acquire: pairs with the Release in `publish`, else an old `page` could be read after a new VALID.
+        let mut word = self.word.load(Ordering::Acquire);
+        loop {
+            // Read between two states of the word: if the frame took another page meanwhile, the version has moved on
+            // and the exchange fails.
+            if word & VALID == 0 || !self.holds(id) {
+                return Latched::Gone;
+            }
+            let (excluded, add) = match mode {
+                Mode::Shared => (EXCL, PIN + SHARE),
+                Mode::Exclusive => (EXCL | SHARES, PIN + EXCL),
+            };
+            if word & excluded != 0 {
+                return Latched::Busy;
+            }
+            assert!(word & PINS < PINS && word & SHARES < SHARES, "too many pins of {id}");
+            // Acquire: pairs with the Release in `unlatch`: the bytes that the last holder wrote, or has done reading.
+            match self.word.compare_exchange_weak(word, word + add, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Latched::Yes,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    #[inline]
+    pub fn unlatch(&self, mode: Mode) {
+        let sub = match mode {
+            Mode::Shared => PIN + SHARE,
+            Mode::Exclusive => PIN + EXCL,
+        };
+        // Release: pairs with the Acquire in `try_latch` and `try_claim`.
+        self.word.fetch_sub(sub, Ordering::Release);
+    }
+
+    /// Adds pins to a page that cannot leave: the caller has a pin or the page-table latch.
+    pub fn pin(&self, count: u64) {
+        // Relaxed: a pin by itself gives no right to the bytes; an eviction sees it because it exchanges the same word.
+        let old = self.word.fetch_add(count * PIN, Ordering::Relaxed);
+        assert!((old & PINS) + count < PINS, "too many pins of {}", self.page());
+    }
+
+    pub fn unpin(&self) {
+        // Release: pairs with the Acquire in `try_claim`: what was done under the pin is done.
+        self.word.fetch_sub(PIN, Ordering::Release);
+    }
+
+    /// Gives up the shared latch but not the pin.
+    pub fn keep_pin_only(&self) {
+        // Release: pairs with the Acquire of the next exclusive `try_latch`: the bytes have been read.
+        self.word.fetch_sub(SHARE, Ordering::Release);
+    }
+
+    /// Makes the frame hold `id`. Under the page-table latch of `id`, before linking. With `mode` the caller gets the latch
+    /// beside `pins` pins.
+    pub fn publish(&self, frame: FreeFrame, id: PageId, pins: u64, mode: Option<Mode>) -> FrameId {
+        let add = match mode {
+            None => 0,
+            Some(Mode::Shared) => PIN + SHARE,
+            Some(Mode::Exclusive) => PIN + EXCL,
+        };
+        // Relaxed: published by the Release below.
+        self.page.store(id.to_u64(), Ordering::Relaxed);
+        let version = self.word.load(Ordering::Relaxed) / VERSION * VERSION;
+        // Release: pairs with the Acquire in `try_latch`: the page's id and bytes.
+        self.word.store(version + VALID + pins * PIN + add, Ordering::Release);
+        frame.0
+    }
+
+    /// Takes an idle, clean page's frame away from it. Under the page-table latch of the page; the caller unlinks it.
+    pub fn try_claim(&self, id: FrameId) -> Option<FreeFrame> {
+        // Relaxed: the exchange decides.
+        let word = self.word.load(Ordering::Relaxed);
+        if word & (PINS | SHARES | EXCL | DIRTY | VALID) != VALID {
+            return None;
+        }
+        let free = (word / VERSION).wrapping_add(1) << VERSION.trailing_zeros();
+        // Acquire: pairs with the Release in `unlatch` and `unpin`: nobody is at the bytes any more.
+        self.word.compare_exchange(word, free, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        self.page.store(NO_PAGE, Ordering::Relaxed); // Relaxed: a hint for readers, see `try_latch`.
+        Some(FreeFrame(id))
+    }
+
+    /// Whether this is an idle page, and if so, whether it is dirty. A hint.
+    pub fn idle(&self) -> Option<bool> {
+        // Relaxed: a hint.
+        let word = self.word.load(Ordering::Relaxed);
+        (word & (PINS | SHARES | EXCL | VALID) == VALID).then_some(word & DIRTY != 0)
+    }
+
+    pub fn is_dirty(&self) -> bool {
+        // Relaxed: exact for who has the latch, since only latch holders change it (invariant 3).
+        self.word.load(Ordering::Relaxed) & DIRTY != 0
+    }
+
+    /// By the holder of EXCL, before the first change is logged; `appended` gives the rec-LSN if the page is clean.
+    #[inline]
+    pub fn mark_dirty(&self, appended: impl FnOnce() -> Lsn) {
+        if self.is_dirty() {
+            return;
+        }
+        // Release: pairs with the Acquire in `rec_lsn`; who sees the log record of the change sees this too, since the
+        // append comes after (see `WalBarrier::appended`).
+        self.rec_lsn.store(appended().0, Ordering::Release);
+        // Relaxed: handed on by the Release in `unlatch`.
+        self.word.fetch_or(DIRTY, Ordering::Relaxed);
+    }
+
+    /// By the write-back under a shared latch: what the page has now goes into the copy being written. Returns the rec-LSN.
+    pub fn clean(&self) -> u64 {
+        // Relaxed load: written under EXCL, seen through the latch. Release: pairs with the Acquire in `rec_lsn`.
+        let rec_lsn = self.rec_lsn.load(Ordering::Relaxed);
+        self.rec_lsn.store(CLEAN, Ordering::Release);
+        // Relaxed: handed on by the Release in `keep_pin_only`.
+        self.word.fetch_and(!DIRTY, Ordering::Relaxed);
+        rec_lsn
+    }
+
+    /// By the write-back under a shared latch: the copy was not written, so that the page is as dirty as it was.
+    pub fn dirty_again(&self, rec_lsn: u64) {
+        // AcqRel: pairs with the Acquire in `rec_lsn`; a later change may have made the page dirty meanwhile.
+        self.rec_lsn.fetch_min(rec_lsn, Ordering::AcqRel);
+        // Relaxed: handed on by the Release in `unlatch`.
+        self.word.fetch_or(DIRTY, Ordering::Relaxed);
+    }
+
+    /// Where the first log record starts whose change is in no copy; [`CLEAN`] if there is none.
+    pub fn rec_lsn(&self) -> u64 {
+        // Acquire: pairs with the Release in `mark_dirty` and `clean`.
+        self.rec_lsn.load(Ordering::Acquire)
+    }
+}
+
+/// The frames' bytes, page aligned, untouched (and so not resident in memory) until used.
+pub(crate) struct Arena {
+    base: NonNull<u8>,
+    raw: NonNull<[u8]>,
+    frames: usize,
+}
+
+// SAFETY: the bytes are reached only through `bytes`, whose callers answer for exclusion; the struct itself never changes.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Memory for `frames` frames, and a [`FreeFrame`] for each.
+    pub fn new(frames: u32) -> (Self, Vec<FreeFrame>) {
+        let count = frames as usize;
+        let raw = Box::leak(vec![0_u8; (count + 1) * PAGE_SIZE].into_boxed_slice());
+        let offset = raw.as_ptr().align_offset(PAGE_SIZE);
+        assert!(offset < PAGE_SIZE, "one spare page makes room to align");
+        let raw = NonNull::from(raw);
+        // SAFETY: offset < PAGE_SIZE, and the allocation is a page longer than what is used from `base` on.
+        let base = unsafe { raw.cast::<u8>().add(offset) };
+        (Self { base, raw, frames: count }, (0..frames).rev().map(|f| FreeFrame(FrameId(f))).collect())
+    }
+
+    /// Where the frame's bytes are.
+    #[inline]
+    pub fn bytes(&self, frame: FrameId) -> NonNull<[u8; PAGE_SIZE]> {
+        assert!((frame.0 as usize) < self.frames, "no such frame");
+        // SAFETY: the frame is inside the allocation, as just checked.
+        unsafe { self.base.add(frame.0 as usize * PAGE_SIZE).cast() }
+    }
+
+    /// The bytes of a free frame, for its owner.
+    pub fn free_bytes<'a>(&'a self, frame: &'a mut FreeFrame) -> &'a mut [u8; PAGE_SIZE] {
+        // SAFETY: there is one `FreeFrame` of a frame and nobody else reaches the bytes while it is free (invariant 1 and
+        // the table of states); the borrow of it is exclusive.
+        unsafe { self.bytes(frame.0).as_mut() }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: `raw` is what `Box::leak` gave in `new`, and nothing borrows from the arena any more.
+        drop(unsafe { Box::from_raw(self.raw.as_ptr()) });
+    }
+}

@@ -1,0 +1,214 @@
+//! Free frames, who waits for them, and when the cooler must work.
+//!
+//! # Invariants
+//! 1. Every frame is in this list, in a [`crate::Reservation`], held by one read job, or holds a page.
+//! 2. Frames promised to a `Want::Frames` stay free for creations and reservations: reads leave so many in the list. (A read
+//!    that has waited [`PROMISE_ROUNDS`] may take them: a promise's holder could wait for just that page.)
+//! 3. Whoever waits here is answered: with a frame, or after [`STARVED_ROUNDS`] rounds of the cooler in which no frame
+//!    became free, or when the pool fails or shuts down.
+//!
+//! # Locking
+//! One mutex, the last in the order: nothing else is taken and nothing is called back under it. A hit does not come here.
+
+use crate::error::PageError;
+use crate::fetch::FetchDone;
+use crate::frame::FreeFrame;
+use clearway_types::PageId;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Fruitless rounds of the cooler, [`RETRY`] apart, after which a waiter gets [`PageError::NoFrames`].
+pub(crate) const STARVED_ROUNDS: u32 = 5_000;
+/// Fruitless rounds after which a read may take promised frames.
+const PROMISE_ROUNDS: u32 = 20;
+/// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes nobody, since a hit must be cheap.
+const RETRY: Duration = Duration::from_millis(1);
+/// The same with nobody waiting.
+const IDLE_RETRY: Duration = Duration::from_millis(20);
+
+pub(crate) struct FreeList {
+    state: Mutex<State>,
+    work: Condvar,
+    /// Below so many free frames the cooler works, until there are twice as many.
+    low: usize,
+}
+
+struct State {
+    frames: Vec<FreeFrame>,
+    promised: usize,
+    starved: VecDeque<Starved>,
+    cooler_awake: bool,
+    stopped: bool,
+}
+
+struct Starved {
+    need: Need,
+    rounds: u32,
+}
+
+pub(crate) enum Need {
+    /// A frame to read the page into.
+    Page(PageId),
+    /// So many free frames.
+    Frames(u32, FetchDone),
+}
+
+/// What became of a need; to be acted on without any latch.
+pub(crate) enum Granted {
+    Page(PageId, FreeFrame),
+    Frames(u32, FetchDone),
+    Refused(Need, PageError),
+}
+
+impl State {
+    fn wanting(&self, low: usize) -> bool {
+        self.frames.len() < low + self.promised || !self.starved.is_empty()
+    }
+
+    fn grant(&mut self, need: Need, over_promises: bool) -> Result<Granted, Need> {
+        match need {
+            Need::Page(id) if self.frames.len() > if over_promises { 0 } else { self.promised } => {
+                match self.frames.pop() {
+                    Some(frame) => Ok(Granted::Page(id, frame)),
+                    None => Err(need),
+                }
+            }
+            Need::Frames(n, done) if self.frames.len() >= self.promised + n as usize => {
+                self.promised += n as usize;
+                Ok(Granted::Frames(n, done))
+            }
+            need => Err(need),
+        }
+    }
+
+    /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
+    fn serve(&mut self) -> Vec<Granted> {
+        let mut granted = Vec::new();
+        for _ in 0..self.starved.len() {
+            let Some(Starved { need, rounds }) = self.starved.pop_front() else { break };
+            match self.grant(need, rounds > PROMISE_ROUNDS) {
+                Ok(one) => granted.push(one),
+                Err(need) => self.starved.push_back(Starved { need, rounds }),
+            }
+        }
+        granted
+    }
+}
+
+impl FreeList {
+    pub fn new(frames: Vec<FreeFrame>) -> Self {
+        let low = (frames.len() / 16).clamp(2, 1024);
+        let state = State { frames, promised: 0, starved: VecDeque::new(), cooler_awake: true, stopped: false };
+        Self { state: Mutex::new(state), work: Condvar::new(), low }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics under this mutex.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake_cooler(&self, state: &mut State) {
+        if !state.cooler_awake && state.wanting(self.low) {
+            state.cooler_awake = true;
+            self.work.notify_one();
+        }
+    }
+
+    /// Grants the need now, or later through [`FreeList::put`] and its like.
+    pub fn ask(&self, need: Need) -> Option<Granted> {
+        let mut state = self.lock();
+        let granted = match state.grant(need, false) {
+            Ok(granted) => Some(granted),
+            Err(need) if state.stopped => Some(Granted::Refused(need, PageError::Closed)),
+            Err(need) => {
+                state.starved.push_back(Starved { need, rounds: 0 });
+                self.work.notify_one();
+                None
+            }
+        };
+        self.wake_cooler(&mut state);
+        granted
+    }
+
+    /// `n` free frames now, promised or not.
+    pub fn take(&self, n: usize) -> Option<Vec<FreeFrame>> {
+        let mut state = self.lock();
+        let taken = state.frames.len().checked_sub(n).map(|left| state.frames.split_off(left));
+        self.wake_cooler(&mut state);
+        taken
+    }
+
+    /// One free frame now, promised or not.
+    pub fn take_one(&self) -> Option<FreeFrame> {
+        let mut state = self.lock();
+        let taken = state.frames.pop();
+        self.wake_cooler(&mut state);
+        taken
+    }
+
+    #[must_use]
+    pub fn put(&self, frames: impl IntoIterator<Item = FreeFrame>) -> Vec<Granted> {
+        let mut state = self.lock();
+        state.frames.extend(frames);
+        state.serve()
+    }
+
+    #[must_use]
+    pub fn end_promise(&self, n: u32) -> Vec<Granted> {
+        let mut state = self.lock();
+        state.promised -= n as usize;
+        state.serve()
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().frames.len()
+    }
+
+    /// How many frames the cooler should free now.
+    pub fn deficit(&self) -> usize {
+        let state = self.lock();
+        (2 * self.low + state.promised + state.starved.len()).saturating_sub(state.frames.len())
+    }
+
+    /// After a fruitless round: who has waited too long, or everyone if the pool has failed.
+    #[must_use]
+    pub fn age(&self, failed: Option<&PageError>) -> Vec<Granted> {
+        let mut state = self.lock();
+        let (mut refused, mut waiting) = (Vec::new(), VecDeque::new());
+        for Starved { need, rounds } in std::mem::take(&mut state.starved) {
+            match failed {
+                Some(error) => refused.push(Granted::Refused(need, error.clone())),
+                None if rounds >= STARVED_ROUNDS => refused.push(Granted::Refused(need, PageError::NoFrames)),
+                None => waiting.push_back(Starved { need, rounds: rounds + 1 }),
+            }
+        }
+        state.starved = waiting;
+        refused.extend(state.serve());
+        refused
+    }
+
+    /// Blocks the cooler until it is needed; whether the pool has stopped.
+    pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
+        let mut state = self.lock();
+        if !last_round_fruitful && !state.stopped && state.wanting(self.low) {
+            let pause = if state.starved.is_empty() { IDLE_RETRY } else { RETRY };
+            state = self.work.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        while !state.stopped && !state.wanting(self.low) {
+            state.cooler_awake = false;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.cooler_awake = true;
+        state.stopped
+    }
+
+    /// Lets the cooler end, and refuses all who wait now or later.
+    #[must_use]
+    pub fn stop(&self) -> Vec<Granted> {
+        let mut state = self.lock();
+        state.stopped = true;
+        self.work.notify_all();
+        std::mem::take(&mut state.starved).into_iter().map(|s| Granted::Refused(s.need, PageError::Closed)).collect()
+    }
+}

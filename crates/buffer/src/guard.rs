@@ -1,0 +1,184 @@
+//! What holds a page: a latch and a pin ([`PageRef`], [`PageMut`]), a pin ([`Keep`]), or free frames ([`Reservation`]).
+
+use crate::frame::{Frame, FreeFrame, Mode};
+use crate::page::{self, PAGE_SIZE};
+use crate::pool::Core;
+use clearway_types::{FrameId, Lsn, PageId};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A page under the shared latch. It cannot change or leave until this is dropped. Hold it for a short time: no I/O, no wait.
+pub struct PageRef<'a> {
+    frame: &'a Frame,
+    bytes: NonNull<[u8; PAGE_SIZE]>,
+}
+
+impl<'a> PageRef<'a> {
+    /// Takes over a shared latch.
+    #[inline]
+    pub(crate) fn new(core: &'a Core, id: FrameId) -> Self {
+        Self { frame: core.frame(id), bytes: core.arena.bytes(id) }
+    }
+
+    /// The page's id.
+    pub fn id(&self) -> PageId {
+        self.frame.page()
+    }
+
+    /// The page's LSN.
+    pub fn lsn(&self) -> Lsn {
+        page::lsn(self)
+    }
+}
+
+impl Deref for PageRef<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: we hold the shared latch, so that nobody writes the bytes while the borrow of us lasts; the arena
+        // outlives us because we borrow from the pool.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl Drop for PageRef<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frame.unlatch(Mode::Shared);
+    }
+}
+
+/// A page under the exclusive latch. A thread that has the page latched already must not ask for this: it would wait for
+/// itself.
+pub struct PageMut<'a> {
+    core: &'a Core,
+    frame: &'a Frame,
+    bytes: NonNull<[u8; PAGE_SIZE]>,
+}
+
+impl<'a> PageMut<'a> {
+    /// Takes over an exclusive latch.
+    #[inline]
+    pub(crate) fn new(core: &'a Core, id: FrameId) -> Self {
+        Self { core, frame: core.frame(id), bytes: core.arena.bytes(id) }
+    }
+
+    /// The page's id.
+    pub fn id(&self) -> PageId {
+        self.frame.page()
+    }
+
+    /// The page's LSN.
+    pub fn lsn(&self) -> Lsn {
+        page::lsn(self)
+    }
+
+    /// Must be called before the change's log record is appended, and so before the latch is let go. A page that is not
+    /// marked must not be changed: it may be dropped from the pool without being written.
+    #[inline]
+    pub fn mark_dirty_begin(&self) {
+        self.frame.mark_dirty(|| self.core.wal.appended());
+    }
+
+    /// Sets the page's LSN to the end of the change's log record, so that the page is not written before that is durable.
+    #[inline]
+    pub fn set_lsn(&mut self, lsn: Lsn) {
+        page::set_lsn(self, lsn);
+    }
+}
+
+impl Deref for PageMut<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: we hold the exclusive latch, so that nobody else reaches the bytes; the arena outlives us.
+        unsafe { self.bytes.as_ref() }
+    }
+}
+
+impl DerefMut for PageMut<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and the borrow of us is exclusive.
+        unsafe { self.bytes.as_mut() }
+    }
+}
+
+impl Drop for PageMut<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frame.unlatch(Mode::Exclusive);
+    }
+}
+
+/// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations. Excludes nobody from
+/// the page. It may outlive the [`crate::Pool`].
+pub struct Keep {
+    core: Arc<Core>,
+    kept: Kept,
+}
+
+enum Kept {
+    Page(FrameId),
+    Frames(u32),
+}
+
+impl Keep {
+    /// Takes over a pin.
+    pub(crate) fn page(core: Arc<Core>, frame: FrameId) -> Self {
+        Self { core, kept: Kept::Page(frame) }
+    }
+
+    /// Takes over a promise.
+    pub(crate) fn frames(core: Arc<Core>, frames: u32) -> Self {
+        Self { core, kept: Kept::Frames(frames) }
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        match self.kept {
+            Kept::Page(frame) => self.core.frame(frame).unpin(),
+            Kept::Frames(n) => self.core.dispatch(self.core.free.end_promise(n)),
+        }
+    }
+}
+
+impl fmt::Debug for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kept {
+            Kept::Page(frame) => write!(f, "Keep({:?})", self.core.frame(frame).page()),
+            Kept::Frames(n) => write!(f, "Keep({n} frames)"),
+        }
+    }
+}
+
+/// Free frames set aside, so that a change of several pages cannot run out of frames half way.
+pub struct Reservation {
+    pub(crate) core: Arc<Core>,
+    pub(crate) frames: Vec<FreeFrame>,
+}
+
+impl Reservation {
+    /// How many more pages can be created in it.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether it is used up.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.frames.is_empty() {
+            self.core.dispatch(self.core.free.put(self.frames.drain(..)));
+        }
+    }
+}

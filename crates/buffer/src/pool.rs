@@ -1,0 +1,330 @@
+//! The pool: finding, latching and creating pages.
+//!
+//! # Invariants
+//! 1. A page is in at most one frame (see `table`), and a frame's bytes are reached only as its state allows (see `frame`).
+//! 2. A page leaves its frame only when it is clean, unpinned, and the disk has its content.
+//! 3. Write-ahead: a page is written only when the log is durable up to its LSN (see `write_back`).
+//! 4. Nothing here blocks but what says so: `read`, `write` and `create` never wait for I/O or for a frame. They wait for
+//!    a latch, whose holders do neither.
+//!
+//! # Locking
+//! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back mutex · policy lock
+//! (in [`crate::Locked`]) · page-table shard · free list. A page's shared latch is held by the write-back only to copy the
+//! page, taking nothing meanwhile. Callbacks run with none of them held.
+//!
+//! # What a crash leaves
+//! The disk has, of each page, some version that the pool has written, and redo from the last checkpoint's point makes it
+//! current. Shutting down writes nothing: that is the checkpoint's matter.
+//!
+//! # Source
+//! Frame states and the cooler follow shared practice (PostgreSQL's buffer descriptors, LeanStore's cooling); the seam
+//! between pool and policy is BP-Wrapper's (Ding, Jiang, Zhang, ICDE 2009).
+
+use crate::cooler::Cooler;
+use crate::error::PageError;
+use crate::fetch::FetchDone;
+use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
+use crate::free::FreeList;
+use crate::guard::{Keep, PageMut, PageRef, Reservation};
+use crate::io::{PageIo, WalBarrier};
+use crate::policy::{PolicyKind, Replacement};
+use crate::table::PageTable;
+use crate::write_back::WriteBack;
+use clearway_env::IoPool;
+use clearway_types::{FrameId, Lsn, PageId};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The fewest frames a pool has: a B+tree's split latches a handful of pages at once.
+pub const MIN_FRAMES: u32 = 16;
+/// Attempts at a busy latch before the thread offers its core to another.
+const SPIN_LIMIT: u32 = 64;
+
+/// How large the pool is and how it chooses victims.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolConfig {
+    /// Frames of [`crate::PAGE_SIZE`] bytes; at least 16.
+    pub frames: u32,
+    /// The replacement policy.
+    pub policy: PolicyKind,
+}
+
+/// What an attempt needs before it can be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// This page in the pool.
+    Page(PageId),
+    /// So many free frames.
+    Frames(u32),
+}
+
+/// What the pool has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Frames in all.
+    pub frames: u32,
+    /// Frames free now.
+    pub free: u32,
+    /// Frames with a dirty page now.
+    pub dirty: u32,
+    /// Pages read from disk.
+    pub reads: u64,
+    /// Pages written to disk.
+    pub writes: u64,
+    /// Pages that left their frame.
+    pub evictions: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    pub evictions: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed); // Relaxed: a statistic.
+}
+
+/// The buffer pool. Dropping it stops its thread and writes nothing.
+pub struct Pool {
+    core: Arc<Core>,
+    cooler: Cooler,
+}
+
+/// What the pool's threads and guards share.
+pub(crate) struct Core {
+    frames: Box<[Frame]>,
+    pub arena: Arena,
+    pub table: PageTable<FetchDone>,
+    pub replacement: Box<dyn Replacement>,
+    pub free: FreeList,
+    pub io: Arc<dyn PageIo>,
+    pub wal: Arc<dyn WalBarrier>,
+    pub io_pool: Arc<IoPool>,
+    pub write_back: WriteBack,
+    /// Set by the first failed write; nothing is written after it.
+    pub failed: OnceLock<PageError>,
+    pub counters: Counters,
+}
+
+impl Core {
+    #[inline]
+    pub fn frame(&self, id: FrameId) -> &Frame {
+        &self.frames[id.0 as usize]
+    }
+
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Pins and latches a resident page; waits while the latch is held in a way that excludes `mode`.
+    #[inline]
+    fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
+        if let Some(frame) = self.table.find(&self.frames, id)
+            && self.frame(frame).try_latch(id, mode) == Latched::Yes
+        {
+            return Some(frame);
+        }
+        self.latch_slowly(id, mode)
+    }
+
+    #[cold]
+    fn latch_slowly(&self, id: PageId, mode: Mode) -> Option<FrameId> {
+        let mut spins = 0;
+        loop {
+            let shard = self.table.latch(id);
+            let frame = self.table.find_latched(&shard, &self.frames, id)?;
+            match self.frame(frame).try_latch(id, mode) {
+                Latched::Yes => return Some(frame),
+                Latched::Busy => drop(shard),
+                Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
+            }
+            pause(&mut spins);
+        }
+    }
+
+    /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one, if `free` has one.
+    fn create(self: &Arc<Self>, id: PageId, free: &mut dyn FnMut() -> Option<FreeFrame>) -> Option<PageMut<'_>> {
+        loop {
+            if let Some(frame) = self.latch(id, Mode::Exclusive) {
+                let mut page = PageMut::new(self, frame);
+                page.fill(0);
+                return Some(page);
+            }
+            let mut frame = free()?;
+            self.arena.free_bytes(&mut frame).fill(0);
+            let mut shard = self.table.latch(id);
+            if self.table.find_latched(&shard, &self.frames, id).is_some() {
+                // A read that was under way has just brought it.
+                drop(shard);
+                self.dispatch(self.free.put([frame]));
+                continue;
+            }
+            if let Some(loading) = shard.loading.get_mut(&id) {
+                loading.superseded = true;
+            }
+            let frame = self.publish(frame, id, 0, Some(Mode::Exclusive));
+            self.table.link(&shard, &self.frames, id, frame);
+            drop(shard);
+            self.replacement.miss(frame, id);
+            return Some(PageMut::new(self, frame));
+        }
+    }
+
+    /// See [`Frame::publish`].
+    pub fn publish(&self, frame: FreeFrame, id: PageId, pins: u64, mode: Option<Mode>) -> FrameId {
+        self.frame(frame.id()).publish(frame, id, pins, mode)
+    }
+
+    /// Takes the frame from its page, if that is clean and nobody holds it. The policy is to be told.
+    pub fn claim(&self, frame: FrameId) -> Option<FreeFrame> {
+        let id = self.frame(frame).page();
+        let shard = self.table.latch(id);
+        if self.table.find_latched(&shard, &self.frames, id) != Some(frame) {
+            return None;
+        }
+        let free = self.frame(frame).try_claim(frame)?;
+        self.table.unlink(&shard, &self.frames, id, frame);
+        count(&self.counters.evictions, 1);
+        Some(free)
+    }
+}
+
+/// Between attempts at a busy latch. Its holders copy or change a page, and so let go soon if they have a core.
+pub(crate) fn pause(spins: &mut u32) {
+    if *spins < SPIN_LIMIT {
+        *spins += 1;
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+impl Pool {
+    /// A pool of free frames, and its cooler thread. An error if the operating system refuses the thread.
+    pub fn new(
+        config: PoolConfig,
+        io: Arc<dyn PageIo>,
+        wal: Arc<dyn WalBarrier>,
+        io_pool: Arc<IoPool>,
+    ) -> io::Result<Arc<Self>> {
+        let count = config.frames.clamp(MIN_FRAMES, u32::MAX - 1);
+        let (arena, free) = Arena::new(count);
+        let core = Arc::new(Core {
+            frames: (0..count).map(|_| Frame::new()).collect(),
+            arena,
+            table: PageTable::new(count),
+            replacement: config.policy.build(count),
+            free: FreeList::new(free),
+            io,
+            wal,
+            io_pool,
+            write_back: WriteBack::new(),
+            failed: OnceLock::new(),
+            counters: Counters::default(),
+        });
+        let cooler = Cooler::start(core.clone())?;
+        Ok(Arc::new(Self { core, cooler }))
+    }
+
+    /// The page under the shared latch, if it is resident.
+    #[inline]
+    pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
+        let frame = self.core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
+        self.core.replacement.hit(frame);
+        Ok(PageRef::new(&self.core, frame))
+    }
+
+    /// The page under the exclusive latch, if it is resident. The caller must not hold a latch of this page.
+    #[inline]
+    pub fn write(&self, id: PageId) -> Result<PageMut<'_>, Want> {
+        let frame = self.core.latch(id, Mode::Exclusive).ok_or(Want::Page(id))?;
+        self.core.replacement.hit(frame);
+        Ok(PageMut::new(&self.core, frame))
+    }
+
+    /// A page of zeros under the exclusive latch, whatever the page was before; nothing is read. The caller is the only one
+    /// who knows the page, and must not hold a latch of it.
+    pub fn create(&self, id: PageId) -> Result<PageMut<'_>, Want> {
+        self.core.create(id, &mut || self.core.free.take_one()).ok_or(Want::Frames(1))
+    }
+
+    /// Sets `n` frames aside.
+    pub fn reserve_frames(&self, n: u32) -> Result<Reservation, Want> {
+        match self.core.free.take(n as usize) {
+            Some(frames) => Ok(Reservation { core: self.core.clone(), frames }),
+            None => Err(Want::Frames(n)),
+        }
+    }
+
+    /// As [`Pool::create`], in a frame of the reservation.
+    ///
+    /// # Panics
+    /// If the reservation is used up: the caller has counted wrongly.
+    pub fn create_in(&self, reservation: &mut Reservation, id: PageId) -> PageMut<'_> {
+        match self.core.create(id, &mut || reservation.frames.pop()) {
+            Some(page) => page,
+            None => panic!("no frame left in the reservation for {id}"),
+        }
+    }
+
+    /// Brings what is wanted, reading a page at most once however many ask for it. `done` gets a [`Keep`], on this thread
+    /// before `fetch` returns, or later on another one; it must be short and must not block.
+    ///
+    /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be written, `done` gets
+    /// [`PageError::NoFrames`] after some seconds (5,000 rounds of the cooler). `Want::Frames` of more than half the pool
+    /// is refused at once.
+    pub fn fetch(&self, want: Want, done: FetchDone) {
+        self.core.fetch(want, done);
+    }
+
+    /// As [`Pool::fetch`], and blocks until it is done. Not in a job of the pool's own I/O threads.
+    pub fn fetch_blocking(&self, want: Want) -> Result<Keep, PageError> {
+        self.core.fetch_blocking(want)
+    }
+
+    /// Writes every page that has a change logged before `lsn` and is not on disk, and syncs. Blocking. After an error
+    /// nothing is written any more.
+    pub fn flush_before(&self, lsn: Lsn) -> Result<(), PageError> {
+        self.core.flush_before(lsn)
+    }
+
+    /// Where the first log record starts whose change of some page is not yet sure to survive a crash, or `None`. Blocks
+    /// while a batch is being written.
+    ///
+    /// A checkpoint reads `target = wal.appended()`, calls `flush_before(target)`, and may then redo from the lesser of
+    /// `target` and this: a change logged after `target` may be marked only after this has looked at its page.
+    pub fn min_rec_lsn(&self) -> Option<Lsn> {
+        self.core.min_rec_lsn()
+    }
+
+    /// What the pool has done, and how it stands; walks over all frames.
+    pub fn stats(&self) -> Stats {
+        // Relaxed: statistics.
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &self.core.counters;
+        Stats {
+            frames: self.core.frames.len() as u32,
+            free: self.core.free.len() as u32,
+            dirty: self.core.frames.iter().filter(|f| f.is_dirty()).count() as u32,
+            reads: load(&counters.reads),
+            writes: load(&counters.writes),
+            evictions: load(&counters.evictions),
+        }
+    }
+
+    /// Stops the cooler and refuses all who wait for a frame with [`PageError::Closed`]. Idempotent; `drop` does it too.
+    pub fn shutdown(&self) {
+        self.core.dispatch(self.core.free.stop());
+        self.cooler.join();
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shutdown();
+    }
+}

@@ -1,0 +1,117 @@
+//! The page table: finds the frame of a page without a latch.
+//!
+//! Chains of frames hang from buckets; the links are in the frames. A search without a latch may go astray when a frame
+//! moves to another chain under it, so that it may miss a page; it cannot find a wrong one, because the frame's state word
+//! is checked afterwards. A miss is therefore confirmed under the latch.
+//!
+//! # Invariants
+//! 1. Under the latch of a page's shard, the page is in its chain exactly while a frame holds it (VALID), and at most once.
+//! 2. A page in `loading` is being read from disk (or waits for a frame to be read into) by exactly one job. Only a
+//!    creation makes it resident meanwhile, and marks the entry superseded: what was read then is stale.
+//!
+//! # Locking
+//! One latch a shard of the buckets, for changes and for confirming misses. Under it no other latch is taken, no I/O is
+//! done and nothing is called back.
+
+use crate::frame::Frame;
+use clearway_latch::CachePadded;
+use clearway_types::{FrameId, PageId};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const SHARDS: usize = 64;
+/// A search without a latch gives up after so many steps: it may have gone astray.
+const CHAIN_LIMIT: usize = 32;
+const END: u32 = u32::MAX;
+
+pub(crate) struct PageTable<W> {
+    buckets: Box<[AtomicU32]>,
+    shift: u32,
+    shards: Box<[CachePadded<Mutex<Shard<W>>>]>,
+}
+
+/// What a shard's latch guards beside its chains.
+pub(crate) struct Shard<W> {
+    pub loading: HashMap<PageId, Loading<W>>,
+}
+
+/// A read under way.
+pub(crate) struct Loading<W> {
+    pub waiters: Vec<W>,
+    pub superseded: bool,
+}
+
+impl<W> PageTable<W> {
+    pub fn new(frames: u32) -> Self {
+        let buckets = (frames as usize * 2).next_power_of_two().max(SHARDS);
+        Self {
+            buckets: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
+            shift: 64 - buckets.trailing_zeros(),
+            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard { loading: HashMap::new() }))).collect(),
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, id: PageId) -> usize {
+        // Fibonacci hashing: the golden ratio spreads consecutive page numbers over the upper bits.
+        (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    /// The frame that probably holds the page. `None` is to be confirmed under the latch.
+    #[inline]
+    pub fn find(&self, frames: &[Frame], id: PageId) -> Option<FrameId> {
+        // Acquire, here and below: pairs with the Release in `link`: the frame's page and link.
+        let mut at = self.buckets[self.bucket(id)].load(Ordering::Acquire);
+        for _ in 0..CHAIN_LIMIT {
+            let frame = frames.get(at as usize)?;
+            if frame.holds(id) {
+                return Some(FrameId(at));
+            }
+            at = frame.next.load(Ordering::Acquire);
+        }
+        None
+    }
+
+    pub fn latch(&self, id: PageId) -> MutexGuard<'_, Shard<W>> {
+        // A panic under the latch is a failed assertion before any change.
+        self.shards[self.bucket(id) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The frame that holds the page.
+    pub fn find_latched(&self, _latch: &MutexGuard<'_, Shard<W>>, frames: &[Frame], id: PageId) -> Option<FrameId> {
+        // Relaxed: all changes of this chain are made under the latch that the caller holds.
+        let mut at = self.buckets[self.bucket(id)].load(Ordering::Relaxed);
+        while let Some(frame) = frames.get(at as usize) {
+            if frame.holds(id) {
+                return Some(FrameId(at));
+            }
+            at = frame.next.load(Ordering::Relaxed);
+        }
+        None
+    }
+
+    /// Puts a frame that holds `id` at the head of its chain.
+    pub fn link(&self, _latch: &MutexGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
+        let bucket = &self.buckets[self.bucket(id)];
+        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in `find`.
+        frames[frame.0 as usize].next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
+        bucket.store(frame.0, Ordering::Release);
+    }
+
+    /// Takes a frame, which held `id`, out of its chain.
+    pub fn unlink(&self, _latch: &MutexGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
+        let mut link = &self.buckets[self.bucket(id)];
+        loop {
+            // Relaxed loads: changed only under the latch. Release store: pairs with the Acquire in `find`.
+            let at = link.load(Ordering::Relaxed);
+            assert!(at != END, "the frame of {id} is not in its chain");
+            let next = &frames[at as usize].next;
+            if at == frame.0 {
+                link.store(next.load(Ordering::Relaxed), Ordering::Release);
+                return;
+            }
+            link = next;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Writing pages: for the cooler, which wants frames, and for checkpoints.
+//!
+//! A batch of pages is copied, each under its shared latch for as long as the copy takes; then the log is made durable up
+//! to the greatest LSN in the copies, and the copies are written. The pages can be used and changed meanwhile; a pin keeps
+//! them in their frames.
+//!
+//! # Invariants
+//! 1. Write-ahead: a copy reaches [`crate::PageIo`] only after `ensure_durable` of its LSN.
+//! 2. Two copies of one page are never written at once, nor an older after a newer one: batches exclude each other.
+//! 3. A page is clean only if its content is on disk or in a copy being written under its pin. After a failed write it is
+//!    dirty again with the rec-LSN it had, and nothing is written any more.
+//! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
+//!
+//! # Locking
+//! One mutex, held through a batch's I/O. It is no latch: only the cooler, checkpoints and `min_rec_lsn` take it.
+
+use crate::error::PageError;
+use crate::frame::{CLEAN, Latched, Mode};
+use crate::page::{self, PAGE_SIZE};
+use crate::pool::{Core, count, pause};
+use clearway_types::{FrameId, Lsn, PageId};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Pages written at once.
+pub(crate) const BATCH: usize = 64;
+
+pub(crate) struct WriteBack(Mutex<Batch>);
+
+struct Batch {
+    copies: Vec<[u8; PAGE_SIZE]>,
+    /// The least rec-LSN of the pages written since the last sync.
+    unsynced: u64,
+}
+
+/// A page in a batch.
+struct Copied {
+    frame: FrameId,
+    page: PageId,
+    rec_lsn: u64,
+    /// Its index in `copies`.
+    at: usize,
+}
+
+impl WriteBack {
+    pub fn new() -> Self {
+        Self(Mutex::new(Batch { copies: vec![[0; PAGE_SIZE]; BATCH], unsynced: CLEAN }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Batch> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Writes those of `frames` ([`BATCH`] at most) that are dirty, and returns them. With `wait` it waits for exclusive
+    /// latches, otherwise it leaves out the pages that are latched so.
+    pub fn write_batch(self: &Arc<Self>, frames: &[FrameId], wait: bool) -> Result<Vec<FrameId>, PageError> {
+        let mut batch = self.write_back.lock();
+        self.check_not_failed()?;
+        let mut copied: Vec<Copied> = Vec::with_capacity(frames.len());
+        for &frame in frames {
+            let at = copied.len();
+            if let Some((page, rec_lsn)) = self.copy_out(frame, &mut batch.copies[at], wait) {
+                copied.push(Copied { frame, page, rec_lsn, at });
+            }
+        }
+        // In the order of the file.
+        copied.sort_unstable_by_key(|c| c.page);
+        let result = self.write_copies(&mut batch, &copied);
+        for c in &copied {
+            if result.is_err() {
+                self.latch_kept(c, Mode::Shared);
+                self.frame(c.frame).dirty_again(c.rec_lsn);
+                self.frame(c.frame).unlatch(Mode::Shared);
+            }
+            self.frame(c.frame).unpin();
+        }
+        match result {
+            Ok(()) => Ok(copied.into_iter().map(|c| c.frame).collect()),
+            Err(error) => Err(self.fail(error)),
+        }
+    }
+
+    fn write_copies(&self, batch: &mut Batch, copied: &[Copied]) -> Result<(), PageError> {
+        let mut upto = Lsn(0);
+        for c in copied {
+            let copy = &mut batch.copies[c.at];
+            upto = upto.max(page::lsn(copy));
+            page::seal(copy, c.page);
+        }
+        if copied.is_empty() {
+            return Ok(());
+        }
+        if self.wal.durable() < upto {
+            self.wal.ensure_durable(upto).map_err(|error| PageError::Log(Arc::new(error)))?;
+        }
+        let pages: Vec<_> = copied.iter().map(|c| (c.page, &batch.copies[c.at])).collect();
+        self.io.write(&pages)?;
+        count(&self.counters.writes, copied.len() as u64);
+        batch.unsynced = copied.iter().map(|c| c.rec_lsn).fold(batch.unsynced, u64::min);
+        Ok(())
+    }
+
+    /// Copies a dirty page, makes it clean and leaves a pin on it.
+    fn copy_out(&self, frame: FrameId, into: &mut [u8; PAGE_SIZE], wait: bool) -> Option<(PageId, u64)> {
+        let state = self.frame(frame);
+        let page = state.page();
+        let mut spins = 0;
+        loop {
+            match state.try_latch(page, Mode::Shared) {
+                Latched::Yes => break,
+                Latched::Busy if wait => pause(&mut spins),
+                Latched::Busy | Latched::Gone => return None,
+            }
+        }
+        if !state.is_dirty() {
+            state.unlatch(Mode::Shared);
+            return None;
+        }
+        // SAFETY: we hold the shared latch, so that nobody writes the bytes during the copy.
+        into.copy_from_slice(unsafe { self.arena.bytes(frame).as_ref() });
+        let rec_lsn = state.clean();
+        state.keep_pin_only();
+        Some((page, rec_lsn))
+    }
+
+    /// Latches a page that our pin keeps.
+    fn latch_kept(&self, c: &Copied, mode: Mode) {
+        let mut spins = 0;
+        while self.frame(c.frame).try_latch(c.page, mode) != Latched::Yes {
+            pause(&mut spins);
+        }
+    }
+
+    pub fn flush_before(self: &Arc<Self>, lsn: Lsn) -> Result<(), PageError> {
+        let mut dirty: Vec<_> = (0..self.frames().len() as u32)
+            .map(FrameId)
+            .filter(|&f| self.frame(f).rec_lsn() < lsn.0)
+            .map(|f| (self.frame(f).page(), f))
+            .collect();
+        dirty.sort_unstable();
+        let frames: Vec<_> = dirty.into_iter().map(|(_, f)| f).collect();
+        for chunk in frames.chunks(BATCH) {
+            self.write_batch(chunk, true)?;
+        }
+        // Also waits for the cooler's batch under way, which may have a page that this walk found clean.
+        let mut batch = self.write_back.lock();
+        self.check_not_failed()?;
+        self.io.sync().map_err(|error| self.fail(error))?;
+        batch.unsynced = CLEAN;
+        Ok(())
+    }
+
+    pub fn min_rec_lsn(&self) -> Option<Lsn> {
+        let batch = self.write_back.lock();
+        let least = self.frames().iter().map(|f| f.rec_lsn()).fold(batch.unsynced, u64::min);
+        (least != CLEAN).then_some(Lsn(least))
+    }
+
+    fn check_not_failed(&self) -> Result<(), PageError> {
+        self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    fn fail(&self, error: PageError) -> PageError {
+        self.failed.get_or_init(|| error).clone()
+    }
+}
