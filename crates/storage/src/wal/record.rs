@@ -95,3 +95,53 @@ impl Header {
         if self.unsynced == UNKNOWN { 0 } else { self.start.saturating_sub(u64::from(self.unsynced) * 8) }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn encode(payload: &[u8], start: u64, durable: u64) -> Vec<u8> {
+        let [first, second] = seal(payload_crc(&[payload]), HEADER + payload.len(), start, durable);
+        [&first.to_le_bytes(), &second.to_le_bytes(), payload].concat()
+    }
+
+    fn valid(bytes: &[u8], start: u64) -> bool {
+        Header::parse(bytes, start).is_some_and(|header| bytes.len() == header.len() && header.verify(bytes))
+    }
+
+    /// Disks outlive releases: these bytes are format version 1.
+    #[test]
+    fn the_format_stays() {
+        let bytes = encode(b"clearway", 0x10_0000_0040, 0x10_0000_0000);
+        assert_eq!(bytes[..4], [24, 0, 0, 0]);
+        assert_eq!(bytes[4..8], [0x16, 0x7a, 0x68, 0x3d]);
+        assert_eq!(bytes[8..12], [0x08, 0x00, 0x00, 0x00]);
+        assert_eq!(bytes[12..16], [8, 0, 0, 0]);
+        assert_eq!(&bytes[16..], b"clearway");
+    }
+
+    /// A record is valid at its own place only, also where the tag is the same, and with all its bits.
+    #[test]
+    fn valid_in_its_place_only() {
+        let start = 4096;
+        let bytes = encode(b"some payload", start, 8);
+        assert!(valid(&bytes, start));
+        for place in [0, start - 8, start + 8, start + (1 << 35), start + (1 << 36)] {
+            assert!(!valid(&bytes, place), "at {place}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!valid(&flipped, start), "bit {bit}");
+        }
+    }
+
+    /// What was durable is told exactly, or, if it lies too far back, not at all.
+    #[test]
+    fn tells_what_was_durable() {
+        for (start, durable, told) in [(4096, 4096, 4096), (4096, 8, 8), (1 << 40, 64, 0)] {
+            let bytes = encode(b"x", start, durable);
+            assert_eq!(Header::parse(&bytes, start).map(Header::durable_before), Some(told));
+        }
+    }
+}

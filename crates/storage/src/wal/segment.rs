@@ -214,3 +214,26 @@ impl Source {
         path(&self.dir, at - at % self.size)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Disks outlive releases: these bytes are format version 1.
+    #[test]
+    fn the_format_stays() {
+        let header = encode_header(0x4000, 0x2000);
+        assert_eq!(header.len(), 4096);
+        assert_eq!(header[..12], *b"CLEARWAL\x01\0\0\0");
+        assert_eq!(header[12..16], [0xf8, 0x6b, 0x2d, 0x7a]);
+        assert_eq!(header[16..32], [0, 0x40, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0]);
+        assert!(header[32..].iter().all(|byte| *byte == 0));
+        assert_eq!(path(Path::new("wal"), 0x4000), Path::new("wal/0000000000004000.wal"));
+        assert_eq!(start_of_name("0000000000004000.wal"), Some(0x4000));
+        for name in
+            ["4000.wal", "0000000000004000.WAL", "000000000000400g.wal", "next.tmp", ".wal", "+000000000004000.wal"]
+        {
+            assert_eq!(start_of_name(name), None, "{name}");
+        }
+    }
+}

@@ -7,9 +7,10 @@ use clearway_env::{Disk, File, MemDisk, Open};
 use clearway_types::Lsn;
 use proptest::prelude::*;
 
+use super::fake::FakeDisk;
 use super::{Record, open, payload, read, small};
 use crate::wal::segment::BLOCK;
-use crate::wal::{LOG_START, Wal, WalError};
+use crate::wal::{LOG_START, Wal, WalConfig, WalError};
 
 fn file_of(disk: &MemDisk, at: u64) -> (Arc<dyn File>, u64) {
     let size = small().segment_size;
@@ -95,28 +96,53 @@ fn damage_in_the_middle_is_told() {
     assert_eq!(read(&disk, Lsn(0)).unwrap().0.len(), 150);
 }
 
-/// Whole records behind a torn one, all of one unsynced group, are a torn tail, and do not come back to life behind what
-/// is appended in the torn one's place.
+/// Invariant 4: whole records behind a torn one, all of one unsynced group, are a torn tail, and do not come back to life
+/// behind what is appended in the torn one's place, though they lie just where the next record would.
 #[test]
 fn what_follows_a_torn_record_stays_dead() {
+    let config = WalConfig { buffer_size: 1 << 16, ..small() };
     let disk = MemDisk::new();
-    let wal = open(&disk, Lsn(0));
-    let kept = wal.append(&[&payload(0, 40)]);
+    let wal = Wal::open(Arc::new(disk.clone()), config.clone(), Lsn(0)).unwrap();
+    let kept = wal.append(&[&payload(0, 8)]);
     wal.wait_durable(kept).unwrap();
-    let torn = wal.append(&[&payload(1, 40)]);
-    for n in 2..9 {
-        wal.append(&[&payload(n, 40)]);
+    assert_eq!(kept, Lsn(32));
+    // Records of 32 bytes, so that they start at the beginning of every block and segment.
+    for n in 1..600 {
+        wal.append(&[&payload(n, 16)]);
     }
     wal.shutdown();
     flip(&disk, kept.0 + 20);
-    let (records, end) = read(&disk, Lsn(0)).unwrap();
-    assert_eq!((records.len(), end), (1, kept));
-    let again = open(&disk, end);
-    assert_eq!(again.append(&[&payload(100, 40)]), torn);
-    again.shutdown();
-    let (records, end) = read(&disk, Lsn(0)).unwrap();
-    assert_eq!((records.len(), end), (2, torn));
-    assert_eq!(records[1].2, payload(100, 40));
+    for life in 1..=8 {
+        let (records, end) = read(&disk, Lsn(0)).unwrap();
+        assert!(records.iter().all(|(_, _, bytes)| bytes.len() == 8 || bytes[0] == 0xee));
+        assert_eq!(end.0, if life == 1 { 32 } else { (life - 1) * 2048 });
+        let again = Wal::open(Arc::new(disk.clone()), config.clone(), end).unwrap();
+        while again.appended().0 < life * 2048 {
+            again.append(&[&[0xee; 16]]);
+        }
+        again.shutdown();
+    }
+}
+
+/// Invariant 2: what a killed process had written and not synced is read by the next one, so that one must sync it
+/// before it counts as durable.
+#[test]
+fn what_is_read_after_a_kill_is_made_durable() {
+    for seed in 0..8 {
+        let disk = MemDisk::new();
+        let (fake, control) = FakeDisk::over(disk.clone());
+        let wal = Wal::open(fake, small(), Lsn(0)).unwrap();
+        wal.shared.segments.make_ahead(&|| false).unwrap();
+        control.fail(true);
+        let appended = wal.append(&[&payload(1, 1500)]);
+        assert!(wal.wait_durable(appended).is_err());
+        drop(wal);
+        let (records, end) = read(&disk, Lsn(0)).unwrap();
+        assert_eq!((records.len(), end), (1, appended));
+        let again = open(&disk, end);
+        assert_eq!(again.durable(), end);
+        assert_eq!(read(&disk.crash(seed), Lsn(0)).unwrap(), (records, end));
+    }
 }
 
 proptest! {
