@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod cpu;
 pub mod pgbench;
 pub mod process;
 pub mod rng;

@@ -1,7 +1,9 @@
 //! Finding PostgreSQL's client tools and server, and saying clearly when they are missing.
 
 use crate::Res;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The full path of `pgbench`, `psql`, `initdb` or `postgres`: newest versioned directory of Debian's layout first (no wrapper
 /// script between us and the program), then `PATH`.
@@ -33,11 +35,14 @@ pub fn in_ci() -> bool {
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes a new directory whose name begins with `clearway-<what>-`.
+    /// Makes a new directory whose name begins with `clearway-<what>-`; other users may enter it, since a PostgreSQL of ours may
+    /// run as one.
     pub fn new(what: &str) -> Res<Self> {
         let name = format!("clearway-{what}-{}-{:08x}", std::process::id(), crate::rng::Rng::fresh_seed() as u32);
         let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let open = std::fs::Permissions::from_mode(0o755);
+        let made = std::fs::create_dir_all(&path).and_then(|()| std::fs::set_permissions(&path, open));
+        made.map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Self(path))
     }
 
@@ -65,4 +70,22 @@ impl Drop for TempDir {
 pub fn repository_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// Cargo, as the one that started us or from `PATH`, in the repository's root.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(repository_root());
+    command
+}
+
+/// Builds the release server, in the target directory that this binary lies in, and returns its path.
+pub fn build_server() -> Res<PathBuf> {
+    let here = std::env::current_exe().map_err(|e| e.to_string())?;
+    // <target>/<profile>/<this binary>
+    let target = here.ancestors().nth(2).ok_or("this binary has no target directory above it")?;
+    let mut command = cargo();
+    command.args(["build", "--release", "-p", "clearway-server", "--target-dir"]).arg(target);
+    let status = command.status().map_err(|e| format!("cargo build: {e}"))?;
+    if status.success() { Ok(target.join("release/clearway")) } else { Err(format!("cargo build: {status}")) }
 }

@@ -1,9 +1,8 @@
 //! `cargo xtask ci`: all that `.ci/run` runs, in the order in which mistakes are cheapest to find.
 
 use crate::options::Options;
-use clearway_harness::tools::{in_ci, need, repository_root};
+use clearway_harness::tools::{in_ci, need};
 use clearway_harness::{Res, tools};
-use std::process::Command;
 use std::time::Instant;
 
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
@@ -51,8 +50,8 @@ fn step(name: &str, body: impl FnOnce() -> Res<()>) -> Res<()> {
 
 fn cargo(name: &str, args: &str, env: &[(&str, &str)]) -> Res<()> {
     step(name, || {
-        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(repository_root()).args(args.split(' ')).envs(env.iter().copied());
+        let mut command = tools::cargo();
+        command.args(args.split(' ')).envs(env.iter().copied());
         let status = command.status().map_err(|e| format!("cargo {args}: {e}"))?;
         if status.success() { Ok(()) } else { Err(format!("cargo {args}: {status}")) }
     })

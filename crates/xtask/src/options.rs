@@ -1,10 +1,7 @@
 //! The command line after the command's name.
 
 use clearway_harness::server::Kind;
-use clearway_harness::tools::repository_root;
-use clearway_harness::{Endpoint, Res};
-use std::path::PathBuf;
-use std::process::Command;
+use clearway_harness::{Endpoint, Res, tools};
 
 /// Options of all commands; each reads those it knows.
 #[derive(Debug, Default)]
@@ -59,22 +56,8 @@ impl Options {
         if self.postgres {
             return Ok(Kind::Postgres { settings: vec!["max_connections=1300".into()] });
         }
-        Ok(Kind::Clearway { binary: build_server()?, args: self.serve_args.clone() })
+        Ok(Kind::Clearway { binary: tools::build_server()?, args: self.serve_args.clone() })
     }
-}
-
-/// Builds the release server and returns its path.
-fn build_server() -> Res<PathBuf> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(repository_root()).args(["build", "--release", "-p", "clearway-server"]);
-    let status = command.status().map_err(|e| e.to_string())?;
-    if !status.success() {
-        return Err(format!("cargo build: {status}"));
-    }
-    // This binary lies in <target>/<profile>/.
-    let here = std::env::current_exe().map_err(|e| e.to_string())?;
-    let target = here.ancestors().nth(2).ok_or("this binary has no target directory above it")?;
-    Ok(target.join("release").join("clearway"))
 }
 
 #[cfg(test)]

@@ -39,7 +39,6 @@ pub fn run(options: &Options) -> Res<()> {
     let seed = options.seed.unwrap_or_else(Rng::fresh_seed);
     println!("crash: seed {seed}");
     let directory = TempDir::new("crash")?;
-    crate::e2e::open_to_other_users(&directory)?;
     let result = rounds(&kind, &directory.path().join("data"), options.rounds.unwrap_or(ROUNDS), Rng::new(seed));
     result.map_err(|why| format!("{why}\nseed {seed}; the data directory stays at {}", directory.keep().display()))
 }

@@ -46,7 +46,6 @@ pub fn run(options: &Options) -> Res<()> {
     }
     let kind = options.kind()?;
     let directory = TempDir::new("e2e")?;
-    open_to_other_users(&directory)?;
     let data = directory.path().join("data");
     kind.prepare(&data)?;
     let server = kind.start(&data)?;
@@ -72,13 +71,6 @@ fn all(
         return one(lifecycle::NAME, || lifecycle::run(kind, server, data));
     }
     server.stop().map(|_| ())
-}
-
-/// Makes the directory enterable for the user that a PostgreSQL of ours runs as.
-pub fn open_to_other_users(directory: &TempDir) -> Res<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(directory.path(), mode).map_err(|e| e.to_string())
 }
 
 fn setting(endpoint: Endpoint, options: &Options) -> Setting {

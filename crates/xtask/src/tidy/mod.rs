@@ -8,10 +8,9 @@ mod ratchet;
 mod source;
 mod tree;
 
-use clearway_harness::Res;
 use clearway_harness::tools::repository_root;
+use clearway_harness::{Res, tools};
 use std::path::Path;
-use std::process::Command;
 
 /// Where the ratchet keeps the sizes of the files that are over the limit.
 const RATCHET: &str = "crates/xtask/ratchet.txt";
@@ -22,7 +21,7 @@ pub fn run(update: bool) -> Res<()> {
     let files = tree::text_files(&root)?;
     let mut findings = Vec::new();
     let map = read(&root, "ARCHITECTURE.md")?;
-    findings.extend(layers::check(&map, &layers::from_metadata(&metadata(&root)?)?));
+    findings.extend(layers::check(&map, &layers::from_metadata(&metadata()?)?));
     let mut sizes = Vec::new();
     for file in &files {
         let text = read(&root, file)?;
@@ -53,10 +52,11 @@ fn read(root: &Path, file: &str) -> Res<String> {
     std::fs::read_to_string(root.join(file)).map_err(|e| format!("{file}: {e}"))
 }
 
-fn metadata(root: &Path) -> Res<String> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root).args(["metadata", "--format-version", "1", "--no-deps"]);
-    let output = command.output().map_err(|e| format!("cargo metadata: {e}"))?;
+fn metadata() -> Res<String> {
+    let output = tools::cargo()
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .output()
+        .map_err(|e| format!("cargo metadata: {e}"))?;
     if !output.status.success() {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr)));
     }
