@@ -1,0 +1,154 @@
+//! A pool over a disk in memory and a log that only counts, with every write checked against the write-ahead rule.
+
+use clearway_buffer::*;
+use clearway_env::{IoPool, MemDisk};
+use clearway_types::{Lsn, PageId, PartitionId};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+/// A log without content. SeqCst throughout: a test's counters should order as they read.
+#[derive(Default)]
+pub struct FakeWal {
+    appended: AtomicU64,
+    durable: AtomicU64,
+    pub broken: AtomicBool,
+}
+
+impl FakeWal {
+    /// Appends a record of 10 bytes; its end.
+    pub fn append(&self) -> Lsn {
+        Lsn(self.appended.fetch_add(10, SeqCst) + 10)
+    }
+}
+
+impl WalBarrier for FakeWal {
+    fn ensure_durable(&self, lsn: Lsn) -> io::Result<()> {
+        if self.broken.load(SeqCst) {
+            return Err(io::Error::other("broken log"));
+        }
+        assert!(lsn.0 <= self.appended.load(SeqCst), "{lsn} was never appended");
+        self.durable.fetch_max(lsn.0, SeqCst);
+        Ok(())
+    }
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(SeqCst))
+    }
+    fn appended(&self) -> Lsn {
+        Lsn(self.appended.load(SeqCst))
+    }
+}
+
+/// Passes on to the files, and checks and counts.
+pub struct CheckedIo {
+    pub files: Files,
+    wal: Arc<FakeWal>,
+    pub violations: AtomicU64,
+    pub reads: AtomicU64,
+    /// While true, reads wait.
+    pub hold_reads: AtomicBool,
+}
+
+impl PageIo for CheckedIo {
+    fn read(&self, id: PageId, into: &mut [u8; PAGE_SIZE]) -> Result<(), PageError> {
+        self.reads.fetch_add(1, SeqCst);
+        let result = self.files.read(id, into);
+        while self.hold_reads.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        result
+    }
+    fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {
+        let durable = self.wal.durable();
+        for &(id, page) in pages {
+            let whole = verify(page, id, &"copy".into()).is_ok() && check_content(page).is_ok();
+            if lsn(page) > durable || !whole {
+                self.violations.fetch_add(1, SeqCst);
+            }
+        }
+        self.files.write(pages)
+    }
+    fn sync(&self) -> Result<(), PageError> {
+        self.files.sync()
+    }
+    fn restore_torn(&self) -> Result<usize, PageError> {
+        self.files.restore_torn()
+    }
+}
+
+pub struct Fixture {
+    pub disk: MemDisk,
+    pub wal: Arc<FakeWal>,
+    pub io: Arc<CheckedIo>,
+    pub pool: Arc<Pool>,
+}
+
+pub const PARTITIONS: u16 = 4;
+
+pub fn files(disk: &MemDisk) -> Files {
+    use clearway_env::Disk;
+    disk.create_dir_all(Path::new("/data")).unwrap();
+    Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
+}
+
+pub fn pool_on(disk: &MemDisk, frames: u32, policy: PolicyKind) -> Fixture {
+    let wal = Arc::new(FakeWal::default());
+    let io = Arc::new(CheckedIo {
+        files: files(disk),
+        wal: wal.clone(),
+        violations: AtomicU64::new(0),
+        reads: AtomicU64::new(0),
+        hold_reads: AtomicBool::new(false),
+    });
+    io.restore_torn().unwrap();
+    let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
+    let pool = Pool::new(PoolConfig { frames, policy }, io.clone(), wal.clone(), io_pool).unwrap();
+    Fixture { disk: disk.clone(), wal, io, pool }
+}
+
+pub fn pool(frames: u32) -> Fixture {
+    pool_on(&MemDisk::new(), frames, PolicyKind::default())
+}
+
+pub fn page(partition: u16, no: u32) -> PageId {
+    PageId::new(PartitionId(partition), no)
+}
+
+/// Fills the page's body with `stamp`, after marking it and before setting the LSN, as storage does.
+pub fn stamp(page: &mut PageMut<'_>, wal: &FakeWal, stamp: u64) {
+    page.mark_dirty_begin();
+    let lsn = wal.append();
+    for word in page[HEADER..].chunks_exact_mut(8) {
+        word.copy_from_slice(&stamp.to_le_bytes());
+    }
+    page.set_lsn(lsn);
+}
+
+/// The stamp that fills the page's body, or the text of what is wrong.
+pub fn check_content(page: &[u8]) -> Result<u64, String> {
+    let mut words = page[HEADER..].chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap()));
+    let first = words.next().unwrap();
+    if words.all(|w| w == first) { Ok(first) } else { Err(format!("half of stamp {first}")) }
+}
+
+pub fn with<T>(pool: &Pool, mut attempt: impl FnMut(&Pool) -> Result<T, Want>) -> T {
+    let mut keeps = Vec::new();
+    loop {
+        match attempt(pool) {
+            Ok(done) => return done,
+            Err(want) => keeps.push(pool.fetch_blocking(want).unwrap()),
+        }
+        if keeps.len() > 3 {
+            keeps.remove(0);
+        }
+    }
+}
+
+pub fn put(fixture: &Fixture, id: PageId, value: u64) {
+    with(&fixture.pool, |pool| pool.write(id).map(|mut p| stamp(&mut p, &fixture.wal, value)));
+}
+
+pub fn get(fixture: &Fixture, id: PageId) -> u64 {
+    with(&fixture.pool, |pool| pool.read(id).map(|p| check_content(&p).unwrap()))
+}

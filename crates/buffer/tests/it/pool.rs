@@ -1,0 +1,193 @@
+//! The pool's promises one by one.
+
+use crate::common::*;
+use clearway_buffer::*;
+use clearway_env::MemDisk;
+use clearway_types::Lsn;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, mpsc};
+
+/// Starts a fetch; its result will come through the channel.
+fn start(pool: &Pool, want: Want) -> mpsc::Receiver<Result<Keep, PageError>> {
+    let (sender, receiver) = mpsc::channel();
+    pool.fetch(want, Box::new(move |result| drop(sender.send(result))));
+    receiver
+}
+
+#[test]
+fn a_page_that_is_not_resident_is_a_want_and_reads_as_zeros_when_never_written() {
+    let f = pool(16);
+    let id = page(2, 5);
+    assert_eq!(f.pool.read(id).err(), Some(Want::Page(id)));
+    assert_eq!(f.pool.write(id).err(), Some(Want::Page(id)));
+    let _keep = f.pool.fetch_blocking(Want::Page(id)).unwrap();
+    let read = f.pool.read(id).unwrap();
+    let also = f.pool.read(id).unwrap();
+    assert!(read.iter().chain(also.iter()).all(|&b| b == 0));
+    assert_eq!((read.id(), read.lsn()), (id, Lsn(0)));
+    assert!(matches!(f.pool.fetch_blocking(Want::Page(page(PARTITIONS, 0))), Err(PageError::NoFile(_))));
+}
+
+#[test]
+fn many_fetches_of_one_page_read_it_once() {
+    let f = pool(16);
+    f.io.hold_reads.store(true, SeqCst);
+    let waiting: Vec<_> = (0..50).map(|_| start(&f.pool, Want::Page(page(0, 3)))).collect();
+    assert!(waiting.iter().all(|w| w.try_recv().is_err()));
+    f.io.hold_reads.store(false, SeqCst);
+    let keeps: Vec<_> = waiting.into_iter().map(|w| w.recv().unwrap().unwrap()).collect();
+    assert_eq!((f.io.reads.load(SeqCst), keeps.len()), (1, 50));
+    drop(f.pool.write(page(0, 3)).unwrap());
+}
+
+#[test]
+fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
+    use clearway_env::{Disk, Open};
+    let f = pool(16);
+    (0..2).for_each(|no| put(&f, page(0, no), 7));
+    f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+    let file = f.disk.open("/data/p0000.data".as_ref(), Open::Existing).unwrap();
+    file.write_all_at(&[99], 5000).unwrap();
+    let after = pool_on(&f.disk, 16, PolicyKind::default());
+    // Restoring at the start has mended it from the double-write file: damage it again.
+    file.write_all_at(&[99], 5000).unwrap();
+    let error = after.pool.fetch_blocking(Want::Page(page(0, 0))).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("partition 0 page 0 in /data/p0000.data is damaged: checksum"), "{text}");
+    assert_eq!(get(&after, page(0, 1)), 7);
+    assert_eq!(after.pool.stats().free, 15, "the frame of the failed read is free again");
+}
+
+#[test]
+fn a_page_created_while_it_is_read_is_the_created_one() {
+    let f = pool(16);
+    let id = page(1, 1);
+    put(&f, id, 1);
+    f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+    let after = pool_on(&f.disk, 16, PolicyKind::default());
+    after.io.hold_reads.store(true, SeqCst);
+    let waiting = start(&after.pool, Want::Page(id));
+    while after.io.reads.load(SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    stamp(&mut after.pool.create(id).unwrap(), &after.wal, 2);
+    after.io.hold_reads.store(false, SeqCst);
+    let _keep = waiting.recv().unwrap().unwrap();
+    assert_eq!(get(&after, id), 2);
+    assert_eq!(after.pool.stats().free, 15);
+    // Created again while it is resident: zeros, in the same frame.
+    assert!(after.pool.create(id).unwrap().iter().all(|&b| b == 0));
+    assert_eq!(after.pool.stats().free, 15);
+}
+
+#[test]
+fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
+    let f = pool(16);
+    let mut keeps: Vec<_> = (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
+    assert_eq!(f.pool.create(page(1, 0)).err(), Some(Want::Frames(1)));
+    assert_eq!(f.pool.reserve_frames(2).err(), Some(Want::Frames(2)));
+    assert!(matches!(f.pool.fetch_blocking(Want::Frames(9)), Err(PageError::NoFrames)), "more than half the pool");
+    let waiting = start(&f.pool, Want::Page(page(0, 99)));
+    let frames = start(&f.pool, Want::Frames(3));
+    assert!(waiting.try_recv().is_err() && frames.try_recv().is_err());
+    keeps.truncate(8);
+    waiting.recv().unwrap().unwrap();
+    let promise = frames.recv().unwrap().unwrap();
+    let mut reserved = f.pool.reserve_frames(3).unwrap();
+    drop(promise);
+    stamp(&mut f.pool.create_in(&mut reserved, page(1, 7)), &f.wal, 5);
+    assert_eq!(reserved.len(), 2);
+    drop(reserved);
+    assert_eq!(get(&f, page(1, 7)), 5);
+}
+
+#[test]
+fn a_promise_of_frames_keeps_reads_out_of_them() {
+    let f = pool(16);
+    let _keeps: Vec<_> = (0..12).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
+    let _promise = f.pool.fetch_blocking(Want::Frames(4)).unwrap();
+    let starved = start(&f.pool, Want::Page(page(0, 50)));
+    assert!(starved.try_recv().is_err());
+    assert_eq!(f.pool.reserve_frames(4).unwrap().len(), 4);
+    // But not for ever: after some rounds the read gets one of them.
+    let _keep = starved.recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_checkpoint_writes_what_was_changed_before_it_and_min_rec_lsn_tells_the_rest() {
+    let f = pool(64);
+    for no in 0..10 {
+        put(&f, page(0, no), 1);
+    }
+    assert_eq!(f.pool.min_rec_lsn(), Some(Lsn(0)));
+    assert_eq!(f.pool.stats().dirty, 10);
+    f.pool.flush_before(Lsn(50)).unwrap();
+    // Pages 0 to 4 had rec-LSNs 0, 10, .. 40.
+    assert_eq!((f.pool.stats().dirty, f.pool.min_rec_lsn()), (5, Some(Lsn(50))));
+    put(&f, page(0, 0), 2);
+    put(&f, page(0, 9), 2);
+    f.pool.flush_before(Lsn(100)).unwrap();
+    assert_eq!((f.pool.stats().dirty, f.pool.min_rec_lsn()), (1, Some(Lsn(100))));
+    drop(f.pool.write(page(0, 1)).unwrap());
+    assert_eq!(f.pool.stats().dirty, 1, "latched but not marked");
+}
+
+#[test]
+fn after_a_failed_write_pages_stay_dirty_and_nothing_more_is_written() {
+    let f = pool(16);
+    put(&f, page(0, 0), 1);
+    f.disk.fail_after(0);
+    let error = f.pool.flush_before(Lsn(u64::MAX)).unwrap_err();
+    assert!(matches!(error, PageError::Io { .. }), "{error}");
+    assert_eq!((f.pool.stats().dirty, f.pool.min_rec_lsn()), (1, Some(Lsn(0))));
+    f.disk.fail_after(u64::MAX / 2);
+    assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "the failure is remembered");
+    assert_eq!(get(&f, page(0, 0)), 1);
+    // Everything dirty and nothing writable: a fetch ends with the failure and does not wait for ever.
+    let mut error = None;
+    for no in 1..40 {
+        match f.pool.fetch_blocking(Want::Page(page(0, no))) {
+            Ok(_) => stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, 3),
+            Err(e) => error = Some(e),
+        }
+    }
+    assert!(matches!(error, Some(PageError::Io { .. })), "{error:?}");
+}
+
+#[test]
+fn a_log_that_is_not_durable_keeps_pages_from_the_disk() {
+    let f = pool(16);
+    put(&f, page(0, 0), 1);
+    f.wal.broken.store(true, SeqCst);
+    assert!(matches!(f.pool.flush_before(Lsn(u64::MAX)), Err(PageError::Log(_))));
+    assert_eq!((f.pool.stats().writes, f.pool.min_rec_lsn()), (0, Some(Lsn(0))));
+}
+
+#[test]
+fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
+    let f = pool(16);
+    let keeps: Vec<_> = (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
+    let waiting = start(&f.pool, Want::Page(page(1, 0)));
+    f.pool.shutdown();
+    f.pool.shutdown();
+    assert!(matches!(waiting.recv().unwrap(), Err(PageError::Closed)));
+    assert!(matches!(f.pool.fetch_blocking(Want::Page(page(1, 1))), Err(PageError::Closed)));
+    drop(f.pool);
+    drop(keeps); // Keeps may outlive the pool.
+    // Everything that the pool's threads shared is gone once the I/O threads' last jobs are.
+    while Arc::strong_count(&f.io) > 1 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn data_larger_than_the_pool_comes_back_from_disk() {
+    let f = pool_on(&MemDisk::new(), 32, PolicyKind::Lru);
+    for no in 0..256 {
+        with(&f.pool, |pool| pool.create(page(3, no)).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1)));
+    }
+    for no in 0..256 {
+        assert_eq!(get(&f, page(3, no)), u64::from(no) + 1);
+    }
+    assert_eq!(f.io.violations.load(SeqCst), 0);
+}

@@ -1,0 +1,111 @@
+//! Many threads on a tiny pool with eight times its size in data: contents, the write-ahead rule, checkpoints.
+
+use crate::common::*;
+use clearway_buffer::*;
+use clearway_env::{Entropy, MemDisk, SeededEntropy};
+use clearway_types::Lsn;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+const FRAMES: u32 = 64;
+const PAGES: u32 = FRAMES * 8 / PARTITIONS as u32;
+
+/// One partition's thread: random reads and writes against a model in memory.
+fn partition(fixture: &Fixture, number: u16, seed: u64, ops: u64) -> Vec<u64> {
+    let random = SeededEntropy::new(seed);
+    let mut model = vec![0_u64; PAGES as usize];
+    for op in 1..=ops {
+        // Some pages are hot, so that pages under write-back get changed again.
+        let no = if random.below(3) == 0 { random.below(4) } else { random.below(u64::from(PAGES)) } as u32;
+        let id = page(number, no);
+        match random.u64() % 8 {
+            0..4 => assert_eq!(get(fixture, id), model[no as usize], "{id}"),
+            4..7 => {
+                put(fixture, id, op);
+                model[no as usize] = op;
+            }
+            _ => {
+                // A split: several pages at once, one of them created anew.
+                let other = page(number, (no + 1) % PAGES);
+                with(&fixture.pool, |pool| {
+                    let mut reserved = pool.reserve_frames(2)?;
+                    let mut left = pool.write(id)?;
+                    let mut right = pool.create_in(&mut reserved, other);
+                    stamp(&mut left, &fixture.wal, op);
+                    stamp(&mut right, &fixture.wal, op + 1);
+                    Ok(())
+                });
+                model[no as usize] = op;
+                model[(no as usize + 1) % PAGES as usize] = op + 1;
+            }
+        }
+    }
+    model
+}
+
+fn run(policy: PolicyKind, ops: u64) {
+    let fixture = pool_on(&MemDisk::new(), FRAMES, policy);
+    let done = AtomicBool::new(false);
+    let models: Vec<_> = std::thread::scope(|scope| {
+        let checkpointer = scope.spawn(|| {
+            while !done.load(SeqCst) {
+                let target = fixture.wal.appended();
+                fixture.pool.flush_before(target).unwrap();
+                assert!(fixture.pool.min_rec_lsn().is_none_or(|lsn| lsn >= target), "{policy}: a change left behind");
+                std::thread::yield_now();
+            }
+        });
+        let partitions: Vec<_> = (0..PARTITIONS)
+            .map(|p| {
+                let fixture = &fixture;
+                scope.spawn(move || partition(fixture, p, 1 + u64::from(p), ops))
+            })
+            .collect();
+        let models = partitions.into_iter().map(|t| t.join().unwrap()).collect();
+        done.store(true, SeqCst);
+        checkpointer.join().unwrap();
+        models
+    });
+    fixture.pool.flush_before(Lsn(u64::MAX)).unwrap();
+    assert_eq!(fixture.pool.min_rec_lsn(), None);
+    let stats = fixture.pool.stats();
+    assert!(stats.evictions > u64::from(FRAMES) && stats.writes > u64::from(FRAMES), "{policy}: {stats:?}");
+    assert_eq!(fixture.io.violations.load(SeqCst), 0, "{policy}: written before the log, or half a page");
+    // What the flush has synced survives every crash.
+    let after = pool_on(&fixture.disk.crash(7), FRAMES, policy);
+    for (p, model) in models.iter().enumerate() {
+        for (no, &value) in model.iter().enumerate() {
+            assert_eq!(
+                get(&after, page(p as u16, no as u32)),
+                value,
+                "{policy}: partition {p} page {no} after the crash"
+            );
+        }
+    }
+}
+
+#[test]
+fn clock_sweep_keeps_every_page_through_eviction_and_checkpoints() {
+    run(PolicyKind::ClockSweep, 4_000);
+}
+
+#[test]
+fn locked_clock_keeps_every_page_through_eviction_and_checkpoints() {
+    run(PolicyKind::Clock, 2_000);
+}
+
+#[test]
+fn locked_lru_keeps_every_page_through_eviction_and_checkpoints() {
+    run(PolicyKind::Lru, 2_000);
+}
+
+#[test]
+fn the_smallest_pool_makes_progress_with_many_threads() {
+    let fixture = pool_on(&MemDisk::new(), 1, PolicyKind::ClockSweep);
+    std::thread::scope(|scope| {
+        for p in 0..PARTITIONS {
+            let fixture = &fixture;
+            scope.spawn(move || partition(fixture, p, 100 + u64::from(p), 500));
+        }
+    });
+    assert_eq!(fixture.io.violations.load(SeqCst), 0);
+}
