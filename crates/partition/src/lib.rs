@@ -1,1 +1,21 @@
 //! A partition: a state machine that executes fragments under a concurrency-control scheme.
+//!
+//! [`Partition::on_message`] takes one message, runs what can run, and leaves in the outbox what its surroundings must do. It
+//! never waits: a fragment that misses a page or a lock is suspended, and others run. Must not know: sessions, SQL text, threads,
+//! clocks, disks, other partitions.
+
+#![forbid(unsafe_code)]
+
+mod exec;
+mod lock;
+mod message;
+mod partition;
+mod scheme;
+mod store;
+mod trees;
+mod txn;
+
+pub use message::{Body, Failure, Message, Origin, Out, Outbox, RawOp, Reply};
+pub use partition::Partition;
+pub use scheme::{Admission, BlockingLocking, Load, Scheme};
+pub use trees::{Trees, UndoLog};

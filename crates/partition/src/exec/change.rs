@@ -1,0 +1,209 @@
+//! The steps that one row's change consists of, and the errors that a change can meet.
+
+use super::{Cx, Stop};
+use crate::lock::Mode;
+use crate::trees::Trees;
+use clearway_plan::TableDef;
+use clearway_plan::program::Env;
+use clearway_plan::value::write_text;
+use clearway_storage::Inserted;
+use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
+
+/// One change of one tree.
+#[derive(Debug)]
+pub(super) enum Step {
+    Insert { tree: TreeId, key: Vec<u8>, value: Vec<u8>, guard: Guard },
+    Update { tree: TreeId, key: Vec<u8>, value: Vec<u8> },
+    Delete { tree: TreeId, key: Vec<u8> },
+}
+
+/// What it means that an inserted key is there already.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Guard {
+    PrimaryKey,
+    Index(usize),
+}
+
+impl Step {
+    fn place(&self) -> (TreeId, &[u8]) {
+        match self {
+            Self::Insert { tree, key, .. } | Self::Update { tree, key, .. } | Self::Delete { tree, key } => {
+                (*tree, key)
+            }
+        }
+    }
+}
+
+/// Noted steps of one row, and how many of them have been taken.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    steps: Vec<Step>,
+    locked: usize,
+    taken: usize,
+}
+
+impl Steps {
+    pub(super) fn clear(&mut self) {
+        self.steps.clear();
+        self.locked = 0;
+        self.taken = 0;
+    }
+    pub(super) fn push(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+    /// Whether a step has been taken.
+    pub(super) fn begun(&self) -> bool {
+        self.taken > 0
+    }
+
+    /// Locks what the steps touch (before the first is taken), then takes those that are left. `new_row` is what an insert is about.
+    pub(super) fn take<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        table: &TableDef,
+        new_row: &[u8],
+        env: &Env,
+    ) -> Result<(), Stop> {
+        self.lock(cx, table)?;
+        while let Some(step) = self.steps.get(self.taken) {
+            match step {
+                Step::Insert { tree, key, value, guard } => {
+                    if cx.trees.insert(cx.log, cx.mode, *tree, key, value)? == Inserted::Exists {
+                        return Err(duplicate(table, *guard, RowView::new(new_row), env)?.into());
+                    }
+                }
+                Step::Update { tree, key, value } => {
+                    if !cx.trees.update(cx.log, cx.mode, *tree, key, value)? {
+                        return Err(vanished(table).into());
+                    }
+                }
+                Step::Delete { tree, key } => {
+                    if !cx.trees.delete(cx.log, cx.mode, *tree, key)? {
+                        return Err(vanished(table).into());
+                    }
+                }
+            }
+            self.taken += 1;
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef) -> Result<(), Stop> {
+        while let Some(step) = self.steps.get(self.locked) {
+            let (tree, key) = step.place();
+            // A hidden row number is known to nobody else before the row is.
+            let hidden = table.primary_key.is_empty() && tree == table.tree && matches!(step, Step::Insert { .. });
+            if !hidden {
+                cx.lock_row(table.id, tree, key, Mode::Exclusive)?;
+            }
+            self.locked += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether an insert among the steps would meet an equal key.
+    pub(super) fn would_clash<T: Trees>(&self, cx: &Cx<'_, T>) -> Result<bool, Stop> {
+        for step in &self.steps {
+            if let Step::Insert { tree, key, .. } = step
+                && cx.trees.get(*tree, key, &mut |_| {})?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Changes of a row's index entries. `old` and `new`: the row and its key before and after, if any.
+pub(super) fn index_steps(
+    table: &TableDef,
+    old: Option<(&[u8], &[u8])>,
+    new: Option<(&[u8], &[u8])>,
+    steps: &mut Steps,
+) -> SqlResult<()> {
+    for (at, index) in table.indexes.iter().enumerate() {
+        let entry = |row: Option<(&[u8], &[u8])>| -> SqlResult<Option<Vec<u8>>> {
+            row.map(|(row, key)| {
+                let mut out = Vec::with_capacity(32);
+                index.push_entry(RowView::new(row), key, &mut out).map(|_| out)
+            })
+            .transpose()
+        };
+        let tree = index.tree;
+        let guard = Guard::Index(at);
+        match (entry(old)?, entry(new)?, new) {
+            (Some(before), Some(key), Some((_, row_key))) if before == key => {
+                if old.is_some_and(|(_, old_key)| old_key != row_key) {
+                    steps.push(Step::Update { tree, key, value: row_key.to_vec() });
+                }
+            }
+            (before, after, row) => {
+                if let Some(key) = before {
+                    steps.push(Step::Delete { tree, key });
+                }
+                if let (Some(key), Some((_, row_key))) = (after, row) {
+                    steps.push(Step::Insert { tree, key, value: row_key.to_vec(), guard });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A row or entry that was just read is not there to be changed.
+#[cold]
+fn vanished(table: &TableDef) -> SqlError {
+    SqlError::new(
+        SqlState::DATA_CORRUPTED,
+        format!("an index of table \"{}\" does not agree with its rows", table.name),
+    )
+}
+
+fn key_text(table: &TableDef, columns: &[usize], row: RowView<'_>, env: &Env) -> SqlResult<String> {
+    let names: Vec<_> = columns.iter().map(|c| table.columns[*c].name.as_str()).collect();
+    let mut values = Vec::new();
+    for (i, c) in columns.iter().enumerate() {
+        if i > 0 {
+            values.extend_from_slice(b", ");
+        }
+        let value = row.get(*c).map_err(|_| damaged(table))?;
+        write_text(&mut values, table.columns[*c].ty, value, env.zone());
+    }
+    Ok(format!("Key ({})=({})", names.join(", "), String::from_utf8_lossy(&values)))
+}
+
+/// A row whose bytes make no sense.
+pub(super) fn damaged(table: &TableDef) -> SqlError {
+    SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of table \"{}\" is damaged", table.name))
+}
+
+/// 23505.
+#[cold]
+pub(super) fn duplicate(table: &TableDef, guard: Guard, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+    let (name, columns) = match guard {
+        Guard::PrimaryKey => (&table.primary_key_name, &table.primary_key),
+        Guard::Index(i) => (&table.indexes[i].name, &table.indexes[i].columns),
+    };
+    let message = format!("duplicate key value violates unique constraint \"{name}\"");
+    let detail = format!("{} already exists.", key_text(table, columns, row, env)?);
+    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
+}
+
+/// 23505 of CREATE UNIQUE INDEX.
+#[cold]
+pub(super) fn duplicated(table: &TableDef, index: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+    let index = &table.indexes[index];
+    let message = format!("could not create unique index \"{}\"", index.name);
+    let detail = format!("{} is duplicated.", key_text(table, &index.columns, row, env)?);
+    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
+}
+
+/// 23502.
+#[cold]
+pub(super) fn null_in(table: &TableDef, column: usize) -> SqlError {
+    let message = format!(
+        "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+        table.columns[column].name, table.name
+    );
+    SqlError::new(SqlState::NOT_NULL_VIOLATION, message)
+}

@@ -1,0 +1,166 @@
+//! Programs that read or change at most one row and no index: an attempt does everything or nothing, and a change is a transaction by
+//! itself with one log record. This is the path that must cost about a microsecond: no lock if there is none, no undo, no
+//! allocation but the reply's.
+
+use super::modify::set_columns;
+use super::path::push_exprs;
+use super::{Cx, Locking, Output, Stop};
+use crate::lock::{Mode, Target};
+use crate::trees::Trees;
+use clearway_plan::program::{Access, Env, Path};
+use clearway_plan::{Program, TableDef};
+use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
+
+/// Buffers that outlive their use.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    key: Vec<u8>,
+    new: Vec<u8>,
+}
+
+/// Whether a program is of this kind.
+#[inline]
+pub(crate) fn is_atomic(program: &Program, rows: Option<&RowBatch>) -> bool {
+    let point = |access: &Access| matches!(access.path, Path::Point(_));
+    match program {
+        Program::Scan { access, group, limit, .. } => point(access) && group.is_none() && limit.is_none(),
+        Program::Update { access, set, moves, .. } => {
+            let table = &access.table;
+            point(access)
+                && !moves
+                && set.iter().all(|(c, _)| {
+                    !table.primary_key.contains(c) && !table.indexes.iter().any(|i| i.columns.contains(c))
+                })
+        }
+        Program::Delete { access, .. } => point(access) && access.table.indexes.is_empty(),
+        Program::Insert { table, .. } => table.indexes.is_empty() && rows.is_some_and(|r| r.len() == 1),
+        Program::BuildIndex { .. } => false,
+    }
+}
+
+/// Runs such a program: output rows, count, and the commit of its change.
+pub(crate) fn run_atomic<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    program: &Program,
+    env: &Env,
+    rows: Option<&RowBatch>,
+    scratch: &mut Scratch,
+) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
+    let mut out = Output::default();
+    scratch.key.clear();
+    let commit = match program {
+        Program::Scan { access, project, .. } => {
+            let mode = if access.for_update { Mode::Exclusive } else { Mode::Shared };
+            if find(cx, access, env, mode, &mut scratch.key)? {
+                let mut result = Ok(());
+                cx.trees.get(access.table.tree, &scratch.key, &mut |value| {
+                    result = filtered(access, value, env, |row| {
+                        out.count = 1;
+                        out.project(project, row, env)
+                    });
+                })?;
+                result?;
+            }
+            None
+        }
+        Program::Update { access, set, returning, .. } => {
+            let table = &*access.table;
+            if !find(cx, access, env, Mode::Exclusive, &mut scratch.key)? {
+                return Ok((out.rows, 0, None));
+            }
+            let mut result = Ok(());
+            let new = &mut scratch.new;
+            cx.trees.get(table.tree, &scratch.key, &mut |value| {
+                result = filtered(access, value, env, |row| {
+                    out.count = 1;
+                    set_columns(table, set, row, env, new)
+                });
+            })?;
+            result?;
+            if out.count == 0 {
+                return Ok((out.rows, 0, None));
+            }
+            if !returning.is_empty() {
+                out.project(returning, RowView::new(new), env)?;
+            }
+            cx.trees.update_autocommit(table.tree, &scratch.key, new)?
+        }
+        Program::Delete { access, returning } => {
+            if !find(cx, access, env, Mode::Exclusive, &mut scratch.key)? {
+                return Ok((out.rows, 0, None));
+            }
+            let mut result = Ok(());
+            cx.trees.get(access.table.tree, &scratch.key, &mut |value| {
+                result = filtered(access, value, env, |row| {
+                    out.count = 1;
+                    if returning.is_empty() { Ok(()) } else { out.project(returning, row, env) }
+                });
+            })?;
+            result?;
+            if out.count == 0 {
+                return Ok((out.rows, 0, None));
+            }
+            cx.trees.delete_autocommit(access.table.tree, &scratch.key)?
+        }
+        Program::Insert { table, returning, ignore_conflicts } => {
+            let Some(row) = rows.filter(|r| r.len() == 1).map(|r| r.get(0)) else {
+                return Err(clearway_types::SqlError::internal("an insert without rows").into());
+            };
+            return insert(cx, table, row, returning, *ignore_conflicts, env, scratch);
+        }
+        Program::BuildIndex { .. } => None,
+    };
+    Ok((out.rows, out.count, commit))
+}
+
+fn filtered(
+    access: &Access,
+    value: &[u8],
+    env: &Env,
+    then: impl FnOnce(RowView<'_>) -> SqlResult<()>,
+) -> SqlResult<()> {
+    let row = RowView::new(value);
+    match &access.filter {
+        Some(f) if !f.eval_bool(row, env)? => Ok(()),
+        _ => then(row),
+    }
+}
+
+/// Makes the point's key and looks at its lock; false if a NULL in it finds nothing.
+#[inline]
+fn find<T: Trees>(cx: &mut Cx<'_, T>, access: &Access, env: &Env, mode: Mode, key: &mut Vec<u8>) -> Result<bool, Stop> {
+    let Path::Point(exprs) = &access.path else { return Ok(false) };
+    if !push_exprs(exprs, env, key)? {
+        return Ok(false);
+    }
+    if cx.locking != Locking::None {
+        cx.lock(Target::Table(access.table.id), mode.intent())?;
+        cx.lock(Target::Key(access.table.tree, key), mode)?;
+    }
+    Ok(true)
+}
+
+fn insert<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    table: &TableDef,
+    row: RowView<'_>,
+    returning: &[clearway_plan::Expr],
+    ignore_conflicts: bool,
+    env: &Env,
+    scratch: &mut Scratch,
+) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
+    let mut out = Output::default();
+    super::insert::key_of(cx, table, row, &mut scratch.key)?;
+    if cx.locking != Locking::None {
+        cx.lock(Target::Table(table.id), Mode::IntentExclusive)?;
+        cx.lock(Target::Key(table.tree, &scratch.key), Mode::Exclusive)?;
+    }
+    if !returning.is_empty() {
+        out.project(returning, row, env)?;
+    }
+    match cx.trees.insert_autocommit(table.tree, &scratch.key, row.bytes())? {
+        Some(lsn) => Ok((out.rows, 1, Some(lsn))),
+        None if ignore_conflicts => Ok((RowBatch::new(), 0, None)),
+        None => Err(super::change::duplicate(table, super::change::Guard::PrimaryKey, row, env)?.into()),
+    }
+}

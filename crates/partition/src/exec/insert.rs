@@ -1,0 +1,94 @@
+//! `Program::Insert`.
+
+use super::change::{Guard, Step, Steps, index_steps};
+use super::{Cx, Output, Stop};
+use crate::lock::{Mode, Target};
+use crate::trees::Trees;
+use clearway_plan::program::Env;
+use clearway_plan::{Program, TableDef};
+use clearway_types::{DatumRef, RowBatch, RowView, SqlError, key};
+
+#[derive(Default)]
+pub(super) struct Insert {
+    locked: bool,
+    /// Rows dealt with, but for the steps of the last that are pending.
+    at: usize,
+    /// Steps of row `at` are noted and not begun.
+    noted: bool,
+    steps: Steps,
+}
+
+/// The key of a row to be inserted.
+pub(super) fn key_of<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    table: &TableDef,
+    row: RowView<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Stop> {
+    if table.primary_key.is_empty() {
+        let id = cx.trees.next_rowid(table.tree)?;
+        key::push(out, DatumRef::Int8(id as i64));
+    } else {
+        table.push_primary_key(row, out)?;
+    }
+    Ok(())
+}
+
+impl Insert {
+    pub(super) fn run<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        program: &Program,
+        env: &Env,
+        rows: Option<&RowBatch>,
+        out: &mut Output,
+        batch: usize,
+    ) -> Result<bool, Stop> {
+        let (Program::Insert { table, returning, ignore_conflicts }, Some(rows)) = (program, rows) else {
+            return Err(SqlError::internal("an insert without rows").into());
+        };
+        if !self.locked {
+            cx.lock(Target::Table(table.id), Mode::IntentExclusive)?;
+            self.locked = true;
+        }
+        loop {
+            if self.noted {
+                let row = rows.get(self.at);
+                if *ignore_conflicts && !self.steps.begun() {
+                    self.steps.lock(cx, table)?;
+                    if self.steps.would_clash(cx)? {
+                        self.noted = false;
+                        self.at += 1;
+                        continue;
+                    }
+                }
+                self.steps.take(cx, table, row.bytes(), env)?;
+                if !returning.is_empty() {
+                    out.project(returning, row, env)?;
+                }
+                out.count += 1;
+                self.noted = false;
+                self.at += 1;
+            }
+            if out.rows.len() >= batch {
+                return Ok(true);
+            }
+            if self.at >= rows.len() {
+                return Ok(false);
+            }
+            cx.spend()?;
+            self.note(cx, table, rows.get(self.at))?;
+        }
+    }
+
+    fn note<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef, row: RowView<'_>) -> Result<(), Stop> {
+        self.steps.clear();
+        let mut key = Vec::with_capacity(32);
+        key_of(cx, table, row, &mut key)?;
+        let guard = Guard::PrimaryKey;
+        self.steps.push(Step::Insert { tree: table.tree, key: key.clone(), value: row.bytes().to_vec(), guard });
+        index_steps(table, None, Some((row.bytes(), &key)), &mut self.steps)?;
+        self.noted = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Runs programs: row by row, leaving off wherever a page or a lock is missing and going on there later.
+//!
+//! Invariants
+//! 1. An [`Exec`] that stopped with [`Stop::Want`], [`Stop::Wait`] or [`Stop::Slice`] has done whole steps only: running it again goes on with
+//!    the step that it stopped at. A row's change may consist of several steps (its table, its indexes); they are noted before the first is
+//!    taken.
+//! 2. With [`Locking::Take`] everything that a later step relies on is locked before an earlier step stops.
+//! 3. A statement does not meet its own changes: keys that it may move ahead of its scan are collected before the first change.
+
+mod build;
+mod change;
+mod fast;
+mod insert;
+mod modify;
+mod path;
+mod raw;
+mod scan;
+
+pub(crate) use fast::{Scratch, is_atomic, run_atomic};
+pub(crate) use raw::run_raw;
+
+use crate::lock::{Acquired, LockTable, Mode, Target};
+use crate::message::Failure;
+use crate::trees::Trees;
+use clearway_buffer::Want;
+use clearway_plan::program::Env;
+use clearway_plan::{Expr, Program, TableDef};
+use clearway_storage::{Blocked, TxnMode};
+use clearway_types::{RowBatch, RowView, SqlError, SqlResult, TableId, TreeId, TxnId};
+use std::sync::Arc;
+
+/// Rows that a fragment visits before others have a turn.
+pub(crate) const SLICE_ROWS: usize = 2048;
+/// Keys collected at a time by a change that cannot meet itself.
+const COLLECT: usize = 256;
+
+/// Why a run left off.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// These must be in the pool.
+    Want(Vec<Want>),
+    /// These must let go of their locks.
+    Wait(Vec<TxnId>),
+    /// With [`Locking::Check`]: somebody's lock is in the way.
+    Conflict,
+    /// It has had its turn.
+    Slice,
+    /// It cannot go on.
+    Fail(Failure),
+}
+
+impl From<Blocked> for Stop {
+    #[cold]
+    fn from(blocked: Blocked) -> Self {
+        match blocked {
+            Blocked::Want(wants) => Self::Want(wants),
+            Blocked::Failed(e) => Self::Fail(Failure::Sql(e.into())),
+        }
+    }
+}
+impl From<SqlError> for Stop {
+    #[cold]
+    fn from(e: SqlError) -> Self {
+        Self::Fail(Failure::Sql(e))
+    }
+}
+
+/// What a run does about locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locking {
+    /// Nothing: nobody else is active, or nobody else can see the trees.
+    None,
+    /// Looks whether it could have them; it ends before anyone else runs.
+    Check,
+    /// Takes them.
+    Take,
+}
+
+/// What a run works on.
+pub(crate) struct Cx<'a, T: Trees> {
+    pub trees: &'a mut T,
+    pub locks: &'a mut LockTable,
+    pub txn: TxnId,
+    pub log: &'a mut T::Log,
+    pub mode: TxnMode,
+    pub locking: Locking,
+    /// Rows that it may still visit in this turn.
+    pub budget: usize,
+}
+
+impl<T: Trees> Cx<'_, T> {
+    fn lock(&mut self, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
+        match self.locking {
+            Locking::None => Ok(()),
+            Locking::Check if self.locks.free(self.txn, target, mode) => Ok(()),
+            Locking::Check => Err(Stop::Conflict),
+            Locking::Take => granted(self.locks.acquire(self.txn, target, mode)),
+        }
+    }
+
+    fn lock_row(&mut self, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
+        match self.locking {
+            Locking::Take => granted(self.locks.acquire_row(self.txn, table, tree, key, mode)),
+            _ => self.lock(Target::Key(tree, key), mode),
+        }
+    }
+
+    /// Counts a row; stops if the turn is over.
+    fn spend(&mut self) -> Result<(), Stop> {
+        self.budget = self.budget.checked_sub(1).ok_or(Stop::Slice)?;
+        Ok(())
+    }
+}
+
+fn granted(acquired: Acquired) -> Result<(), Stop> {
+    match acquired {
+        Acquired::Granted => Ok(()),
+        Acquired::Waits(on) => Err(Stop::Wait(on)),
+    }
+}
+
+/// One run of a program, between its steps.
+pub(crate) struct Exec {
+    pub program: Arc<Program>,
+    pub env: Arc<Env>,
+    rows: Option<RowBatch>,
+    batch: usize,
+    out: Output,
+    work: Work,
+}
+
+/// What a run has to answer so far.
+#[derive(Default)]
+struct Output {
+    rows: RowBatch,
+    count: u64,
+}
+
+impl Output {
+    fn project(&mut self, exprs: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<()> {
+        self.rows.try_push_with(|b| {
+            for e in exprs {
+                b.push(e.eval_ref(row, env)?.as_ref());
+            }
+            Ok(())
+        })
+    }
+}
+
+enum Work {
+    Scan(scan::Scan),
+    Insert(insert::Insert),
+    Modify(modify::Modify),
+    Build(build::Build),
+}
+
+impl Work {
+    fn new(program: &Program) -> Self {
+        match program {
+            Program::Scan { .. } => Self::Scan(Default::default()),
+            Program::Insert { .. } => Self::Insert(Default::default()),
+            Program::Update { .. } | Program::Delete { .. } => Self::Modify(Default::default()),
+            Program::BuildIndex { .. } => Self::Build(Default::default()),
+        }
+    }
+}
+
+/// The table that a program works on.
+pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
+    match program {
+        Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => &access.table,
+        Program::Insert { table, .. } | Program::BuildIndex { table, .. } => table,
+    }
+}
+
+/// Whether a program changes nothing.
+pub(crate) fn only_reads(program: &Program) -> bool {
+    matches!(program, Program::Scan { .. })
+}
+
+impl Exec {
+    pub(crate) fn new(program: Arc<Program>, env: Arc<Env>, rows: Option<RowBatch>, batch: Option<usize>) -> Self {
+        let work = Work::new(&program);
+        Self { program, env, rows, batch: batch.unwrap_or(usize::MAX).max(1), out: Output::default(), work }
+    }
+
+    /// Forgets all progress: nothing was changed, or it has been undone.
+    pub(crate) fn reset(&mut self) {
+        self.out = Output::default();
+        self.work = Work::new(&self.program);
+    }
+
+    /// The rows of an INSERT.
+    pub(crate) fn rows(&self) -> Option<&RowBatch> {
+        self.rows.as_ref()
+    }
+
+    /// Takes what there is to answer.
+    pub(crate) fn take_output(&mut self) -> (RowBatch, u64) {
+        let out = std::mem::take(&mut self.out);
+        (out.rows, out.count)
+    }
+
+    /// Runs until it has ended (false), has a batch of rows (true), or must stop.
+    pub(crate) fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>) -> Result<bool, Stop> {
+        let (program, env, out) = (&*self.program, &*self.env, &mut self.out);
+        match &mut self.work {
+            Work::Scan(scan) => scan.run(cx, program, env, out, self.batch),
+            Work::Insert(insert) => insert.run(cx, program, env, self.rows.as_ref(), out, self.batch),
+            Work::Modify(modify) => modify.run(cx, program, env, out, self.batch),
+            Work::Build(build) => build.run(cx, program, env),
+        }
+    }
+}

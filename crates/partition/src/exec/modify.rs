@@ -1,0 +1,265 @@
+//! `Program::Update` and `Program::Delete`: find a few keys, change their rows, go on.
+
+use super::change::{Guard, Step, Steps, damaged, index_steps, null_in};
+use super::path::{Keys, Range};
+use super::scan::{missing_row, read_ahead};
+use super::{COLLECT, Cx, Output, SLICE_ROWS, Stop};
+use crate::lock::Mode;
+use crate::trees::Trees;
+use clearway_plan::program::{Access, Env, Path};
+use clearway_plan::{Expr, Program, TableDef};
+use clearway_types::row::RowBuilder;
+use clearway_types::{RowView, SqlResult};
+use std::ops::ControlFlow;
+
+#[derive(Default)]
+pub(super) struct Modify {
+    keys: Option<Keys>,
+    locked: bool,
+    /// Keys of rows to change, and how many of them have been dealt with.
+    found: Vec<Vec<u8>>,
+    at: usize,
+    steps: Steps,
+    old: Vec<u8>,
+    new: Vec<u8>,
+}
+
+/// The parts of the program.
+struct Plan<'a> {
+    access: &'a Access,
+    /// `None`: delete.
+    set: Option<&'a [(usize, Expr)]>,
+    returning: &'a [Expr],
+    moves: bool,
+    env: &'a Env,
+}
+
+impl<'a> Plan<'a> {
+    fn of(program: &'a Program, env: &'a Env) -> Option<Self> {
+        Some(match program {
+            Program::Update { access, set, returning, moves } => {
+                Self { access, set: Some(set), returning, moves: *moves, env }
+            }
+            Program::Delete { access, returning } => Self { access, set: None, returning, moves: false, env },
+            _ => return None,
+        })
+    }
+    /// Whether a changed row could come up again later in the path: then all keys are collected first.
+    fn may_meet_itself(&self) -> bool {
+        let Some(set) = self.set else { return false };
+        let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
+        let table = &self.access.table;
+        !self.moves
+            && (sets(&table.primary_key)
+                || matches!(&self.access.path, Path::Range { index: Some(i), .. } if sets(&table.indexes[*i].columns)))
+    }
+    fn filter(&self, row: &[u8]) -> SqlResult<bool> {
+        self.access.filter.as_ref().map_or(Ok(true), |f| f.eval_bool(RowView::new(row), self.env))
+    }
+}
+
+/// Writes the row that `set` makes of `old`.
+pub(super) fn set_columns(
+    table: &TableDef,
+    set: &[(usize, Expr)],
+    old: RowView<'_>,
+    env: &Env,
+    new: &mut Vec<u8>,
+) -> SqlResult<()> {
+    new.clear();
+    let mut row = RowBuilder::new(new);
+    let mut columns = old.iter();
+    for (i, column) in table.columns.iter().enumerate() {
+        let before = columns.next().transpose().map_err(|_| damaged(table))?;
+        match set.iter().find(|(c, _)| *c == i) {
+            Some((_, e)) => {
+                let value = e.eval_ref(old, env)?;
+                if column.not_null && value.is_null() {
+                    return Err(null_in(table, i));
+                }
+                row.push(value.as_ref());
+            }
+            None => row.push(before.unwrap_or(clearway_types::DatumRef::Null)),
+        }
+    }
+    row.finish();
+    Ok(())
+}
+
+impl Modify {
+    pub(super) fn run<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        program: &Program,
+        env: &Env,
+        out: &mut Output,
+        batch: usize,
+    ) -> Result<bool, Stop> {
+        let Some(plan) = Plan::of(program, env) else {
+            return Err(clearway_types::SqlError::internal("not an update").into());
+        };
+        if self.keys.is_none() {
+            self.keys = Some(Keys::of(plan.access, env)?);
+        }
+        self.lock_path(cx, &plan)?;
+        let all_first = plan.may_meet_itself();
+        loop {
+            self.steps.take(cx, &plan.access.table, &self.new, env)?;
+            if out.rows.len() >= batch {
+                return Ok(true);
+            }
+            if self.at < self.found.len() {
+                cx.spend()?;
+                self.prepare(cx, &plan, out)?;
+            } else if !self.collect(cx, &plan, all_first)? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn lock_path<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>) -> Result<(), Stop> {
+        if let (false, Some(keys)) = (self.locked, &self.keys) {
+            keys.lock(cx, plan.access, Mode::Exclusive)?;
+            self.locked = true;
+        }
+        Ok(())
+    }
+
+    /// Finds the next keys; false if there are no more.
+    fn collect<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, all: bool) -> Result<bool, Stop> {
+        let Some(keys) = &mut self.keys else { return Ok(false) };
+        if self.at > 0 {
+            self.found.clear();
+            self.at = 0;
+        }
+        match keys {
+            Keys::Points { keys, .. } => self.found.append(keys),
+            Keys::Range(r) => {
+                while !r.done && (all || self.found.is_empty()) {
+                    if cx.budget == 0 {
+                        return Err(Stop::Slice);
+                    }
+                    if r.by_index {
+                        cx.spend()?;
+                        read_ahead(cx, r, COLLECT, &mut self.found)?;
+                    } else {
+                        collect_rows(cx, r, plan, &mut self.found)?;
+                    }
+                }
+            }
+        }
+        Ok(!self.found.is_empty())
+    }
+
+    /// Reads the next row, and notes the steps of its change. Nothing is changed yet.
+    fn prepare<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
+        let table = &*plan.access.table;
+        let key = &self.found[self.at];
+        cx.lock_row(table.id, table.tree, key, Mode::Exclusive)?;
+        let old = &mut self.old;
+        let found = cx.trees.get(table.tree, key, &mut |value| {
+            old.clear();
+            old.extend_from_slice(value);
+        })?;
+        let by_index = matches!(&self.keys, Some(Keys::Range(r)) if r.by_index);
+        if !found && by_index {
+            return Err(missing_row(&table.name).into());
+        }
+        // The rows of a range of the table itself have been filtered where they were found.
+        let filtered = matches!(&self.keys, Some(Keys::Range(r)) if !r.by_index);
+        if !found || !(filtered || plan.filter(&self.old)?) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.steps.clear();
+        let result = note_steps(plan, key, &self.old, &mut self.new, &mut self.steps, out);
+        if result.is_err() {
+            self.steps.clear();
+        }
+        result?;
+        out.count += 1;
+        self.at += 1;
+        Ok(())
+    }
+}
+
+fn note_steps(
+    plan: &Plan<'_>,
+    key: &[u8],
+    old: &[u8],
+    new: &mut Vec<u8>,
+    steps: &mut Steps,
+    out: &mut Output,
+) -> SqlResult<()> {
+    let (table, env) = (&*plan.access.table, plan.env);
+    let tree = table.tree;
+    let Some(set) = plan.set else {
+        steps.push(Step::Delete { tree, key: key.to_vec() });
+        index_steps(table, Some((old, key)), None, steps)?;
+        return give(plan, old, out);
+    };
+    set_columns(table, set, RowView::new(old), env, new)?;
+    if plan.moves {
+        steps.push(Step::Delete { tree, key: key.to_vec() });
+        index_steps(table, Some((old, key)), None, steps)?;
+        out.rows.push_encoded(new);
+        return Ok(());
+    }
+    let mut new_key = Vec::new();
+    if set.iter().any(|(c, _)| table.primary_key.contains(c)) {
+        table.push_primary_key(RowView::new(new), &mut new_key)?;
+    } else {
+        new_key.extend_from_slice(key);
+    }
+    if new_key == key {
+        steps.push(Step::Update { tree, key: key.to_vec(), value: new.clone() });
+    } else {
+        steps.push(Step::Delete { tree, key: key.to_vec() });
+        steps.push(Step::Insert { tree, key: new_key.clone(), value: new.clone(), guard: Guard::PrimaryKey });
+    }
+    index_steps(table, Some((old, key)), Some((new, &new_key)), steps)?;
+    give(plan, new, out)
+}
+
+fn give(plan: &Plan<'_>, row: &[u8], out: &mut Output) -> SqlResult<()> {
+    if plan.returning.is_empty() {
+        return Ok(());
+    }
+    out.project(plan.returning, RowView::new(row), plan.env)
+}
+
+/// Collects the keys of rows that satisfy the filter.
+fn collect_rows<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    r: &mut Range,
+    plan: &Plan<'_>,
+    found: &mut Vec<Vec<u8>>,
+) -> Result<(), Stop> {
+    let target = found.len() + COLLECT;
+    let mut budget = cx.budget.min(SLICE_ROWS);
+    let given = budget;
+    let mut last = Vec::new();
+    let mut broke = false;
+    let mut error = Ok(());
+    let (from, to) = r.bounds();
+    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
+        last.clear();
+        last.extend_from_slice(key);
+        budget -= 1;
+        match plan.filter(value) {
+            Ok(true) => found.push(key.to_vec()),
+            Ok(false) => {}
+            Err(e) => error = Err(e),
+        }
+        broke = error.is_err() || budget == 0 || found.len() >= target;
+        if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    cx.budget -= given - budget;
+    if !last.is_empty() {
+        r.advance(last);
+    }
+    error?;
+    result?;
+    r.done = !broke;
+    Ok(())
+}

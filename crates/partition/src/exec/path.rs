@@ -1,0 +1,166 @@
+//! Access paths: from expressions to keys and key ranges, and the locks that cover what they find, and what they do not find.
+
+use super::{Cx, Locking, Stop};
+use crate::lock::{Mode, Target};
+use crate::trees::Trees;
+use clearway_plan::Expr;
+use clearway_plan::program::{Access, Env, Path};
+use clearway_types::{RowView, SqlResult, TreeId, key};
+use std::ops::Bound;
+
+/// Marker of NULL in a key: greater than that of any value.
+const NULL_MARKER: u8 = 2;
+
+/// A path with its expressions evaluated, and how far it has been followed.
+pub(super) enum Keys {
+    /// These keys of the table's tree.
+    Points { keys: Vec<Vec<u8>>, next: usize },
+    /// A range of a tree, what is left of it.
+    Range(Range),
+}
+
+pub(super) struct Range {
+    pub tree: TreeId,
+    /// Entries lead to rows rather than being rows.
+    pub by_index: bool,
+    pub from: Bound<Vec<u8>>,
+    pub to: Bound<Vec<u8>>,
+    pub reverse: bool,
+    /// All rows.
+    full: bool,
+    pub done: bool,
+}
+
+impl Range {
+    pub(super) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
+        (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice))
+    }
+    /// Goes on behind `key`.
+    pub(super) fn advance(&mut self, key: Vec<u8>) {
+        *(if self.reverse { &mut self.to } else { &mut self.from }) = Bound::Excluded(key);
+    }
+}
+
+/// Appends the key encoding of the expressions; false if one is NULL.
+pub(super) fn push_exprs(exprs: &[Expr], env: &Env, out: &mut Vec<u8>) -> SqlResult<bool> {
+    for e in exprs {
+        let value = e.eval_ref(RowView::new(&[]), env)?;
+        if value.is_null() {
+            return Ok(false);
+        }
+        key::push(out, value.as_ref());
+    }
+    Ok(true)
+}
+
+impl Keys {
+    pub(super) fn of(access: &Access, env: &Env) -> SqlResult<Self> {
+        let table = &access.table;
+        Ok(match &access.path {
+            Path::Point(exprs) => {
+                let mut k = Vec::with_capacity(32);
+                let keys = if push_exprs(exprs, env, &mut k)? { vec![k] } else { Vec::new() };
+                Self::Points { keys, next: 0 }
+            }
+            Path::Points(exprs) => {
+                let mut keys = Vec::with_capacity(exprs.len());
+                for e in exprs {
+                    let mut k = Vec::with_capacity(16);
+                    if push_exprs(std::slice::from_ref(e), env, &mut k)? {
+                        keys.push(k);
+                    }
+                }
+                keys.sort_unstable();
+                keys.dedup();
+                Self::Points { keys, next: 0 }
+            }
+            Path::Range { index, prefix, low, high, reverse } => {
+                let tree = index.map_or(table.tree, |i| table.indexes[i].tree);
+                match range(prefix, low.as_ref(), high.as_ref(), env)? {
+                    Some((from, to)) => Self::Range(Range {
+                        tree,
+                        by_index: index.is_some(),
+                        from,
+                        to,
+                        reverse: *reverse,
+                        full: false,
+                        done: false,
+                    }),
+                    None => Self::Points { keys: Vec::new(), next: 0 },
+                }
+            }
+            Path::Full => Self::Range(Range {
+                tree: table.tree,
+                by_index: false,
+                from: Bound::Unbounded,
+                to: Bound::Unbounded,
+                reverse: false,
+                full: true,
+                done: false,
+            }),
+        })
+    }
+
+    /// Locks the table and the range; single keys are locked as they are visited.
+    pub(super) fn lock<T: Trees>(&self, cx: &mut Cx<'_, T>, access: &Access, mode: Mode) -> Result<(), Stop> {
+        if cx.locking == Locking::None {
+            return Ok(());
+        }
+        let table = Target::Table(access.table.id);
+        match self {
+            Self::Range(r) if r.full => cx.lock(table, mode),
+            Self::Range(r) => {
+                cx.lock(table, mode.intent())?;
+                if cx.locking == Locking::Take && cx.locks.covered(cx.txn, table, mode) {
+                    return Ok(());
+                }
+                let (from, to) = r.bounds();
+                cx.lock(Target::Range(r.tree, from, to), mode)
+            }
+            Self::Points { .. } => cx.lock(table, mode.intent()),
+        }
+    }
+}
+
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// The key range of a prefix and bounds on the column behind it; `None` if a NULL makes it empty.
+fn range(
+    prefix: &[Expr],
+    low: Option<&(Expr, bool)>,
+    high: Option<&(Expr, bool)>,
+    env: &Env,
+) -> SqlResult<Option<Bounds>> {
+    let mut start = Vec::with_capacity(32);
+    if !push_exprs(prefix, env, &mut start)? {
+        return Ok(None);
+    }
+    let mut from = Bound::Included(start.clone());
+    if let Some((e, inclusive)) = low {
+        let mut k = start.clone();
+        if !push_exprs(std::slice::from_ref(e), env, &mut k)? {
+            return Ok(None);
+        }
+        from = if *inclusive { Bound::Included(k) } else { above(&k).map_or(Bound::Unbounded, Bound::Included) };
+    } else if start.is_empty() {
+        from = Bound::Unbounded;
+    }
+    let to = if let Some((e, inclusive)) = high {
+        let mut k = start;
+        if !push_exprs(std::slice::from_ref(e), env, &mut k)? {
+            return Ok(None);
+        }
+        if *inclusive { above(&k).map_or(Bound::Unbounded, Bound::Excluded) } else { Bound::Excluded(k) }
+    } else if low.is_some() {
+        // A comparison is not true of NULL.
+        start.push(NULL_MARKER);
+        Bound::Excluded(start)
+    } else {
+        above(&start).map_or(Bound::Unbounded, Bound::Excluded)
+    };
+    Ok(Some((from, to)))
+}
+
+fn above(prefix: &[u8]) -> Option<Vec<u8>> {
+    key::successor(prefix)
+}

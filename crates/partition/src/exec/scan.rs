@@ -1,0 +1,234 @@
+//! `Program::Scan`.
+
+use super::path::{Keys, Range};
+use super::{Cx, Output, SLICE_ROWS, Stop};
+use crate::lock::Mode;
+use crate::trees::Trees;
+use clearway_plan::agg::Groups;
+use clearway_plan::program::{Access, Env, Group};
+use clearway_plan::{Expr, Program};
+use clearway_types::{RowView, SqlError, SqlResult, SqlState};
+use std::ops::ControlFlow;
+
+/// Index entries read ahead of their rows.
+const READ_AHEAD: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Scan {
+    state: Option<State>,
+}
+
+struct State {
+    keys: Keys,
+    locked: bool,
+    /// Keys of rows that index entries led to, and how many of them have been dealt with.
+    ahead: Vec<Vec<u8>>,
+    ahead_at: usize,
+    groups: Option<Groups>,
+    /// Rows that may still be put out.
+    left: u64,
+}
+
+/// The parts of the program.
+struct Plan<'a> {
+    access: &'a Access,
+    group: Option<&'a Group>,
+    project: &'a [Expr],
+    env: &'a Env,
+    mode: Mode,
+    batch: usize,
+}
+
+/// An index entry or a key without its row.
+pub(super) fn missing_row(table: &str) -> SqlError {
+    SqlError::new(SqlState::DATA_CORRUPTED, format!("an index of table \"{table}\" has an entry without its row"))
+}
+
+impl Scan {
+    pub(super) fn run<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        program: &Program,
+        env: &Env,
+        out: &mut Output,
+        batch: usize,
+    ) -> Result<bool, Stop> {
+        let Program::Scan { access, group, project, limit } = program else {
+            return Err(SqlError::internal("not a scan").into());
+        };
+        let mode = if access.for_update { Mode::Exclusive } else { Mode::Shared };
+        let plan = Plan { access, group: group.as_ref(), project, env, mode, batch };
+        let state = match &mut self.state {
+            Some(state) => state,
+            empty => empty.insert(State::new(&plan, limit.as_ref())?),
+        };
+        state.run(cx, &plan, out)
+    }
+}
+
+impl State {
+    fn new(plan: &Plan<'_>, limit: Option<&Expr>) -> SqlResult<Self> {
+        let left = match limit.map(|e| e.eval_const(plan.env)).transpose()? {
+            None => u64::MAX,
+            Some(d) if d.is_null() => u64::MAX,
+            Some(d) => u64::try_from(d.as_i64().unwrap_or(0)).unwrap_or(0),
+        };
+        Ok(Self {
+            keys: Keys::of(plan.access, plan.env)?,
+            locked: false,
+            ahead: Vec::new(),
+            ahead_at: 0,
+            groups: plan.group.map(Groups::new),
+            left,
+        })
+    }
+
+    fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<bool, Stop> {
+        if !self.locked {
+            self.keys.lock(cx, plan.access, plan.mode)?;
+            self.locked = true;
+        }
+        while self.left > 0 {
+            if out.rows.len() >= plan.batch {
+                return Ok(true);
+            }
+            if self.ahead_at < self.ahead.len() {
+                self.visit_ahead(cx, plan, out)?;
+            } else if !self.advance(cx, plan, out)? {
+                break;
+            }
+        }
+        if let (Some(groups), Some(group)) = (self.groups.take(), plan.group) {
+            groups.push_partial(group, &mut out.rows)?;
+        }
+        Ok(false)
+    }
+
+    /// Follows the path a little; false at its end.
+    fn advance<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<bool, Stop> {
+        match &mut self.keys {
+            Keys::Points { keys, next } => {
+                let Some(key) = keys.get_mut(*next) else { return Ok(false) };
+                cx.spend()?;
+                let table = &plan.access.table;
+                cx.lock_row(table.id, table.tree, key, plan.mode)?;
+                let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+                let mut result = Ok(());
+                cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
+                result?;
+                *next += 1;
+                Ok(true)
+            }
+            Keys::Range(r) if r.done => Ok(false),
+            Keys::Range(r) if r.by_index => {
+                self.ahead.clear();
+                self.ahead_at = 0;
+                read_ahead(cx, r, READ_AHEAD, &mut self.ahead)?;
+                Ok(true)
+            }
+            Keys::Range(r) => {
+                let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+                scan_rows(cx, r, &mut rows)?;
+                Ok(true)
+            }
+        }
+    }
+
+    fn visit_ahead<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
+        let key = &self.ahead[self.ahead_at];
+        cx.spend()?;
+        let table = &plan.access.table;
+        cx.lock_row(table.id, table.tree, key, plan.mode)?;
+        let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+        let mut result = Ok(());
+        if !cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
+            return Err(missing_row(&table.name).into());
+        }
+        result?;
+        self.ahead_at += 1;
+        Ok(())
+    }
+}
+
+/// Reads up to `most` index entries: the keys of their rows go to `into`.
+pub(super) fn read_ahead<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    r: &mut Range,
+    most: usize,
+    into: &mut Vec<Vec<u8>>,
+) -> Result<(), Stop> {
+    let mut last = Vec::new();
+    let mut full = false;
+    let target = into.len().saturating_add(most);
+    let (from, to) = r.bounds();
+    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
+        last.clear();
+        last.extend_from_slice(key);
+        into.push(value.to_vec());
+        full = into.len() >= target;
+        if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    if !last.is_empty() {
+        r.advance(last);
+    }
+    result?;
+    r.done = !full;
+    Ok(())
+}
+
+/// Takes rows straight from the table's tree, until the batch, the limit or the turn is over.
+fn scan_rows<T: Trees>(cx: &mut Cx<'_, T>, r: &mut Range, rows: &mut Rows<'_>) -> Result<(), Stop> {
+    if cx.budget == 0 {
+        return Err(Stop::Slice);
+    }
+    let mut last = Vec::new();
+    let mut broke = false;
+    let mut budget = cx.budget.min(SLICE_ROWS);
+    let given = budget;
+    let mut error = Ok(());
+    let (from, to) = r.bounds();
+    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
+        last.clear();
+        last.extend_from_slice(key);
+        budget -= 1;
+        error = rows.take(RowView::new(value));
+        broke = error.is_err() || budget == 0 || *rows.left == 0 || rows.out.rows.len() >= rows.plan.batch;
+        if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    cx.budget -= given - budget;
+    if !last.is_empty() {
+        r.advance(last);
+    }
+    error?;
+    result?;
+    r.done = !broke;
+    Ok(())
+}
+
+/// Where found rows go.
+struct Rows<'a> {
+    plan: &'a Plan<'a>,
+    out: &'a mut Output,
+    groups: &'a mut Option<Groups>,
+    left: &'a mut u64,
+}
+
+impl Rows<'_> {
+    fn take(&mut self, row: RowView<'_>) -> SqlResult<()> {
+        let Plan { access, env, .. } = self.plan;
+        if let Some(filter) = &access.filter
+            && !filter.eval_bool(row, env)?
+        {
+            return Ok(());
+        }
+        match (self.groups.as_mut(), self.plan.group) {
+            (Some(groups), Some(group)) => groups.accumulate(group, row, env)?,
+            _ => {
+                self.out.project(self.plan.project, row, env)?;
+                *self.left -= 1;
+            }
+        }
+        self.out.count += 1;
+        Ok(())
+    }
+}

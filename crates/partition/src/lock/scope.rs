@@ -1,0 +1,299 @@
+//! The locks of one table, or of one tree's keys: what can conflict with each other.
+
+use super::{Mode, Target};
+use clearway_types::TxnId;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// A request's target within its scope, owned.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    Whole,
+    Key(Arc<[u8]>),
+    Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
+}
+
+impl Place {
+    pub(super) fn of(target: Target<'_>) -> Self {
+        match target {
+            Target::Table(_) => Self::Whole,
+            Target::Key(_, key) => Self::Key(key.into()),
+            Target::Range(_, lo, hi) => Self::Range(lo.map(<[u8]>::to_vec), hi.map(<[u8]>::to_vec)),
+        }
+    }
+    fn spot(&self) -> Spot<'_> {
+        match self {
+            Self::Whole => Spot::Whole,
+            Self::Key(key) => Spot::Key(key),
+            Self::Range(lo, hi) => Spot::Range(lo.as_ref().map(Vec::as_slice), hi.as_ref().map(Vec::as_slice)),
+        }
+    }
+}
+
+/// The same, borrowed.
+#[derive(Clone, Copy)]
+pub(super) enum Spot<'a> {
+    Whole,
+    Key(&'a [u8]),
+    Range(Bound<&'a [u8]>, Bound<&'a [u8]>),
+}
+
+impl<'a> Spot<'a> {
+    pub(super) fn of(target: Target<'a>) -> Self {
+        match target {
+            Target::Table(_) => Self::Whole,
+            Target::Key(_, key) => Self::Key(key),
+            Target::Range(_, lo, hi) => Self::Range(lo, hi),
+        }
+    }
+    fn overlaps(self, other: Spot<'a>) -> bool {
+        match (self, other) {
+            (Self::Key(a), Self::Key(b)) => a == b,
+            (Self::Key(k), Self::Range(lo, hi)) | (Self::Range(lo, hi), Self::Key(k)) => contains(lo, hi, k),
+            (Self::Range(a, b), Self::Range(c, d)) => meets(a, d) && meets(c, b) && meets(a, b) && meets(c, d),
+            _ => true,
+        }
+    }
+}
+
+/// Whether a range lies between the bounds' sides: some key may be at or above `lo` and at or below `hi`.
+fn meets(lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
+    match (lo, hi) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
+        (Bound::Included(a), Bound::Included(b)) => a <= b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a < b,
+    }
+}
+
+fn contains(lo: Bound<&[u8]>, hi: Bound<&[u8]>, key: &[u8]) -> bool {
+    let above = match lo {
+        Bound::Unbounded => true,
+        Bound::Included(a) => key >= a,
+        Bound::Excluded(a) => key > a,
+    };
+    above
+        && match hi {
+            Bound::Unbounded => true,
+            Bound::Included(b) => key <= b,
+            Bound::Excluded(b) => key < b,
+        }
+}
+
+/// Who holds a key: shared by all of them, or exclusive by the only one.
+#[derive(Debug)]
+struct Holders {
+    exclusive: bool,
+    first: TxnId,
+    /// Empty, and without memory, in most cases.
+    more: Vec<TxnId>,
+}
+
+impl Holders {
+    fn iter(&self) -> impl Iterator<Item = TxnId> + '_ {
+        std::iter::once(self.first).chain(self.more.iter().copied())
+    }
+}
+
+#[derive(Debug)]
+struct Range {
+    txn: TxnId,
+    mode: Mode,
+    place: Place,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    txn: TxnId,
+    mode: Mode,
+    place: Place,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Scope {
+    whole: Vec<(TxnId, u8)>,
+    keys: BTreeMap<Arc<[u8]>, Holders>,
+    ranges: Vec<Range>,
+    /// In order of arrival.
+    waiters: Vec<Waiter>,
+}
+
+fn clash(a: Mode, b: Mode) -> bool {
+    a.conflicts() & b.bit() != 0
+}
+
+impl Scope {
+    pub(super) fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.keys.is_empty() && self.ranges.is_empty() && self.waiters.is_empty()
+    }
+
+    /// Calls `each` with every other transaction that holds a lock in conflict, until it says true.
+    fn any_holder(&self, txn: TxnId, spot: Spot<'_>, mode: Mode, mut each: impl FnMut(TxnId) -> bool) -> bool {
+        let mut other = |t: TxnId| t != txn && each(t);
+        let key_clash = |h: &Holders| h.exclusive || mode == Mode::Exclusive;
+        match spot {
+            Spot::Whole => return self.whole.iter().any(|(t, held)| held & mode.conflicts() != 0 && other(*t)),
+            Spot::Key(key) => {
+                if let Some(h) = self.keys.get(key)
+                    && key_clash(h)
+                    && h.iter().any(&mut other)
+                {
+                    return true;
+                }
+            }
+            Spot::Range(lo, hi) => {
+                if !self.keys.is_empty()
+                    && meets(lo, hi)
+                    && self.keys.range::<[u8], _>((lo, hi)).any(|(_, h)| key_clash(h) && h.iter().any(&mut other))
+                {
+                    return true;
+                }
+            }
+        }
+        self.ranges.iter().any(|r| clash(mode, r.mode) && r.place.spot().overlaps(spot) && other(r.txn))
+    }
+
+    /// Calls `each` with every other transaction whose request among the first `before` is in conflict and does not wait for `txn` itself.
+    fn any_waiter(
+        &self,
+        txn: TxnId,
+        spot: Spot<'_>,
+        mode: Mode,
+        before: usize,
+        mut each: impl FnMut(TxnId) -> bool,
+    ) -> bool {
+        self.waiters[..before].iter().any(|w| {
+            w.txn != txn
+                && clash(mode, w.mode)
+                && w.place.spot().overlaps(spot)
+                && !self.any_holder(w.txn, w.place.spot(), w.mode, |t| t == txn)
+                && each(w.txn)
+        })
+    }
+
+    /// Whether a request could be granted at once.
+    pub(super) fn free(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> bool {
+        !self.any_holder(txn, spot, mode, |_| true) && !self.any_waiter(txn, spot, mode, self.waiters.len(), |_| true)
+    }
+
+    /// Whether the transaction holds as much already.
+    pub(super) fn covered(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> bool {
+        let in_key = match spot {
+            Spot::Whole => {
+                return self.whole.iter().any(|(t, held)| *t == txn && held & mode.covered_by() != 0);
+            }
+            Spot::Key(key) => {
+                self.keys.get(key).is_some_and(|h| (h.exclusive || mode == Mode::Shared) && h.iter().any(|t| t == txn))
+            }
+            Spot::Range(..) => false,
+        };
+        in_key
+            || self.ranges.iter().any(|r| {
+                r.txn == txn
+                    && r.mode.bit() & mode.covered_by() != 0
+                    && match (r.place.spot(), spot) {
+                        (Spot::Range(lo, hi), Spot::Key(k)) => contains(lo, hi, k),
+                        (Spot::Range(a, b), Spot::Range(c, d)) => (a, b) == (c, d),
+                        _ => false,
+                    }
+            })
+    }
+
+    /// Notes a lock; true if the transaction had none at this very place before.
+    pub(super) fn grant(&mut self, txn: TxnId, place: Place, mode: Mode) -> bool {
+        match place {
+            Place::Whole => match self.whole.iter_mut().find(|(t, _)| *t == txn) {
+                Some((_, held)) => {
+                    *held |= mode.bit();
+                    false
+                }
+                None => {
+                    self.whole.push((txn, mode.bit()));
+                    true
+                }
+            },
+            Place::Key(key) => {
+                let exclusive = mode == Mode::Exclusive;
+                let mut new = false;
+                let holders = self.keys.entry(key).or_insert_with(|| {
+                    new = true;
+                    Holders { exclusive, first: txn, more: Vec::new() }
+                });
+                holders.exclusive |= exclusive;
+                if !holders.iter().any(|t| t == txn) {
+                    holders.more.push(txn);
+                    new = true;
+                }
+                new
+            }
+            Place::Range(..) => {
+                let new = !self.ranges.iter().any(|r| r.txn == txn);
+                self.ranges.push(Range { txn, mode, place });
+                new
+            }
+        }
+    }
+
+    /// Everyone that the request has to wait for.
+    pub(super) fn obstacles(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> Vec<TxnId> {
+        let mut on = Vec::new();
+        let mut note = |t| {
+            if !on.contains(&t) {
+                on.push(t);
+            }
+            false
+        };
+        self.any_holder(txn, spot, mode, &mut note);
+        self.any_waiter(txn, spot, mode, self.waiters.len(), &mut note);
+        on
+    }
+
+    pub(super) fn wait(&mut self, txn: TxnId, place: Place, mode: Mode) {
+        self.waiters.push(Waiter { txn, mode, place });
+    }
+
+    pub(super) fn stop_waiting(&mut self, txn: TxnId) {
+        self.waiters.retain(|w| w.txn != txn);
+    }
+
+    pub(super) fn release_key(&mut self, txn: TxnId, key: &[u8]) {
+        let Some(h) = self.keys.get_mut(key) else { return };
+        h.more.retain(|t| *t != txn);
+        if h.first == txn {
+            match h.more.pop() {
+                Some(t) => h.first = t,
+                None => {
+                    self.keys.remove(key);
+                    return;
+                }
+            }
+        }
+        // Whoever is left shared it.
+        h.exclusive = false;
+    }
+
+    pub(super) fn release_ranges(&mut self, txn: TxnId) {
+        self.ranges.retain(|r| r.txn != txn);
+    }
+
+    pub(super) fn release_whole(&mut self, txn: TxnId) {
+        self.whole.retain(|(t, _)| *t != txn);
+    }
+
+    /// Grants what need not wait any longer, in order; calls `granted` for each.
+    pub(super) fn grant_waiters(&mut self, mut granted: impl FnMut(TxnId, &Place, bool)) {
+        let mut at = 0;
+        while at < self.waiters.len() {
+            let w = &self.waiters[at];
+            let blocked = self.any_holder(w.txn, w.place.spot(), w.mode, |_| true)
+                || self.any_waiter(w.txn, w.place.spot(), w.mode, at, |_| true);
+            if blocked {
+                at += 1;
+                continue;
+            }
+            let w = self.waiters.remove(at);
+            let new = self.grant(w.txn, w.place.clone(), w.mode);
+            granted(w.txn, &w.place, new);
+        }
+    }
+}

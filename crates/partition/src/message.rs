@@ -1,0 +1,206 @@
+//! What a partition is told and what it answers.
+
+use clearway_buffer::Want;
+use clearway_plan::Program;
+use clearway_plan::program::Env;
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
+use std::sync::Arc;
+
+/// Where a reply goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The worker that runs the session.
+    pub worker: u16,
+    /// The session, as its worker numbers it.
+    pub session: u32,
+    /// The call: lets the session drop a reply that it no longer waits for.
+    pub seq: u32,
+}
+
+/// A message to a partition. Every message but [`Body::Resume`] and a [`Body::Cancel`] has exactly one [`Out::Reply`].
+#[derive(Debug)]
+pub struct Message {
+    /// The transaction, unique; a one-shot has one too.
+    pub txn: TxnId,
+    /// Where the reply goes.
+    pub origin: Origin,
+    /// What is to be done.
+    pub body: Body,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum Body {
+    /// A single-partition transaction: runs and commits here.
+    OneShot {
+        /// What to run.
+        program: Arc<Program>,
+        /// What its expressions see.
+        env: Arc<Env>,
+        /// The rows of an INSERT.
+        rows: Option<RowBatch>,
+    },
+    /// A statement of a general transaction.
+    Statement {
+        /// What to run.
+        program: Arc<Program>,
+        /// What its expressions see.
+        env: Arc<Env>,
+        /// The rows of an INSERT.
+        rows: Option<RowBatch>,
+        /// Pause after so many output rows ([`Reply::more`]); [`Body::Next`] goes on.
+        batch: Option<usize>,
+        /// The table's trees were made by this transaction: no row locks, and no undo unless there is a savepoint.
+        fresh: bool,
+    },
+    /// Goes on with a paused statement.
+    Next,
+    /// Sets a savepoint; ids grow.
+    Savepoint(u32),
+    /// Undoes what was done since the savepoint; it stays.
+    RollbackTo(u32),
+    /// Locks a whole table.
+    LockTable {
+        /// Which.
+        table: TableId,
+        /// Exclusive rather than shared.
+        exclusive: bool,
+    },
+    /// Makes trees; an abort drops them again.
+    CreateTrees(Vec<TreeId>),
+    /// Drops trees when the transaction commits.
+    DropTreesAtCommit(Vec<TreeId>),
+    /// When the transaction commits, plans of this table with a lower `TableDef::version` become stale here.
+    TableChanged {
+        /// The table.
+        table: TableId,
+        /// The least version that is still good.
+        version: u64,
+    },
+    /// The decision. A transaction that this partition has never seen is finished at once.
+    Finish {
+        /// The commit record's LSN: lock release. `None`: undo first.
+        commit: Option<Lsn>,
+    },
+    /// Ends what the transaction runs or waits for here: that call is answered with this error. Locks stay until [`Body::Finish`] (a
+    /// one-shot ends altogether). Ignored if nothing runs.
+    Cancel(SqlError),
+    /// The wanted pages have come, or others have had a turn.
+    Resume,
+    /// Rows by their bytes, locked and undone as any others: the catalog's.
+    Raw(RawOp),
+}
+
+/// An operation on a tree's raw rows. Values come back as the bytes of `Reply::rows`' rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawOp {
+    /// The value of a key, or no row.
+    Get {
+        /// The tree.
+        tree: TreeId,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Inserts or replaces.
+    Put {
+        /// The tree.
+        tree: TreeId,
+        /// The key.
+        key: Vec<u8>,
+        /// The value.
+        value: Vec<u8>,
+    },
+    /// Deletes; `Reply::count` says whether it was there.
+    Delete {
+        /// The tree.
+        tree: TreeId,
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// All values in key order.
+    Scan {
+        /// The tree.
+        tree: TreeId,
+    },
+}
+
+/// What a call brings back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reply {
+    /// Output rows.
+    pub rows: RowBatch,
+    /// Rows changed, or found by a scan (since the statement's last reply).
+    pub count: u64,
+    /// The statement has paused: [`Body::Next`] brings more.
+    pub more: bool,
+    /// The last commit at this partition: what was read is durable when this is.
+    pub depends_on: Lsn,
+    /// The commit record of a one-shot that changed something.
+    pub commit: Option<Lsn>,
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The client's to see.
+    Sql(SqlError),
+    /// A tree of the plan is not here any more, or the table's definition has changed: plan again.
+    StalePlan,
+}
+
+impl From<SqlError> for Failure {
+    fn from(e: SqlError) -> Self {
+        Self::Sql(e)
+    }
+}
+
+/// What a partition wants its surroundings to do.
+#[derive(Debug)]
+pub enum Out {
+    /// Answer a call.
+    Reply {
+        /// Whose.
+        to: Origin,
+        /// By whom.
+        partition: PartitionId,
+        /// The answer.
+        reply: Result<Reply, Failure>,
+    },
+    /// Fetch these and then send [`Body::Resume`], or [`Body::Cancel`] if they cannot be had.
+    Fetch {
+        /// Where.
+        partition: PartitionId,
+        /// Who is suspended.
+        txn: TxnId,
+        /// What it needs in the pool at once.
+        wants: Vec<Want>,
+    },
+    /// Send [`Body::Resume`] when others have had a turn.
+    Yield {
+        /// Where.
+        partition: PartitionId,
+        /// Who.
+        txn: TxnId,
+    },
+    /// The transaction waits for locks.
+    Waits {
+        /// Who.
+        txn: TxnId,
+        /// Where.
+        partition: PartitionId,
+        /// The call that waits.
+        origin: Origin,
+        /// For whom: holders, and earlier waiters, in conflict with it. It will wait for nobody else.
+        on: Vec<TxnId>,
+    },
+    /// It no longer waits (granted, or the wait was cancelled).
+    Granted {
+        /// Who.
+        txn: TxnId,
+        /// Where.
+        partition: PartitionId,
+    },
+}
+
+/// What [`crate::Partition::on_message`] fills.
+pub type Outbox = Vec<Out>;

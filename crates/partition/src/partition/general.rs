@@ -1,0 +1,114 @@
+//! Messages of general transactions: statements, savepoints, table locks, DDL.
+
+use super::{After, Partition, answer};
+use crate::exec::{Exec, Locking, Stop, run_raw};
+use crate::lock::{Mode, Target};
+use crate::message::{Body, Failure, Origin, Outbox, Reply};
+use crate::trees::{Trees, UndoLog};
+use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn, Waiting};
+use clearway_storage::TxnMode;
+use clearway_types::{SqlError, TxnId};
+
+impl<T: Trees> Partition<T> {
+    pub(super) fn general(&mut self, id: TxnId, origin: Origin, body: Body, out: &mut Outbox) {
+        let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id)));
+        if txn.task.is_some() {
+            let busy = SqlError::internal("the transaction has not answered its last call");
+            self.reply(origin, Err(Failure::Sql(busy)), out);
+            self.txns.insert(id, txn);
+            return;
+        }
+        match start(&mut txn, body) {
+            Ok(Some(job)) => {
+                let task = Task { origin, job, waiting: Waiting::No };
+                if let After::End = self.run_task(id, &mut txn, task, out) {
+                    return;
+                }
+            }
+            Ok(None) => self.reply(origin, Ok(Reply::default()), out),
+            Err(e) => self.reply(origin, Err(Failure::Sql(e)), out),
+        }
+        self.txns.insert(id, txn);
+    }
+
+    pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
+        match job {
+            Job::Statement(s) => {
+                self.check_plan(&s.exec.program)?;
+                // Undo is needed as soon as there is a savepoint to come back to.
+                let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
+                let locking = if s.fresh { Locking::None } else { Locking::Take };
+                let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode);
+                let more = s.exec.run(&mut cx)?;
+                let (rows, count) = s.exec.take_output();
+                if more && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None }) {
+                    txn.paused = Some(s);
+                }
+                Ok(Reply { more, ..answer(rows, count) })
+            }
+            Job::LockTable { table, exclusive } => {
+                let mode = if *exclusive { Mode::Exclusive } else { Mode::Shared };
+                match self.locks.acquire(id, Target::Table(*table), mode) {
+                    crate::lock::Acquired::Granted => Ok(Reply::default()),
+                    crate::lock::Acquired::Waits(on) => Err(Stop::Wait(on)),
+                }
+            }
+            Job::CreateTrees { trees, at } => {
+                while let Some(tree) = trees.get(*at) {
+                    self.trees.create_tree(*tree)?;
+                    txn.created.push(*tree);
+                    *at += 1;
+                }
+                Ok(Reply::default())
+            }
+            Job::Raw(op) => {
+                let (mut cx, _) = self.cx(id, &mut txn.log, Locking::Take, TxnMode::Logged);
+                run_raw(&mut cx, op)
+            }
+            _ => Err(SqlError::internal("not a general transaction's job").into()),
+        }
+    }
+}
+
+/// What a message asks for: a job, or nothing that is not done at once.
+fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
+    let mark = txn.log.mark();
+    Ok(match body {
+        Body::Statement { program, env, rows, batch, fresh } => {
+            txn.paused = None;
+            Some(Job::Statement(Statement { exec: Box::new(Exec::new(program, env, rows, batch)), mark, fresh }))
+        }
+        Body::Next => {
+            let paused = txn.paused.take().ok_or_else(|| SqlError::internal("no statement has paused"))?;
+            Some(Job::Statement(paused))
+        }
+        Body::Savepoint(id) => {
+            txn.savepoints.push(Savepoint { id, mark, drops: txn.drops.len(), changed: txn.changed.len() });
+            None
+        }
+        Body::RollbackTo(id) => {
+            txn.paused = None;
+            let at = txn.savepoints.iter().position(|s| s.id == id);
+            let at = at.ok_or_else(|| SqlError::internal("a savepoint is not known here"))?;
+            txn.savepoints.truncate(at + 1);
+            let s = &txn.savepoints[at];
+            txn.drops.truncate(s.drops);
+            txn.changed.truncate(s.changed);
+            Some(Job::Undo { to: s.mark, then: Then::Done })
+        }
+        Body::LockTable { table, exclusive } => Some(Job::LockTable { table, exclusive }),
+        Body::CreateTrees(trees) => Some(Job::CreateTrees { trees, at: 0 }),
+        Body::DropTreesAtCommit(trees) => {
+            txn.drops.extend(trees);
+            None
+        }
+        Body::TableChanged { table, version } => {
+            txn.changed.push((table, version));
+            None
+        }
+        Body::Raw(op) => Some(Job::Raw(op)),
+        Body::OneShot { .. } | Body::Finish { .. } | Body::Cancel(_) | Body::Resume => {
+            return Err(SqlError::internal("not a general transaction's message"));
+        }
+    })
+}

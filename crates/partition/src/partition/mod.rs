@@ -1,0 +1,318 @@
+//! The partition: takes messages, runs tasks, suspends them and takes them up again.
+//!
+//! Invariants
+//! 1. Every message but `Resume` and `Cancel` has exactly one reply: a task holds the origin of the one that it owes.
+//! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
+//! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
+//!    else can see): what runs without locks either ends before that or takes the table's lock first.
+//! 4. A transaction is in `txns` as long as it holds a lock or waits for one.
+//!
+//! Locking: none; one thread at a time has the partition. A crash leaves what is in the log: recovery undoes transactions without a commit.
+//!
+//! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 3 and 4 (fragments, schemes).
+
+mod finish;
+mod general;
+mod one_shot;
+
+use crate::exec::{Cx, Locking, SLICE_ROWS, Scratch, Stop};
+use crate::lock::LockTable;
+use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
+use crate::scheme::{BlockingLocking, Scheme};
+use crate::trees::{Trees, UndoLog};
+use crate::txn::{Job, Task, Then, Txn, Waiting};
+use clearway_plan::{Program, TableDef};
+use clearway_storage::{Store, TxnMode};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlState, TableId, TxnId};
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+
+/// A partition: its trees, its locks, its transactions.
+pub struct Partition<T: Trees = Store> {
+    id: PartitionId,
+    trees: T,
+    scheme: Box<dyn Scheme + Send>,
+    locks: LockTable,
+    txns: HashMap<TxnId, Box<Txn<T::Log>>>,
+    /// Transactions whose wait for a lock is over, to go on before `on_message` returns.
+    granted: VecDeque<TxnId>,
+    /// The end of the last commit record that concerns this partition.
+    last_commit: Lsn,
+    /// The least good version of tables that have changed since the start.
+    versions: HashMap<TableId, u64>,
+    scratch: Scratch,
+}
+
+/// What becomes of a transaction after its task has run.
+enum After {
+    /// It stays: there is more to come.
+    Keep,
+    /// It is over.
+    End,
+}
+
+impl<T: Trees> Partition<T> {
+    /// A partition of these trees, with the scheme that locks general transactions and lets one-shots run alone.
+    pub fn new(trees: T) -> Self {
+        Self::with_scheme(trees, Box::new(BlockingLocking))
+    }
+
+    /// A partition with another scheme.
+    pub fn with_scheme(trees: T, scheme: Box<dyn Scheme + Send>) -> Self {
+        Self {
+            id: trees.partition(),
+            trees,
+            scheme,
+            locks: LockTable::default(),
+            txns: HashMap::new(),
+            granted: VecDeque::new(),
+            last_commit: Lsn(0),
+            versions: HashMap::new(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// The partition's number.
+    pub fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    /// Its trees, for start-up and shutdown.
+    pub fn trees(&mut self) -> &mut T {
+        &mut self.trees
+    }
+
+    /// How many transactions are neither committed nor aborted here.
+    pub fn active(&self) -> usize {
+        self.txns.len()
+    }
+
+    /// Takes a message, runs whatever can run, and leaves in `out` what there is to do.
+    pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
+        let Message { txn, origin, body } = message;
+        match body {
+            Body::OneShot { program, env, rows } => self.one_shot(txn, origin, program, env, rows, out),
+            Body::Resume => self.resume(txn, out),
+            Body::Cancel(error) => self.cancel(txn, error, out),
+            Body::Finish { commit } => self.finish(txn, origin, commit, out),
+            body => self.general(txn, origin, body, out),
+        }
+        while let Some(txn) = self.granted.pop_front() {
+            out.push(Out::Granted { txn, partition: self.id });
+            self.go_on(txn, Waiting::Lock, out);
+        }
+    }
+
+    fn resume(&mut self, id: TxnId, out: &mut Outbox) {
+        self.go_on(id, Waiting::Resume, out);
+    }
+
+    /// Runs a task that waited for this.
+    fn go_on(&mut self, id: TxnId, waited: Waiting, out: &mut Outbox) {
+        if self.txns.get(&id).is_some_and(|t| t.task.as_ref().is_some_and(|task| task.waiting == waited)) {
+            self.run(id, out);
+        }
+    }
+
+    /// Runs the transaction's task until it is answered or suspended.
+    fn run(&mut self, id: TxnId, out: &mut Outbox) {
+        let Some(mut txn) = self.txns.remove(&id) else { return };
+        if let Some(mut task) = txn.task.take() {
+            task.waiting = Waiting::No;
+            if let After::End = self.run_task(id, &mut txn, task, out) {
+                return;
+            }
+        }
+        self.txns.insert(id, txn);
+    }
+
+    fn run_task(&mut self, id: TxnId, txn: &mut Txn<T::Log>, mut task: Task, out: &mut Outbox) -> After {
+        loop {
+            let stop = match &mut task.job {
+                Job::OneShot(_) => match self.run_one_shot(id, txn, &mut task) {
+                    Ok(reply) => {
+                        self.reply(task.origin, Ok(reply), out);
+                        return After::End;
+                    }
+                    Err(stop) => stop,
+                },
+                Job::Finish { commit } => match self.run_finish(id, txn, *commit) {
+                    Ok(()) => {
+                        self.reply(task.origin, Ok(Reply::default()), out);
+                        return After::End;
+                    }
+                    Err(stop) => stop,
+                },
+                Job::Undo { to, .. } => match self.trees.rollback(&mut txn.log, *to) {
+                    Ok(()) => return self.undone(id, txn, task, out),
+                    Err(blocked) => blocked.into(),
+                },
+                _ => match self.run_general(id, txn, &mut task.job) {
+                    Ok(reply) => {
+                        self.reply(task.origin, Ok(reply), out);
+                        return After::Keep;
+                    }
+                    Err(stop) => stop,
+                },
+            };
+            if let Some(after) = self.stopped(id, txn, &mut task, stop, out) {
+                if task.waiting != Waiting::No {
+                    txn.task = Some(task);
+                }
+                return after;
+            }
+        }
+    }
+
+    /// Suspends or fails a task; `None`: run it again at once.
+    fn stopped(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        task: &mut Task,
+        stop: Stop,
+        out: &mut Outbox,
+    ) -> Option<After> {
+        let partition = self.id;
+        let stop = match &mut task.job {
+            Job::OneShot(_) => self.one_shot_stopped(id, txn, task, stop)?,
+            _ => stop,
+        };
+        match stop {
+            Stop::Want(wants) => {
+                task.waiting = Waiting::Resume;
+                out.push(Out::Fetch { partition, txn: id, wants });
+            }
+            Stop::Slice => {
+                task.waiting = Waiting::Resume;
+                out.push(Out::Yield { partition, txn: id });
+            }
+            Stop::Wait(on) => {
+                task.waiting = Waiting::Lock;
+                out.push(Out::Waits { txn: id, partition, origin: task.origin, on });
+            }
+            Stop::Conflict => {
+                let error = SqlError::internal("a locking transaction met a conflict");
+                return self.fail(id, txn, task, Failure::Sql(error), out);
+            }
+            Stop::Fail(failure) => return self.fail(id, txn, task, failure, out),
+        }
+        Some(After::Keep)
+    }
+
+    /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is answered: the transaction stays, with
+    /// its locks, so that nobody sees what could not be undone; a restart will undo it.
+    fn fail(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        task: &mut Task,
+        failure: Failure,
+        out: &mut Outbox,
+    ) -> Option<After> {
+        if task.job.must_go_on() {
+            tracing::error!(partition = %self.id, txn = %id, ?failure, "a transaction cannot be ended");
+            self.reply(task.origin, Err(failure), out);
+            task.waiting = Waiting::No;
+            return Some(After::Keep);
+        }
+        let (to, then) = match &task.job {
+            Job::OneShot(_) => {
+                self.cover(id, txn, task);
+                (0, Then::End(failure))
+            }
+            Job::Statement(s) => (s.mark, Then::Fail(failure)),
+            _ => (txn.log.mark(), Then::Fail(failure)),
+        };
+        task.job = Job::Undo { to, then };
+        None
+    }
+
+    /// An undo has come to its end.
+    fn undone(&mut self, id: TxnId, txn: &mut Txn<T::Log>, task: Task, out: &mut Outbox) -> After {
+        let Job::Undo { then, .. } = task.job else { return After::Keep };
+        match then {
+            Then::Fail(failure) => self.reply(task.origin, Err(failure), out),
+            Then::Done => self.reply(task.origin, Ok(Reply::default()), out),
+            Then::End(failure) => {
+                self.end_log(id, txn);
+                self.locks.release(id, &mut self.granted);
+                self.reply(task.origin, Err(failure), out);
+                return After::End;
+            }
+        }
+        After::Keep
+    }
+
+    fn reply(&self, to: Origin, mut reply: Result<Reply, Failure>, out: &mut Outbox) {
+        if let Ok(r) = &mut reply {
+            r.depends_on = self.last_commit;
+        }
+        out.push(Out::Reply { to, partition: self.id, reply });
+    }
+
+    /// Ends what the transaction runs or waits for.
+    fn cancel(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
+        let Some(mut txn) = self.txns.remove(&id) else { return };
+        let hopeless =
+            !matches!(error.state(), SqlState::QUERY_CANCELED | SqlState::DEADLOCK | SqlState::ADMIN_SHUTDOWN);
+        let after = match txn.task.take() {
+            None => After::Keep,
+            Some(task) if task.job.must_go_on() && !hopeless => {
+                txn.task = Some(task);
+                After::Keep
+            }
+            Some(mut task) => {
+                self.stop_waiting(id, &task, out);
+                task.waiting = Waiting::No;
+                match self.fail(id, &mut txn, &mut task, Failure::Sql(error), out) {
+                    Some(after) => after,
+                    None => self.run_task(id, &mut txn, task, out),
+                }
+            }
+        };
+        if let After::Keep = after {
+            self.txns.insert(id, txn);
+        }
+    }
+
+    fn stop_waiting(&mut self, id: TxnId, task: &Task, out: &mut Outbox) {
+        if task.waiting == Waiting::Lock && self.locks.waits(id) {
+            self.locks.stop_waiting(id, &mut self.granted);
+            out.push(Out::Granted { txn: id, partition: self.id });
+        }
+    }
+
+    /// Whether a program's trees are here and its table is as it was planned.
+    fn check_plan(&self, program: &Program) -> Result<(), Stop> {
+        let table: &TableDef = crate::exec::table_of(program);
+        let all = !matches!(program, Program::Scan { .. });
+        let here = self.trees.has_tree(table.tree)
+            && match program {
+                Program::Scan { access, .. } => match &access.path {
+                    clearway_plan::Path::Range { index: Some(i), .. } => {
+                        table.indexes.get(*i).is_some_and(|i| self.trees.has_tree(i.tree))
+                    }
+                    _ => true,
+                },
+                _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
+            };
+        let current = self.versions.is_empty() || self.versions.get(&table.id).is_none_or(|v| table.version >= *v);
+        if here && current { Ok(()) } else { Err(Stop::Fail(Failure::StalePlan)) }
+    }
+
+    fn cx<'a>(
+        &'a mut self,
+        id: TxnId,
+        log: &'a mut T::Log,
+        locking: Locking,
+        mode: TxnMode,
+    ) -> (Cx<'a, T>, &'a mut Scratch) {
+        let cx = Cx { trees: &mut self.trees, locks: &mut self.locks, txn: id, log, mode, locking, budget: SLICE_ROWS };
+        (cx, &mut self.scratch)
+    }
+}
+
+fn answer(rows: RowBatch, count: u64) -> Reply {
+    Reply { rows, count, ..Reply::default() }
+}

@@ -1,0 +1,153 @@
+//! One-shot transactions: single-partition, one statement, committed here.
+
+use super::{Partition, answer};
+use crate::exec::{Exec, Locking, Stop, is_atomic, only_reads, run_atomic, table_of};
+use crate::lock::{Mode, Target};
+use crate::message::{Origin, Outbox, Reply};
+use crate::scheme::{Admission, Load};
+use crate::trees::{Trees, UndoLog};
+use crate::txn::{Job, OneShot, Task, Txn, Waiting};
+use clearway_plan::Program;
+use clearway_plan::program::Env;
+use clearway_storage::TxnMode;
+use clearway_types::{RowBatch, TxnId};
+use std::sync::Arc;
+
+impl<T: Trees> Partition<T> {
+    fn admit(&self, program: &Program, rows: Option<&RowBatch>, misses: u32) -> Locking {
+        let load = Load {
+            unlocked: self.locks.is_empty(),
+            misses,
+            atomic: is_atomic(program, rows),
+            reads: only_reads(program),
+        };
+        match self.scheme.admit(load) {
+            // Invariant 3: without locks somebody else's could be passed over.
+            Admission::Alone if load.unlocked => Locking::None,
+            Admission::Checked | Admission::Alone if load.atomic || load.reads => Locking::Check,
+            _ => Locking::Take,
+        }
+    }
+
+    /// A new one-shot. If it can be done at once, nothing is kept of it.
+    pub(super) fn one_shot(
+        &mut self,
+        id: TxnId,
+        origin: Origin,
+        program: Arc<Program>,
+        env: Arc<Env>,
+        rows: Option<RowBatch>,
+        out: &mut Outbox,
+    ) {
+        let locking = self.admit(&program, rows.as_ref(), 0);
+        let mut log = T::Log::new(id);
+        let mut first_stop = None;
+        if locking != Locking::Take && is_atomic(&program, rows.as_ref()) {
+            match self.attempt(id, &mut log, &program, &env, rows.as_ref(), locking) {
+                Ok(reply) => return self.reply(origin, Ok(reply), out),
+                Err(Stop::Fail(failure)) => return self.reply(origin, Err(failure), out),
+                Err(stop) => first_stop = Some(stop),
+            }
+        }
+        let exec = Box::new(Exec::new(program, env, rows, None));
+        let mut txn = Box::new(Txn::new(id));
+        let mut task = Task { origin, job: Job::OneShot(OneShot { exec, locking, misses: 0 }), waiting: Waiting::No };
+        let after = match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
+            Some(after) => {
+                txn.task = Some(task);
+                after
+            }
+            None => self.run_task(id, &mut txn, task, out),
+        };
+        if let super::After::Keep = after {
+            self.txns.insert(id, txn);
+        }
+    }
+
+    /// One attempt at an atomic program: it leaves nothing behind if it stops.
+    fn attempt(
+        &mut self,
+        id: TxnId,
+        log: &mut T::Log,
+        program: &Program,
+        env: &Env,
+        rows: Option<&RowBatch>,
+        locking: Locking,
+    ) -> Result<Reply, Stop> {
+        self.check_plan(program)?;
+        let (mut cx, scratch) = self.cx(id, log, locking, TxnMode::Logged);
+        let (rows, count, commit) = run_atomic(&mut cx, program, env, rows, scratch)?;
+        if let Some(lsn) = commit {
+            self.last_commit = self.last_commit.max(lsn);
+        }
+        Ok(Reply { commit, ..answer(rows, count) })
+    }
+
+    pub(super) fn run_one_shot(&mut self, id: TxnId, txn: &mut Txn<T::Log>, task: &mut Task) -> Result<Reply, Stop> {
+        let Job::OneShot(shot) = &mut task.job else {
+            return Err(clearway_types::SqlError::internal("not a one-shot").into());
+        };
+        if shot.locking != Locking::Take && txn.log.mark() == 0 {
+            // Others may have run since it was admitted.
+            shot.locking = self.admit(&shot.exec.program, shot.exec.rows(), shot.misses);
+            if shot.locking != Locking::Take && is_atomic(&shot.exec.program, shot.exec.rows()) {
+                let (program, env) = (shot.exec.program.clone(), shot.exec.env.clone());
+                return self.attempt(id, &mut txn.log, &program, &env, shot.exec.rows(), shot.locking);
+            }
+        }
+        self.check_plan(&shot.exec.program)?;
+        let (mut cx, _) = self.cx(id, &mut txn.log, shot.locking, TxnMode::Logged);
+        shot.exec.run(&mut cx)?;
+        let (rows, count) = shot.exec.take_output();
+        let mut reply = answer(rows, count);
+        if txn.log.mark() > 0 {
+            let lsn = self.trees.commit_local(std::mem::replace(&mut txn.log, T::Log::new(id)));
+            self.last_commit = self.last_commit.max(lsn);
+            reply.commit = Some(lsn);
+        }
+        self.locks.release(id, &mut self.granted);
+        Ok(reply)
+    }
+
+    /// A one-shot has stopped: it starts over without anything done, or becomes a locking transaction that keeps its place. `None`: run it
+    /// again at once.
+    pub(super) fn one_shot_stopped(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        task: &mut Task,
+        stop: Stop,
+    ) -> Option<Stop> {
+        let Job::OneShot(shot) = &mut task.job else { return Some(stop) };
+        if shot.locking == Locking::Take || matches!(stop, Stop::Fail(_)) {
+            return Some(stop);
+        }
+        if txn.log.mark() > 0 {
+            self.cover(id, txn, task);
+            return Some(stop);
+        }
+        shot.exec.reset();
+        match stop {
+            Stop::Want(_) => {
+                shot.misses += 1;
+                Some(stop)
+            }
+            _ => {
+                shot.locking = Locking::Take;
+                None
+            }
+        }
+    }
+
+    /// Invariant 3: puts effects made without locks under the table's lock. It is free: they were made because there was no lock at all.
+    pub(super) fn cover(&mut self, id: TxnId, txn: &Txn<T::Log>, task: &mut Task) {
+        let Job::OneShot(shot) = &mut task.job else { return };
+        if shot.locking == Locking::Take || txn.log.mark() == 0 {
+            return;
+        }
+        let table = table_of(&shot.exec.program).id;
+        let acquired = self.locks.acquire(id, Target::Table(table), Mode::Exclusive);
+        assert_eq!(acquired, crate::lock::Acquired::Granted, "invariant 3: there was no lock at all");
+        shot.locking = Locking::Take;
+    }
+}

@@ -1,0 +1,55 @@
+//! Concurrency-control schemes: who may run how, decided at admission.
+//!
+//! Source: Jones, Abadi, Madden, SIGMOD 2010. Blocking and locking are here; speculation and optimistic control have this seam.
+
+/// What a scheme looks at when a one-shot transaction asks to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// No lock is held or waited for at the partition.
+    pub unlocked: bool,
+    /// How often this transaction has been tried already and missed a page.
+    pub misses: u32,
+    /// It changes at most one row and no index: its attempt either does everything or nothing.
+    pub atomic: bool,
+    /// It only reads.
+    pub reads: bool,
+}
+
+/// How a one-shot transaction may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// At once, to its end, without locks: nobody else is active.
+    Alone,
+    /// At once, to its end, without taking locks, unless it meets somebody else's.
+    Checked,
+    /// As a locking transaction.
+    Locking,
+}
+
+/// Decides how one-shot transactions run. General transactions always lock.
+pub trait Scheme {
+    /// How a one-shot transaction may run now.
+    fn admit(&self, load: Load) -> Admission;
+}
+
+/// A one-shot that has missed so often stops starting over and becomes a locking transaction, which keeps its place.
+pub(crate) const MISS_LIMIT: u32 = 4;
+
+/// The 2010 paper's locking scheme: single-partition work runs without locks while no general transaction is active.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BlockingLocking;
+
+impl Scheme for BlockingLocking {
+    #[inline]
+    fn admit(&self, load: Load) -> Admission {
+        if load.misses > MISS_LIMIT {
+            Admission::Locking
+        } else if load.unlocked {
+            Admission::Alone
+        } else if load.reads || load.atomic {
+            Admission::Checked
+        } else {
+            Admission::Locking
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a partition asks of its trees: the store's interface, as a seam for tests that make any access want pages.
+
+use clearway_storage::{Blocked, Inserted, TxnLog, TxnMode};
+use clearway_types::{Lsn, PartitionId, TreeId};
+use std::ops::{Bound, ControlFlow};
+
+/// One partition's trees; the meaning of each call is that of `clearway_storage::Store`'s method of the same name.
+pub trait Trees {
+    /// What a transaction has to undo here.
+    type Log: UndoLog;
+    /// The partition.
+    fn partition(&self) -> PartitionId;
+    /// Whether the tree is here.
+    fn has_tree(&self, tree: TreeId) -> bool;
+    /// Makes an empty tree.
+    fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked>;
+    /// Frees a tree in slices: call again until true.
+    fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked>;
+    /// Shows the key's value; false if it is not there.
+    fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked>;
+    /// Inserts a key.
+    fn insert(
+        &mut self,
+        log: &mut Self::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted, Blocked>;
+    /// Changes a value; false if the key is not there.
+    fn update(
+        &mut self,
+        log: &mut Self::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, Blocked>;
+    /// Deletes a key; false if it is not there.
+    fn delete(&mut self, log: &mut Self::Log, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked>;
+    /// Inserts a key as a transaction of its own; `None` if it was there.
+    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked>;
+    /// Changes a value as a transaction of its own; `None` if the key is not there.
+    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked>;
+    /// Deletes a key as a transaction of its own; `None` if it is not there.
+    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked>;
+    /// Commits a transaction of this partition alone.
+    fn commit_local(&mut self, log: Self::Log) -> Lsn;
+    /// Forgets a transaction whose commit record is in the log.
+    fn committed(&mut self, log: Self::Log);
+    /// Undoes all but the first `to` changes; goes on where it stopped after a `Blocked::Want`.
+    fn rollback(&mut self, log: &mut Self::Log, to: usize) -> Result<(), Blocked>;
+    /// Ends a transaction that has been rolled back to 0.
+    fn aborted(&mut self, log: Self::Log);
+    /// A hidden row number above all existing ones.
+    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked>;
+    /// Shows keys in order until `visit` breaks.
+    fn scan(
+        &self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Blocked>;
+}
+
+/// What a transaction has to undo.
+pub trait UndoLog {
+    /// Nothing yet.
+    fn new(txn: clearway_types::TxnId) -> Self;
+    /// How many changes there are to undo.
+    fn mark(&self) -> usize;
+}
+
+impl UndoLog for TxnLog {
+    fn new(txn: clearway_types::TxnId) -> Self {
+        TxnLog::new(txn)
+    }
+    fn mark(&self) -> usize {
+        TxnLog::mark(self)
+    }
+}

@@ -1,0 +1,117 @@
+//! What a partition keeps of a transaction between messages.
+
+use crate::exec::{Exec, Locking};
+use crate::message::{Failure, Origin, RawOp};
+use crate::trees::UndoLog;
+use clearway_types::{Lsn, TableId, TreeId, TxnId};
+
+/// A transaction that has been here and is not over.
+pub(crate) struct Txn<L> {
+    pub log: L,
+    pub savepoints: Vec<Savepoint>,
+    /// Trees to drop if it aborts.
+    pub created: Vec<TreeId>,
+    /// Trees to drop when it commits.
+    pub drops: Vec<TreeId>,
+    /// Tables whose older plans are stale when it commits.
+    pub changed: Vec<(TableId, u64)>,
+    /// What runs or waits.
+    pub task: Option<Task>,
+    /// A statement whose batch is full.
+    pub paused: Option<Statement>,
+}
+
+/// What ROLLBACK TO goes back to.
+pub(crate) struct Savepoint {
+    pub id: u32,
+    pub mark: usize,
+    pub drops: usize,
+    pub changed: usize,
+}
+
+/// A call that has not been answered.
+pub(crate) struct Task {
+    pub origin: Origin,
+    pub job: Job,
+    pub waiting: Waiting,
+}
+
+/// What lets a task go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// Nothing: it runs.
+    No,
+    /// A grant.
+    Lock,
+    /// [`crate::Body::Resume`].
+    Resume,
+}
+
+/// A statement of a general transaction.
+pub(crate) struct Statement {
+    pub exec: Box<Exec>,
+    /// Where its own effects begin.
+    pub mark: usize,
+    /// It works on trees that nobody else can see.
+    pub fresh: bool,
+}
+
+/// A one-shot transaction.
+pub(crate) struct OneShot {
+    pub exec: Box<Exec>,
+    pub locking: Locking,
+    pub misses: u32,
+}
+
+pub(crate) enum Job {
+    OneShot(OneShot),
+    Statement(Statement),
+    LockTable {
+        table: TableId,
+        exclusive: bool,
+    },
+    CreateTrees {
+        trees: Vec<TreeId>,
+        at: usize,
+    },
+    Raw(RawOp),
+    /// Undoes down to a mark, then answers.
+    Undo {
+        to: usize,
+        then: Then,
+    },
+    Finish {
+        commit: Option<Lsn>,
+    },
+}
+
+/// What follows an undo.
+pub(crate) enum Then {
+    /// The statement has failed.
+    Fail(Failure),
+    /// The one-shot has failed and is over.
+    End(Failure),
+    /// ROLLBACK TO is done.
+    Done,
+}
+
+impl Job {
+    /// Whether nothing but a page that cannot be had may end it early.
+    pub(crate) fn must_go_on(&self) -> bool {
+        matches!(self, Self::Undo { .. } | Self::Finish { .. })
+    }
+}
+
+impl<L: UndoLog> Txn<L> {
+    pub(crate) fn new(id: TxnId) -> Self {
+        Self {
+            log: L::new(id),
+            savepoints: Vec::new(),
+            created: Vec::new(),
+            drops: Vec::new(),
+            changed: Vec::new(),
+            task: None,
+            paused: None,
+        }
+    }
+}
