@@ -1,8 +1,30 @@
-//! One partition's trees. Signatures; the bodies follow.
-use crate::error::Blocked;
-use crate::txn::TxnLog;
-use clearway_types::{Lsn, PartitionId, TreeId};
+//! One partition's trees.
+//!
+//! Invariants
+//! 1. A `Store` is used by one thread at a time, which alone changes the partition's pages.
+//! 2. An operation that returns `Blocked` has changed nothing (`rollback` and `scan` say what they have done).
+//! 3. Before a transaction's first undoable record is in the log, its place is published: no checkpoint lets go of the log
+//!    that an undo may need.
+//!
+//! Locking: page latches only, see `mini`. A crash leaves what `recovery` says.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::{Bound, ControlFlow};
+
+use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
+
+use crate::change::{self, As, Tree};
+use crate::descend::{self, Path};
+use crate::directory;
+use crate::error::{Blocked, StorageError};
+use crate::mini::Core;
+use crate::overflow;
+use crate::page::Node;
+use crate::record;
+use crate::rollback;
+use crate::scan;
+use crate::txn::TxnLog;
 
 /// How a change is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,35 +44,133 @@ pub enum Inserted {
     Exists,
 }
 
-/// One partition's trees. Used by one thread at a time.
-pub struct Store {}
+/// Tree ids are small and given out by us: one multiplication spreads them.
+#[derive(Default)]
+struct TreeHasher(u64);
 
-#[allow(unused_variables)]
+impl Hasher for TreeHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.write_u32(b.into()));
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    root: u32,
+    /// The next hidden row number, once it was looked for.
+    next_rowid: Option<u64>,
+    dropping: bool,
+}
+
+/// One partition's trees.
+pub struct Store {
+    core: Core,
+    trees: HashMap<TreeId, Entry, BuildHasherDefault<TreeHasher>>,
+    /// Transactions with something to undo, and where the log must be kept from for each; oldest first.
+    active: Vec<(TxnId, Lsn)>,
+    /// The record in the making.
+    buf: Vec<u8>,
+}
+
 impl Store {
+    /// A store without trees; see [`Store::load`].
+    pub(crate) fn new(core: Core) -> Self {
+        Self { core, trees: HashMap::default(), active: Vec::new(), buf: Vec::new() }
+    }
+    /// Reads the directory.
+    pub(crate) fn load(&mut self) -> Result<(), Blocked> {
+        let mut found = Vec::new();
+        let mut bad = false;
+        scan::forward(&self.core, directory::ROOT, Bound::Unbounded, Bound::Unbounded, &mut |key, value| {
+            match directory::entry(key, value) {
+                Some(entry) => found.push(entry),
+                None => bad = true,
+            }
+            ControlFlow::Continue(())
+        })?;
+        if bad {
+            return Err(self.core.corrupt(directory::ROOT, "an entry of the directory is malformed").into());
+        }
+        let entry = |root| Entry { root, next_rowid: None, dropping: false };
+        self.trees = found.into_iter().map(|(tree, root)| (tree, entry(root))).collect();
+        Ok(())
+    }
+
     /// The partition.
     pub fn partition(&self) -> PartitionId {
-        unimplemented!()
+        self.core.partition
     }
     /// Whether the tree is here.
     pub fn has_tree(&self, tree: TreeId) -> bool {
-        unimplemented!()
+        self.trees.get(&tree).is_some_and(|e| !e.dropping)
     }
     /// The trees that are here, in no order; those whose drop was not finished before a restart among them.
     pub fn trees(&self) -> Vec<TreeId> {
-        unimplemented!()
+        self.trees.iter().filter(|(_, e)| !e.dropping).map(|(tree, _)| *tree).collect()
     }
+    #[inline]
+    fn tree(&self, id: TreeId) -> Result<Tree, StorageError> {
+        match self.trees.get(&id) {
+            Some(e) if !e.dropping => Ok(Tree { id, root: e.root }),
+            _ => Err(StorageError::NoTree(id)),
+        }
+    }
+
     /// Makes an empty tree: logged, never undone.
     pub fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
-        unimplemented!()
+        let root = directory::create(&self.core, &mut self.buf, tree)?;
+        let root = root.ok_or(StorageError::TreeExists(tree))?;
+        self.trees.insert(tree, Entry { root, next_rowid: None, dropping: false });
+        Ok(())
     }
-    /// Frees the tree's pages, some at a call: call again until it returns true. From the first call on the tree is gone for everyone else.
+    /// Frees the tree's pages, some at a call: call again until it returns true. From the first call on the tree is gone
+    /// for everyone else. Logged, never undone.
     pub fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
-        unimplemented!()
+        let Some(entry) = self.trees.get_mut(&tree) else { return Ok(true) };
+        entry.dropping = true;
+        let root = entry.root;
+        let done = directory::drop_slice(&self.core, &mut self.buf, Tree { id: tree, root })?;
+        if done {
+            self.trees.remove(&tree);
+        }
+        Ok(done)
     }
+
     /// Shows `f` the key's value, in place if it can; false if the key is not there.
+    #[inline]
     pub fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        let (_, page) = descend::leaf(&self.core, tree.root, &mut Path::new(), |node| node.child_slot(key))?;
+        let node = Node::new(&page);
+        let Ok(slot) = node.search(key) else { return Ok(false) };
+        overflow::with_value(&self.core, &node.cell(slot), f)?;
+        Ok(true)
     }
+
+    fn begin(&mut self, txn: &mut TxnLog) {
+        if !txn.active {
+            txn.active = true;
+            let from = self.core.wal.appended();
+            if self.active.is_empty() {
+                self.core.publish_oldest(from.0);
+            }
+            self.active.push((txn.id, from));
+        }
+    }
+    fn end(&mut self, txn: &TxnLog) {
+        let Some(i) = self.active.iter().position(|(id, _)| *id == txn.id) else { return };
+        self.active.remove(i);
+        if i == 0 {
+            self.core.publish_oldest(self.active.first().map_or(u64::MAX, |(_, from)| from.0));
+        }
+    }
+
     /// Inserts a key.
     pub fn insert(
         &mut self,
@@ -60,7 +180,10 @@ impl Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        let by = self.by(txn, mode);
+        let done = change::insert(&self.core, &mut self.buf, tree, key, value, by)?;
+        Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
     /// Changes a key's value; false if the key is not there.
     pub fn update(
@@ -71,48 +194,116 @@ impl Store {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        let by = self.by(txn, mode);
+        Ok(change::update(&self.core, &mut self.buf, tree, key, value, by)?.is_some())
     }
     /// Deletes a key; false if it is not there.
     pub fn delete(&mut self, txn: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        let by = self.by(txn, mode);
+        Ok(change::delete(&self.core, &mut self.buf, tree, key, by)?.is_some())
     }
-    /// Inserts a key as a transaction of its own, committed when the log is durable up to the result; `None` if it was there already.
+    fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> As<'t> {
+        match mode {
+            TxnMode::Fresh => {
+                txn.redo_only = true;
+                As::Auto
+            }
+            TxnMode::Logged => {
+                self.begin(txn);
+                As::Txn(txn)
+            }
+        }
+    }
+
+    /// Inserts a key as a transaction of its own, committed when the log is durable up to the result; `None` if the key
+    /// was there already.
     pub fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        change::insert(&self.core, &mut self.buf, tree, key, value, As::Auto)
     }
     /// Changes a key's value as a transaction of its own; `None` if the key is not there.
+    #[inline]
     pub fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        change::update(&self.core, &mut self.buf, tree, key, value, As::Auto)
     }
     /// Deletes a key as a transaction of its own; `None` if it is not there.
     pub fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
-        unimplemented!()
+        let tree = self.tree(tree)?;
+        change::delete(&self.core, &mut self.buf, tree, key, As::Auto)
     }
-    /// Commits a transaction of this partition alone: true once the log is durable up to the result. `Lsn(0)` if it changed nothing.
+
+    /// Commits a transaction of this partition alone: it is committed once the log is durable up to the result. A
+    /// transaction without undoable changes needs no record: `Lsn(0)` if it changed nothing.
     pub fn commit_local(&mut self, txn: TxnLog) -> Lsn {
-        unimplemented!()
+        if !txn.active {
+            return if txn.redo_only { self.core.wal.appended() } else { Lsn(0) };
+        }
+        let lsn = self.core.wal.append(&[&record::commit(txn.id)]);
+        self.end(&txn);
+        lsn
     }
     /// Forgets a transaction of several partitions after its commit record (`Node::commit`) is in the log.
     pub fn committed(&mut self, txn: TxnLog) {
-        unimplemented!()
+        self.end(&txn);
+    }
+    /// What [`Store::rollback`] takes to come back to this point.
+    pub fn mark(&self, txn: &TxnLog) -> usize {
+        txn.mark()
     }
     /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` call it again: it goes on where it stopped.
     pub fn rollback(&mut self, txn: &mut TxnLog, to: usize) -> Result<(), Blocked> {
-        unimplemented!()
+        while txn.mark() > to {
+            let Some((undo, next)) = txn.last() else { break };
+            let root = self.trees.get(&undo.tree).filter(|e| !e.dropping).map(|e| e.root);
+            rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next)?;
+            txn.pop();
+        }
+        Ok(())
     }
     /// Ends an aborted transaction after `rollback(txn, 0)`.
     pub fn aborted(&mut self, txn: TxnLog) {
-        unimplemented!()
+        debug_assert!(txn.is_empty());
+        if txn.active {
+            self.core.wal.append(&[&record::abort_end(txn.id, self.core.partition)]);
+            self.end(&txn);
+        }
     }
-    /// What `rollback` takes to come back to this point.
-    pub fn mark(&self, txn: &TxnLog) -> usize {
-        unimplemented!()
+    /// Undoes one change that recovery read in the log.
+    pub(crate) fn undo_logged(&mut self, undo: &crate::txn::Undo<'_>, txn: TxnId, next: Lsn) -> Result<(), Blocked> {
+        let root = self.trees.get(&undo.tree).map(|e| e.root);
+        rollback::undo(&self.core, &mut self.buf, root, undo, txn, next)
     }
-    /// A hidden row number above every existing one of the tree, whose keys are `types::key` encodings of one bigint ([`crate::rowid_key`]).
+
+    /// Ends a transaction that recovery has undone.
+    pub(crate) fn log_abort_end(&mut self, txn: TxnId) {
+        self.core.wal.append(&[&record::abort_end(txn, self.core.partition)]);
+    }
+
+    /// A hidden row number above every existing one of the tree, whose keys are [`rowid_key`]s. Counted in memory: each
+    /// call gives another one.
     pub fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
-        unimplemented!()
+        let root = self.tree(tree)?.root;
+        let known = self.trees.get(&tree).and_then(|e| e.next_rowid);
+        let next = match known {
+            Some(next) => next,
+            None => {
+                let mut last = 0;
+                scan::backward(&self.core, root, Bound::Unbounded, Bound::Unbounded, &mut |key, _| {
+                    last = rowid_of_key(key).unwrap_or(0);
+                    ControlFlow::Break(())
+                })?;
+                last + 1
+            }
+        };
+        if let Some(entry) = self.trees.get_mut(&tree) {
+            entry.next_rowid = Some(next + 1);
+        }
+        Ok(next)
     }
+
     /// Shows `visit` the keys between the bounds in order, or in reverse order, until it breaks. What was visited before a
     /// `Blocked::Want` stays visited: go on after the last key (or use [`crate::Cursor`]).
     pub fn scan(
@@ -123,6 +314,20 @@ impl Store {
         reverse: bool,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Blocked> {
-        unimplemented!()
+        let root = self.tree(tree)?.root;
+        let scan = if reverse { scan::backward } else { scan::forward };
+        scan(&self.core, root, from, to, visit)
     }
+}
+
+/// The key of a hidden row number: the `types::key` encoding of one bigint.
+pub fn rowid_key(rowid: u64) -> [u8; 9] {
+    let mut key = [1; 9];
+    key[1..].copy_from_slice(&(rowid ^ 1 << 63).to_be_bytes());
+    key
+}
+
+fn rowid_of_key(key: &[u8]) -> Option<u64> {
+    let bytes = key.get(1..)?.try_into().ok()?;
+    Some(u64::from_be_bytes(bytes) ^ 1 << 63)
 }

@@ -56,12 +56,14 @@ pub struct TxnLog {
     bytes: Vec<u8>,
     /// Whether the store counts it among the transactions that the log must be kept for.
     pub(crate) active: bool,
+    /// Whether it has changed trees of its own, which needs no undo.
+    pub(crate) redo_only: bool,
 }
 
 impl TxnLog {
     /// A transaction that has done nothing yet.
     pub fn new(id: TxnId) -> Self {
-        Self { id, entries: Vec::new(), bytes: Vec::new(), active: false }
+        Self { id, entries: Vec::new(), bytes: Vec::new(), active: false, redo_only: false }
     }
     /// Whether there is nothing to undo.
     pub fn is_empty(&self) -> bool {

@@ -1,0 +1,339 @@
+//! Changing one key: in one leaf if it can be, else with splits, freed pages and overflow chains.
+
+use clearway_types::{Lsn, TreeId, TxnId};
+
+use crate::descend::{self, Path};
+use crate::error::{Blocked, MAX_KEY, StorageError};
+use crate::mini::{Core, Mini};
+use crate::overflow;
+use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
+use crate::record::{PageOp, Role, push_op, start_pages};
+use crate::split;
+use crate::txn::{TxnLog, Undo, UndoKind};
+
+/// A tree and its root's page.
+#[derive(Clone, Copy)]
+pub(crate) struct Tree {
+    pub(crate) id: TreeId,
+    pub(crate) root: u32,
+}
+
+/// For whom a change is made.
+pub(crate) enum As<'t> {
+    /// Committed by itself, or never to be undone.
+    Auto,
+    /// A transaction that may undo it.
+    Txn(&'t mut TxnLog),
+    /// An undo of a transaction; the next undo is of the record at `next`.
+    Compensation { txn: TxnId, next: Lsn },
+}
+
+impl As<'_> {
+    fn role<'a>(&self, undo: &Undo<'a>) -> Role<'a> {
+        match self {
+            Self::Auto => Role::Plain,
+            Self::Txn(log) => Role::Undoable { txn: log.id, prev: log.head(), undo: *undo },
+            Self::Compensation { txn, next } => Role::Compensation { txn: *txn, next: *next },
+        }
+    }
+    fn logged(&mut self, undo: &Undo<'_>, start: Lsn) {
+        if let Self::Txn(log) = self {
+            log.push(undo, start);
+        }
+    }
+    fn wants_old(&self) -> bool {
+        matches!(self, Self::Txn(_))
+    }
+}
+
+/// The value of a new cell.
+#[derive(Clone, Copy)]
+pub(crate) enum New<'a> {
+    Bytes(&'a [u8]),
+    /// The number of a page that becomes the root of a new tree in the same record.
+    Root,
+}
+
+/// What a change that is not simple does.
+#[derive(Clone, Copy)]
+pub(crate) enum What<'a> {
+    Insert(New<'a>),
+    Update(&'a [u8]),
+    /// Deletes the key; frees this page, too, if it is not 0.
+    Delete(u32),
+}
+
+fn fits_inline(key: &[u8], len: usize) -> bool {
+    CELL_HEAD + key.len() + len <= MAX_CELL
+}
+
+fn check_sizes(core: &Core, key: &[u8], len: usize) -> Result<(), StorageError> {
+    if key.len() > MAX_KEY {
+        return Err(StorageError::KeyTooLong { len: key.len() });
+    }
+    if len > core.max_value {
+        return Err(StorageError::ValueTooLong { len, max: core.max_value });
+    }
+    Ok(())
+}
+
+/// How many bytes two values have in common at their fronts, and at their ends beyond that.
+fn common(a: &[u8], b: &[u8]) -> (usize, usize) {
+    let words = a.chunks_exact(8).zip(b.chunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
+    let front = words + a[words..].iter().zip(&b[words..]).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a[front..], &b[front..]);
+    let words = a.rchunks_exact(8).zip(b.rchunks_exact(8)).take_while(|(x, y)| x == y).count() * 8;
+    let (a, b) = (&a[..a.len() - words], &b[..b.len() - words]);
+    let end = words + a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
+    (front, end)
+}
+
+/// Inserts a key: where the record ends, or `None` if the key is there.
+pub(crate) fn insert(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    key: &[u8],
+    value: &[u8],
+    mut by: As<'_>,
+) -> Result<Option<Lsn>, Blocked> {
+    check_sizes(core, key, value.len())?;
+    let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
+    let node = Node::new(&page);
+    let Err(slot) = node.search(key) else { return Ok(None) };
+    let cell = Cell { key, value, overflow: false };
+    if !fits_inline(key, value.len()) || node.free() < cell.size() + SLOT {
+        drop(page);
+        return complex(core, buf, tree, key, What::Insert(New::Bytes(value)), by);
+    }
+    let undo = Undo { kind: UndoKind::Insert, tree: tree.id, key, prefix: 0, suffix: 0, old: &[] };
+    start_pages(buf, core.partition, &by.role(&undo));
+    push_op(buf, no, &PageOp::Insert { slot: slot as u16, cell });
+    let mut pages = [(no, page)];
+    let (start, end) = core.append(buf, &pages);
+    by.logged(&undo, start);
+    core.apply(buf, &mut pages, end);
+    Ok(Some(end))
+}
+
+/// Changes a key's value: where the record ends, or `None` if the key is not there.
+pub(crate) fn update(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    key: &[u8],
+    value: &[u8],
+    mut by: As<'_>,
+) -> Result<Option<Lsn>, Blocked> {
+    check_sizes(core, key, value.len())?;
+    let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
+    let node = Node::new(&page);
+    let Ok(slot) = node.search(key) else { return Ok(None) };
+    let old = node.cell(slot);
+    if old.overflow || !fits_inline(key, value.len()) || node.free() + old.value.len() < value.len() {
+        drop(page);
+        return complex(core, buf, tree, key, What::Update(value), by);
+    }
+    let (prefix, suffix) = common(old.value, value);
+    let (old, middle) = (&old.value[prefix..old.value.len() - suffix], &value[prefix..value.len() - suffix]);
+    let undo = Undo { kind: UndoKind::Update, tree: tree.id, key, prefix: prefix as u32, suffix: suffix as u32, old };
+    start_pages(buf, core.partition, &by.role(&undo));
+    let (slot, prefix, suffix) = (slot as u16, prefix as u16, suffix as u16);
+    push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle });
+    let (start, end) = core.append_one(buf, &page);
+    by.logged(&undo, start);
+    core.apply(buf, &mut [(no, page)], end);
+    Ok(Some(end))
+}
+
+/// Deletes a key: where the record ends, or `None` if it is not there.
+pub(crate) fn delete(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    key: &[u8],
+    mut by: As<'_>,
+) -> Result<Option<Lsn>, Blocked> {
+    let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
+    let node = Node::new(&page);
+    let Ok(slot) = node.search(key) else { return Ok(None) };
+    let old = node.cell(slot);
+    if old.overflow || (node.count() == 1 && no != tree.root) {
+        drop(page);
+        return complex(core, buf, tree, key, What::Delete(0), by);
+    }
+    let undo = Undo { kind: UndoKind::Delete, tree: tree.id, key, prefix: 0, suffix: 0, old: old.value };
+    start_pages(buf, core.partition, &by.role(&undo));
+    push_op(buf, no, &PageOp::Remove { slot: slot as u16 });
+    let (start, end) = core.append_one(buf, &page);
+    by.logged(&undo, start);
+    core.apply(buf, &mut [(no, page)], end);
+    Ok(Some(end))
+}
+
+/// Where a key is, and what is there.
+struct Place {
+    path: Path,
+    leaf: u32,
+    slot: usize,
+    found: bool,
+    /// Cells in the leaf.
+    count: usize,
+    old_value: Vec<u8>,
+    old_pages: Vec<u32>,
+}
+
+fn find(core: &Core, tree: Tree, key: &[u8], wants_old: bool) -> Result<Place, Blocked> {
+    let mut path = Path::new();
+    let (leaf, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(key))?;
+    let node = Node::new(&page);
+    let (slot, found) = match node.search(key) {
+        Ok(slot) => (slot, true),
+        Err(slot) => (slot, false),
+    };
+    let (mut old_value, mut old_pages) = (Vec::new(), Vec::new());
+    if found {
+        let cell = node.cell(slot);
+        if cell.overflow {
+            (old_value, old_pages) = overflow::read(core, cell.value)?;
+        } else if wants_old {
+            old_value = cell.value.to_vec();
+        }
+    }
+    Ok(Place { path, leaf, slot, found, count: node.count(), old_value, old_pages })
+}
+
+/// A change that takes or frees pages.
+pub(crate) fn complex(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    key: &[u8],
+    what: What<'_>,
+    mut by: As<'_>,
+) -> Result<Option<Lsn>, Blocked> {
+    let place = find(core, tree, key, by.wants_old())?;
+    if place.found == matches!(what, What::Insert(_)) {
+        return Ok(None);
+    }
+    let kind = match what {
+        What::Insert(_) => UndoKind::Insert,
+        What::Update(_) => UndoKind::Update,
+        What::Delete(_) => UndoKind::Delete,
+    };
+    let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old: &place.old_value };
+    let role = by.role(&undo);
+    let (start, end) = match what {
+        What::Insert(new) => put(core, buf, key, new, &place, &role)?,
+        What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role)?,
+        What::Delete(extra) => remove(core, buf, tree, &place, extra, &role)?,
+    };
+    by.logged(&undo, start);
+    Ok(Some(end))
+}
+
+fn put(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    key: &[u8],
+    new: New<'_>,
+    place: &Place,
+    role: &Role<'_>,
+) -> Result<(Lsn, Lsn), Blocked> {
+    let (value, is_root) = match new {
+        New::Bytes(value) => (value, false),
+        New::Root => (&[0; 4][..], true),
+    };
+    let long = !fits_inline(key, value.len());
+    let len = if long { overflow::REFERENCE } else { value.len() };
+    let mut plan = split::plan(core, &place.path, place.leaf, place.slot, place.found, key, len)?;
+    let mut mini = Mini::new(core);
+    plan.take(&mut mini)?;
+    let chain = overflow::alloc(&mut mini, if long { value.len() } else { 0 })?;
+    let root = if is_root { mini.alloc()? } else { 0 };
+    for &no in &place.old_pages {
+        mini.take_to_free(no)?;
+    }
+    mini.start(buf, role);
+    overflow::push(buf, value, &chain);
+    if is_root {
+        push_op(buf, root, &PageOp::InitNode { level: 0 });
+        plan.push(&mini, buf, &root.to_le_bytes(), false);
+    } else if let Some(&first) = chain.first() {
+        plan.push(&mini, buf, &overflow::reference(value.len(), first), true);
+    } else {
+        plan.push(&mini, buf, value, false);
+    }
+    for &no in &place.old_pages {
+        mini.push_free(buf, no);
+    }
+    mini.finish(buf)
+}
+
+fn remove(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    tree: Tree,
+    place: &Place,
+    extra: u32,
+    role: &Role<'_>,
+) -> Result<(Lsn, Lsn), Blocked> {
+    let mut mini = Mini::new(core);
+    let empty = if place.count == 1 { emptied(core, tree, &place.path, place.leaf)? } else { None };
+    let mut freed = place.old_pages.clone();
+    freed.extend((extra != 0).then_some(extra));
+    mini.take(empty.as_ref().map_or(place.leaf, |e| e.survivor))?;
+    if let Some(empty) = &empty {
+        freed.extend(&empty.pages);
+    }
+    for &no in &freed {
+        mini.take_to_free(no)?;
+    }
+    mini.start(buf, role);
+    match &empty {
+        None => push_op(buf, place.leaf, &PageOp::Remove { slot: place.slot as u16 }),
+        Some(empty) => empty.push(buf, 1),
+    }
+    for &no in &freed {
+        mini.push_free(buf, no);
+    }
+    mini.finish(buf)
+}
+
+/// What becomes of a tree when a leaf, or some neighbours, of it lose all they have.
+pub(crate) struct Emptied {
+    /// The node that stays: it loses a slot, or, if it is the root and has no other, becomes an empty leaf.
+    pub(crate) survivor: u32,
+    slot: Option<u16>,
+    /// The nodes that go.
+    pub(crate) pages: Vec<u32>,
+}
+
+impl Emptied {
+    /// Writes what happens to the survivor if that many neighbouring children go.
+    pub(crate) fn push(&self, buf: &mut Vec<u8>, children: usize) {
+        match self.slot {
+            Some(slot) => (0..children).for_each(|_| push_op(buf, self.survivor, &PageOp::Remove { slot })),
+            None => push_op(buf, self.survivor, &PageOp::InitNode { level: 0 }),
+        }
+    }
+}
+
+/// Plans the removal of the node `no` below `path`; `None` if it is the root.
+pub(crate) fn emptied(core: &Core, tree: Tree, path: &Path, no: u32) -> Result<Option<Emptied>, Blocked> {
+    if no == tree.root {
+        return Ok(None);
+    }
+    let mut pages = vec![no];
+    for &(parent, slot) in path.nodes().iter().rev() {
+        let page = core.read(parent).map_err(|want| path.blocked(core, want))?;
+        if Node::new(&page).count() > 1 {
+            return Ok(Some(Emptied { survivor: parent, slot: Some(slot), pages }));
+        }
+        if parent == tree.root {
+            break;
+        }
+        pages.push(parent);
+    }
+    Ok(Some(Emptied { survivor: tree.root, slot: None, pages }))
+}

@@ -1,0 +1,109 @@
+//! The directory of a partition's file: a tree whose root is page 1, from tree id (big-endian) to the page of its root.
+//!
+//! Invariants
+//! 1. A tree's entry and its root page come and go in one record.
+//! 2. A tree that is being dropped is a whole tree until its entry goes: a crash in between leaves less of it.
+
+use clearway_types::TreeId;
+
+use crate::change::{self, As, New, Tree, What};
+use crate::descend::{self, Path};
+use crate::error::Blocked;
+use crate::mini::{Core, Mini};
+use crate::page::Node;
+use crate::record::Role;
+
+/// The page of the directory's root.
+pub(crate) const ROOT: u32 = 1;
+
+/// The directory, as a tree. Its changes are never undone, so that the id appears nowhere.
+const DIRECTORY: Tree = Tree { id: TreeId(0), root: ROOT };
+
+/// Leaves freed in one slice of a drop.
+const DROP_SLICE: usize = 8;
+
+fn key(tree: TreeId) -> [u8; 4] {
+    tree.0.to_be_bytes()
+}
+
+/// An entry of the directory: a tree and the page of its root.
+pub(crate) fn entry(key: &[u8], value: &[u8]) -> Option<(TreeId, u32)> {
+    Some((TreeId(u32::from_be_bytes(key.try_into().ok()?)), u32::from_le_bytes(value.try_into().ok()?)))
+}
+
+/// Makes a tree: the page of its root, or `None` if it is there.
+pub(crate) fn create(core: &Core, buf: &mut Vec<u8>, tree: TreeId) -> Result<Option<u32>, Blocked> {
+    if change::complex(core, buf, DIRECTORY, &key(tree), What::Insert(New::Root), As::Auto)?.is_none() {
+        return Ok(None);
+    }
+    find(core, tree)
+}
+
+/// The page of a tree's root.
+fn find(core: &Core, tree: TreeId) -> Result<Option<u32>, Blocked> {
+    let (_, page) = descend::leaf(core, ROOT, &mut Path::new(), |node| node.child_slot(&key(tree)))?;
+    let node = Node::new(&page);
+    let slot = node.search(&key(tree)).ok();
+    Ok(slot.and_then(|slot| entry(node.key(slot), node.cell(slot).value)).map(|(_, root)| root))
+}
+
+/// Frees a slice of a tree; true when all of it is gone.
+pub(crate) fn drop_slice(core: &Core, buf: &mut Vec<u8>, tree: Tree) -> Result<bool, Blocked> {
+    let mut path = Path::new();
+    let (leaf, page) = descend::leaf(core, tree.root, &mut path, |_| 0)?;
+    let node = Node::new(&page);
+    if let Some(slot) = (0..node.count()).find(|&slot| node.cell(slot).overflow) {
+        let key = node.key(slot).to_vec();
+        drop(page);
+        change::complex(core, buf, tree, &key, What::Delete(0), As::Auto)?;
+        return Ok(false);
+    }
+    drop(page);
+    if leaf == tree.root {
+        change::complex(core, buf, DIRECTORY, &key(tree.id), What::Delete(tree.root), As::Auto)?;
+        return Ok(true);
+    }
+    drop_leaves(core, buf, tree, &path, leaf)?;
+    Ok(false)
+}
+
+fn drop_leaves(core: &Core, buf: &mut Vec<u8>, tree: Tree, path: &Path, leaf: u32) -> Result<(), Blocked> {
+    let Some(&(parent, _)) = path.nodes().last() else { return Ok(()) };
+    // The first leaf has no long values; how many of its neighbours under this parent have none either?
+    let mut leaves = vec![leaf];
+    let siblings = {
+        let page = core.read(parent).map_err(|want| path.blocked(core, want))?;
+        let node = Node::new(&page);
+        (1..node.count().min(DROP_SLICE)).map(|slot| node.child(slot)).collect::<Vec<_>>()
+    };
+    for &no in &siblings {
+        let page = core.read(no).map_err(|want| path.blocked(core, want))?;
+        let node = Node::new(&page);
+        if (0..node.count()).any(|slot| node.cell(slot).overflow) {
+            break;
+        }
+        leaves.push(no);
+    }
+    let whole = {
+        let page = core.read(parent).map_err(|want| path.blocked(core, want))?;
+        leaves.len() == Node::new(&page).count()
+    };
+    if whole {
+        // The last one goes alone, in the next slice, and takes its parent with it.
+        leaves.truncate((leaves.len() - 1).max(1));
+    }
+    let Some(emptied) = change::emptied(core, tree, path, leaf)? else { return Ok(()) };
+    let mut mini = Mini::new(core);
+    mini.take(emptied.survivor)?;
+    let mut pages = leaves.clone();
+    pages.extend(emptied.pages.iter().filter(|no| !leaves.contains(no)));
+    for &no in &pages {
+        mini.take_to_free(no)?;
+    }
+    mini.start(buf, &Role::Plain);
+    emptied.push(buf, leaves.len());
+    for &no in &pages {
+        mini.push_free(buf, no);
+    }
+    mini.finish(buf).map(drop)
+}

@@ -1,0 +1,211 @@
+//! Mini-transactions: page changes that happen together, with one log record.
+//!
+//! Invariants
+//! 1. Whatever may be missing is asked for before anything is changed: a blocked attempt drops its pages unchanged.
+//! 2. The order is: mark the pages dirty, append the record, apply it, set the pages' LSN; all under exclusive latches, so
+//!    that no one sees a change that is not in the log, and a checkpoint sees the page as dirty before its record exists.
+//! 3. Pages are taken from the free list before any is given to it.
+//!
+//! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held. Only the thread that has
+//! the partition changes its pages, so the order of taking does not matter.
+//!
+//! A crash leaves the record or not; redo makes the pages whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clearway_buffer::{PageMut, PageRef, Pool, Want};
+use clearway_latch::CachePadded;
+use clearway_types::{Lsn, PageId, PartitionId};
+
+use crate::apply::apply;
+use crate::error::{Blocked, StorageError};
+use crate::page;
+use crate::record::{self, PageOp, Record, Role};
+use crate::wal::{Wal, record_size};
+
+/// For each partition: the log must be kept from here on for its active transactions; `u64::MAX`: there are none.
+pub(crate) type Oldest = Arc<[CachePadded<AtomicU64>]>;
+
+/// What all of a partition's operations need.
+pub(crate) struct Core {
+    pub(crate) partition: PartitionId,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) oldest: Oldest,
+    /// The longest value in bytes.
+    pub(crate) max_value: usize,
+}
+
+impl Core {
+    pub(crate) fn id(&self, no: u32) -> PageId {
+        PageId::new(self.partition, no)
+    }
+    #[inline]
+    pub(crate) fn read(&self, no: u32) -> Result<PageRef<'_>, Want> {
+        self.pool.read(self.id(no))
+    }
+    #[inline]
+    pub(crate) fn write(&self, no: u32) -> Result<PageMut<'_>, Want> {
+        self.pool.write(self.id(no))
+    }
+    #[cold]
+    pub(crate) fn corrupt(&self, no: u32, what: &'static str) -> StorageError {
+        StorageError::Corrupt { page: self.id(no), what }
+    }
+    pub(crate) fn publish_oldest(&self, lsn: u64) {
+        // Release: pairs with the Acquire in `checkpoint`. What follows in this thread is an append, whose reservation a
+        // checkpoint reads before it reads this: it sees this value or keeps the log from before that append anyway.
+        self.oldest[usize::from(self.partition.0)].store(lsn, Ordering::Release);
+    }
+
+    /// Marks the pages dirty and appends the record: its start and end.
+    #[inline]
+    pub(crate) fn append(&self, payload: &[u8], pages: &[(u32, PageMut<'_>)]) -> (Lsn, Lsn) {
+        pages.iter().for_each(|(_, page)| page.mark_dirty_begin());
+        self.append_only(payload)
+    }
+    /// As [`Core::append`], of a record that changes one page.
+    #[inline]
+    pub(crate) fn append_one(&self, payload: &[u8], page: &PageMut<'_>) -> (Lsn, Lsn) {
+        page.mark_dirty_begin();
+        self.append_only(payload)
+    }
+    fn append_only(&self, payload: &[u8]) -> (Lsn, Lsn) {
+        let end = self.wal.append(&[payload]);
+        (Lsn(end.0 - record_size(payload.len())), end)
+    }
+
+    /// Applies the record that ends at `end` to its pages, which must be all of them.
+    ///
+    /// # Panics
+    /// If a change does not fit: then it was planned wrongly, it is in the log already, and to go on would be worse.
+    #[inline]
+    pub(crate) fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)], end: Lsn) {
+        let Ok(Record::Pages { ops, .. }) = record::parse(payload) else { panic!("a malformed record of our own") };
+        for op in ops {
+            let Ok((no, op)) = op else { panic!("a malformed page change of our own") };
+            let place = pages.iter_mut().find(|(n, _)| *n == no);
+            let Some((_, page)) = place else { panic!("a change of a page that was not taken: {no}") };
+            if apply(page, &op).is_err() {
+                panic!("a change that does not fit {}: {op:?}", self.id(no));
+            }
+        }
+        for (_, page) in pages {
+            page.set_lsn(end);
+        }
+    }
+}
+
+/// A mini-transaction of several pages, while it takes what it needs.
+pub(crate) struct Mini<'p> {
+    pub(crate) core: &'p Core,
+    pages: Vec<(u32, PageMut<'p>)>,
+    /// Head of the free list and pages in the file, once page 0 was taken.
+    meta: Option<(u32, u32)>,
+    /// Whether a page was given to the free list.
+    freed: bool,
+}
+
+impl<'p> Mini<'p> {
+    pub(crate) fn new(core: &'p Core) -> Self {
+        Self { core, pages: Vec::new(), meta: None, freed: false }
+    }
+
+    /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
+    #[cold]
+    fn blocked(&self, want: Want) -> Blocked {
+        let mut wants: Vec<Want> = self.pages.iter().map(|(no, _)| Want::Page(self.core.id(*no))).collect();
+        wants.push(want);
+        Blocked::Want(wants)
+    }
+
+    /// Takes a page for the record; a page may be taken twice.
+    pub(crate) fn take(&mut self, no: u32) -> Result<(), Blocked> {
+        if !self.pages.iter().any(|(n, _)| *n == no) {
+            let page = self.core.write(no).map_err(|want| self.blocked(want))?;
+            self.pages.push((no, page));
+        }
+        Ok(())
+    }
+
+    /// A page that was taken, as it was before this mini-transaction.
+    pub(crate) fn page(&self, no: u32) -> &[u8] {
+        let page = self.pages.iter().find(|(n, _)| *n == no);
+        page.map_or(&[], |(_, page)| page)
+    }
+
+    fn meta(&mut self) -> Result<(u32, u32), Blocked> {
+        if self.meta.is_none() {
+            self.take(0)?;
+            let page = self.page(0);
+            if page::kind(page) != page::KIND_META {
+                return Err(self.core.corrupt(0, "it is not a file's first page").into());
+            }
+            self.meta = Some((page::free_head(page), page::page_count(page)));
+        }
+        Ok(self.meta.unwrap_or_default())
+    }
+
+    /// Takes a page that was never used, as zeros.
+    pub(crate) fn create(&mut self, no: u32) -> Result<(), Blocked> {
+        let page = self.core.pool.create(self.core.id(no)).map_err(|want| self.blocked(want))?;
+        self.pages.push((no, page));
+        Ok(())
+    }
+
+    /// Takes a page that nothing uses; its content is undefined until it gets an `Init` change.
+    pub(crate) fn alloc(&mut self) -> Result<u32, Blocked> {
+        debug_assert!(!self.freed);
+        let (free_head, page_count) = self.meta()?;
+        if free_head != 0 {
+            self.take(free_head)?;
+            let page = self.page(free_head);
+            if page::kind(page) != page::KIND_FREE {
+                return Err(self.core.corrupt(free_head, "it is in the free list but not free").into());
+            }
+            self.meta = Some((page::next(page), page_count));
+            return Ok(free_head);
+        }
+        self.create(page_count)?;
+        let grown = page_count.checked_add(1).ok_or_else(|| self.core.corrupt(0, "the file is full"))?;
+        self.meta = Some((0, grown));
+        Ok(page_count)
+    }
+
+    /// Takes the pages that freeing needs; the change itself is written by [`Mini::push_free`].
+    pub(crate) fn take_to_free(&mut self, no: u32) -> Result<(), Blocked> {
+        self.meta()?;
+        self.take(no)
+    }
+
+    /// Gives a page to the free list. All that is needed was taken before.
+    pub(crate) fn push_free(&mut self, buf: &mut Vec<u8>, no: u32) {
+        let (free_head, page_count) = self.meta.unwrap_or_default();
+        record::push_op(buf, no, &PageOp::Free { next: free_head });
+        self.meta = Some((no, page_count));
+        self.freed = true;
+    }
+
+    /// Starts the record, when everything was taken.
+    pub(crate) fn start(&self, buf: &mut Vec<u8>, role: &Role<'_>) {
+        record::start_pages(buf, self.core.partition, role);
+    }
+
+    /// Writes the change of page 0, logs the record and applies it: where it starts and ends.
+    pub(crate) fn finish(mut self, buf: &mut Vec<u8>) -> Result<(Lsn, Lsn), Blocked> {
+        if let Some((free_head, page_count)) = self.meta {
+            let page = self.page(0);
+            if (page::free_head(page), page::page_count(page)) != (free_head, page_count) {
+                record::push_op(buf, 0, &PageOp::Meta { free_head, page_count });
+            }
+        }
+        let max = self.core.wal.max_payload();
+        if buf.len() > max {
+            return Err(StorageError::ValueTooLong { len: buf.len(), max }.into());
+        }
+        let (start, end) = self.core.append(buf, &self.pages);
+        self.core.apply(buf, &mut self.pages, end);
+        Ok((start, end))
+    }
+}

@@ -1,0 +1,69 @@
+//! Values that are too long for a leaf: a chain of pages, referred to by length and first page.
+//!
+//! A chain belongs to one cell and is never changed: a new value gets a new chain, and the old one is freed in the same
+//! record.
+
+use crate::error::Blocked;
+use crate::mini::{Core, Mini};
+use crate::page::{self, Cell, KIND_OVERFLOW, OVERFLOW_ROOM};
+use crate::record::{PageOp, push_op};
+
+/// Bytes of a reference to a chain.
+pub(crate) const REFERENCE: usize = 8;
+
+pub(crate) fn reference(len: usize, first: u32) -> [u8; REFERENCE] {
+    let mut out = [0; REFERENCE];
+    out[..4].copy_from_slice(&(len as u32).to_le_bytes());
+    out[4..].copy_from_slice(&first.to_le_bytes());
+    out
+}
+
+/// The length and the first page of a long value.
+pub(crate) fn parse_reference(value: &[u8]) -> (usize, u32) {
+    (page::u32_at(value, 0) as usize, page::u32_at(value, 4))
+}
+
+/// Reads a long value, and the numbers of its pages.
+pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>), Blocked> {
+    let (len, mut no) = parse_reference(reference);
+    let mut value = Vec::with_capacity(len.min(core.max_value));
+    let mut pages = Vec::new();
+    while no != 0 {
+        let page = core.read(no).map_err(|want| {
+            let mut wants: Vec<_> = pages.iter().map(|&no| clearway_buffer::Want::Page(core.id(no))).collect();
+            wants.push(want);
+            Blocked::Want(wants)
+        })?;
+        if page::kind(&page) != KIND_OVERFLOW {
+            return Err(core.corrupt(no, "a part of a long value was expected").into());
+        }
+        value.extend_from_slice(page::part(&page));
+        pages.push(no);
+        if value.len() > len {
+            break;
+        }
+        no = page::next(&page);
+    }
+    if value.len() != len {
+        return Err(core.corrupt(no, "a long value has not the length that its cell says").into());
+    }
+    Ok((value, pages))
+}
+
+/// A cell's value, assembled if it is long.
+pub(crate) fn with_value<T>(core: &Core, cell: &Cell<'_>, f: impl FnOnce(&[u8]) -> T) -> Result<T, Blocked> {
+    if cell.overflow { Ok(f(&read(core, cell.value)?.0)) } else { Ok(f(cell.value)) }
+}
+
+/// Takes pages for a value of `len` bytes.
+pub(crate) fn alloc(mini: &mut Mini<'_>, len: usize) -> Result<Vec<u32>, Blocked> {
+    (0..len.div_ceil(OVERFLOW_ROOM)).map(|_| mini.alloc()).collect()
+}
+
+/// Writes the value's parts into the record.
+pub(crate) fn push(buf: &mut Vec<u8>, value: &[u8], pages: &[u32]) {
+    for (i, (part, &no)) in value.chunks(OVERFLOW_ROOM).zip(pages).enumerate() {
+        let next = pages.get(i + 1).copied().unwrap_or(0);
+        push_op(buf, no, &PageOp::Overflow { next, part });
+    }
+}

@@ -1,0 +1,365 @@
+//! The layout of this crate's pages: slotted B+tree nodes, overflow pages, free pages, and page 0 of a file.
+//!
+//! The buffer pool owns bytes 0..24 of the header; kind (byte 5) and bytes 24..32 are ours.
+//!
+//! A node: count of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level u8 (0: leaf), 0; from
+//! byte 32 a u16 offset for each slot in key order; cells from the page's end down. A cell: key length u16, value length
+//! u16 (its top bit: the value lies in overflow pages), key, value. An inner node's value is its child's page number, u32;
+//! the key of its slot 0 counts as less than every key, whatever it is.
+//!
+//! Invariants
+//! 1. Readers never panic, whatever the bytes: what lies outside of the page reads as empty or zero.
+//! 2. Slots are in strictly ascending key order (slot 0 of an inner node aside).
+//! 3. Cells do not overlap; free room = gap between slots and cells + dead bytes.
+
+use std::cmp::Ordering;
+
+use clearway_buffer::{HEADER, PAGE_SIZE};
+
+/// Page 0 of a file: where free pages and the directory are.
+pub(crate) const KIND_META: u8 = 1;
+/// A node of a tree.
+pub(crate) const KIND_NODE: u8 = 2;
+/// A part of a long value.
+pub(crate) const KIND_OVERFLOW: u8 = 3;
+/// A page of the free list.
+pub(crate) const KIND_FREE: u8 = 4;
+
+const KIND: usize = 5;
+const COUNT: usize = 24;
+const HEAP: usize = 26;
+const DEAD: usize = 28;
+const LEVEL: usize = 30;
+/// Of overflow and free pages: the next page's number, 0 at the end.
+const NEXT: usize = 24;
+/// Of overflow pages: bytes of the value in this page.
+const PART: usize = 28;
+/// Of page 0.
+const FREE_HEAD: usize = 32;
+const PAGE_COUNT: usize = 36;
+
+/// Set in a cell's value length if the value is a reference to overflow pages.
+pub(crate) const OVERFLOW: u16 = 0x8000;
+/// Bytes of a cell beside key and value.
+pub(crate) const CELL_HEAD: usize = 4;
+/// Bytes that a slot takes beside its cell.
+pub(crate) const SLOT: usize = 2;
+/// Bytes for slots and cells in a node.
+pub(crate) const ROOM: usize = PAGE_SIZE - HEADER;
+/// The largest cell: at least four fit in a page, so that a split always finds two halves that fit.
+pub(crate) const MAX_CELL: usize = ROOM / 4 - SLOT;
+/// Bytes of a long value in one overflow page.
+pub(crate) const OVERFLOW_ROOM: usize = PAGE_SIZE - HEADER;
+
+pub(crate) fn u16_at(page: &[u8], at: usize) -> usize {
+    match page.get(at..at + 2) {
+        Some(&[a, b]) => usize::from(u16::from_le_bytes([a, b])),
+        _ => 0,
+    }
+}
+pub(crate) fn u32_at(page: &[u8], at: usize) -> u32 {
+    page.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+fn put_u16(page: &mut [u8], at: usize, v: usize) {
+    page[at..at + 2].copy_from_slice(&(v as u16).to_le_bytes());
+}
+fn put_u32(page: &mut [u8], at: usize, v: u32) {
+    page[at..at + 4].copy_from_slice(&v.to_le_bytes());
+}
+
+pub(crate) fn kind(page: &[u8]) -> u8 {
+    page[KIND]
+}
+pub(crate) fn next(page: &[u8]) -> u32 {
+    u32_at(page, NEXT)
+}
+pub(crate) fn free_head(page: &[u8]) -> u32 {
+    u32_at(page, FREE_HEAD)
+}
+pub(crate) fn page_count(page: &[u8]) -> u32 {
+    u32_at(page, PAGE_COUNT)
+}
+/// The part of a long value in an overflow page.
+pub(crate) fn part(page: &[u8]) -> &[u8] {
+    page.get(HEADER..HEADER + u16_at(page, PART)).unwrap_or(&[])
+}
+
+pub(crate) fn init_meta(page: &mut [u8], free_head: u32, page_count: u32) {
+    page[KIND] = KIND_META;
+    put_u32(page, FREE_HEAD, free_head);
+    put_u32(page, PAGE_COUNT, page_count);
+}
+pub(crate) fn init_free(page: &mut [u8], next: u32) {
+    clear(page, KIND_FREE);
+    put_u32(page, NEXT, next);
+}
+pub(crate) fn init_overflow(page: &mut [u8], next: u32, part: &[u8]) {
+    clear(page, KIND_OVERFLOW);
+    put_u32(page, NEXT, next);
+    put_u16(page, PART, part.len());
+    page[HEADER..HEADER + part.len()].copy_from_slice(part);
+}
+pub(crate) fn init_node(page: &mut [u8], level: u8) {
+    clear(page, KIND_NODE);
+    put_u16(page, HEAP, PAGE_SIZE);
+    page[LEVEL] = level;
+}
+fn clear(page: &mut [u8], kind: u8) {
+    page[KIND] = kind;
+    page[NEXT..].fill(0);
+}
+
+/// A node to read.
+#[derive(Clone, Copy)]
+pub(crate) struct Node<'a>(&'a [u8]);
+
+/// A cell of a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell<'a> {
+    pub(crate) key: &'a [u8],
+    /// The value, or the 8-byte reference to it (length u32, first page u32).
+    pub(crate) value: &'a [u8],
+    pub(crate) overflow: bool,
+}
+
+impl Cell<'_> {
+    /// Bytes in the page without the slot.
+    pub(crate) fn size(&self) -> usize {
+        CELL_HEAD + self.key.len() + self.value.len()
+    }
+    /// The value's length with the overflow bit, as stored.
+    pub(crate) fn vlen(&self) -> u16 {
+        self.value.len() as u16 | if self.overflow { OVERFLOW } else { 0 }
+    }
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.key.len() as u16).to_le_bytes());
+        out.extend_from_slice(&self.vlen().to_le_bytes());
+        out.extend_from_slice(self.key);
+        out.extend_from_slice(self.value);
+    }
+    /// The cell at the front of `bytes`, and what follows it.
+    pub(crate) fn read(bytes: &[u8]) -> Option<(Cell<'_>, &[u8])> {
+        let (head, rest) = bytes.split_first_chunk::<CELL_HEAD>()?;
+        let klen = usize::from(u16::from_le_bytes([head[0], head[1]]));
+        let vlen = u16::from_le_bytes([head[2], head[3]]);
+        let (key, rest) = rest.split_at_checked(klen)?;
+        let (value, rest) = rest.split_at_checked(usize::from(vlen & !OVERFLOW))?;
+        Some((Cell { key, value, overflow: vlen & OVERFLOW != 0 }, rest))
+    }
+    /// The child's page number, of an inner node's cell.
+    pub(crate) fn child(&self) -> u32 {
+        self.value.first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
+    }
+}
+
+/// As `a.cmp(b)`, but the first eight bytes are compared without a call.
+#[inline]
+fn cmp_keys(a: &[u8], b: &[u8]) -> Ordering {
+    if let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk::<8>(), b.split_first_chunk::<8>()) {
+        let (x, y) = (u64::from_be_bytes(*x), u64::from_be_bytes(*y));
+        if x != y {
+            return x.cmp(&y);
+        }
+        if let (&[p], &[q]) = (a_rest, b_rest) {
+            return p.cmp(&q);
+        }
+        return a_rest.cmp(b_rest);
+    }
+    a.cmp(b)
+}
+
+impl<'a> Node<'a> {
+    pub(crate) fn new(page: &'a [u8]) -> Self {
+        Self(page)
+    }
+    pub(crate) fn is_node(self) -> bool {
+        self.0.len() == PAGE_SIZE && self.0[KIND] == KIND_NODE
+    }
+    /// How many slots; never more than a page can hold.
+    #[inline]
+    pub(crate) fn count(self) -> usize {
+        u16_at(self.0, COUNT).min(ROOM / SLOT)
+    }
+    pub(crate) fn level(self) -> u8 {
+        self.0[LEVEL]
+    }
+    pub(crate) fn free(self) -> usize {
+        self.gap() + u16_at(self.0, DEAD)
+    }
+    fn gap(self) -> usize {
+        u16_at(self.0, HEAP).saturating_sub(HEADER + SLOT * self.count())
+    }
+    fn offset(self, slot: usize) -> usize {
+        u16_at(self.0, HEADER + SLOT * slot)
+    }
+    #[inline]
+    pub(crate) fn key(self, slot: usize) -> &'a [u8] {
+        let at = self.offset(slot);
+        let len = u16_at(self.0, at);
+        self.0.get(at + CELL_HEAD..at + CELL_HEAD + len).unwrap_or(&[])
+    }
+    pub(crate) fn cell(self, slot: usize) -> Cell<'a> {
+        let bytes = self.0.get(self.offset(slot).max(HEADER)..).unwrap_or(&[]);
+        Cell::read(bytes).map_or(Cell { key: &[], value: &[], overflow: false }, |(cell, _)| cell)
+    }
+    /// The slot of `key`, or where it would be inserted.
+    pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = (low + high) / 2;
+            match cmp_keys(self.key(middle), key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Ok(middle),
+                Ordering::Greater => high = middle,
+            }
+        }
+        Err(low)
+    }
+    /// Of an inner node: the slot of the child that holds `key`.
+    pub(crate) fn child_slot(self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (1, self.count().max(1));
+        while low < high {
+            let middle = (low + high) / 2;
+            match cmp_keys(self.key(middle), key) {
+                Ordering::Greater => high = middle,
+                _ => low = middle + 1,
+            }
+        }
+        low - 1
+    }
+    /// Of an inner node: the slot of the child that holds the greatest key below `key`.
+    pub(crate) fn child_slot_below(self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (1, self.count().max(1));
+        while low < high {
+            let middle = (low + high) / 2;
+            match cmp_keys(self.key(middle), key) {
+                Ordering::Less => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low - 1
+    }
+    /// Of an inner node: a child's page number.
+    pub(crate) fn child(self, slot: usize) -> u32 {
+        self.cell(slot).child()
+    }
+}
+
+/// A change that does not fit the page: the log or the page is damaged, or our planning is wrong.
+pub(crate) struct Misfit;
+
+fn check(ok: bool) -> Result<(), Misfit> {
+    if ok { Ok(()) } else { Err(Misfit) }
+}
+
+/// Inserts a cell as slot `slot`.
+pub(crate) fn insert(page: &mut [u8], slot: usize, cell: &Cell<'_>) -> Result<(), Misfit> {
+    let (size, count) = (cell.size(), Node(page).count());
+    check(Node(page).is_node() && slot <= count && Node(page).free() >= size + SLOT)?;
+    if Node(page).gap() < size + SLOT {
+        compact(page);
+        check(Node(page).gap() >= size + SLOT)?;
+    }
+    let at = u16_at(page, HEAP).checked_sub(size).ok_or(Misfit)?;
+    check(at + size <= PAGE_SIZE)?;
+    put_u16(page, at, cell.key.len());
+    put_u16(page, at + 2, usize::from(cell.vlen()));
+    let value_at = at + CELL_HEAD + cell.key.len();
+    page[at + CELL_HEAD..value_at].copy_from_slice(cell.key);
+    page[value_at..at + size].copy_from_slice(cell.value);
+    put_u16(page, HEAP, at);
+    let (from, to) = (HEADER + SLOT * slot, HEADER + SLOT * count);
+    page.copy_within(from..to, from + SLOT);
+    put_u16(page, from, at);
+    put_u16(page, COUNT, count + 1);
+    Ok(())
+}
+
+/// Removes slot `slot`.
+pub(crate) fn remove(page: &mut [u8], slot: usize) -> Result<(), Misfit> {
+    let count = Node(page).count();
+    check(Node(page).is_node() && slot < count)?;
+    let (at, size) = (Node(page).offset(slot), Node(page).cell(slot).size());
+    let (from, to) = (HEADER + SLOT * slot, HEADER + SLOT * count);
+    page.copy_within(from + SLOT..to, from);
+    put_u16(page, COUNT, count - 1);
+    give_back(page, at, size);
+    Ok(())
+}
+
+fn give_back(page: &mut [u8], at: usize, size: usize) {
+    if Node(page).count() == 0 {
+        put_u16(page, HEAP, PAGE_SIZE);
+        put_u16(page, DEAD, 0);
+    } else if at == u16_at(page, HEAP) {
+        put_u16(page, HEAP, at + size);
+    } else {
+        let dead = u16_at(page, DEAD) + size;
+        put_u16(page, DEAD, dead);
+    }
+}
+
+/// Keeps the first `keep` slots.
+pub(crate) fn truncate(page: &mut [u8], keep: usize) -> Result<(), Misfit> {
+    check(Node(page).is_node() && keep <= Node(page).count())?;
+    put_u16(page, COUNT, keep);
+    compact(page);
+    Ok(())
+}
+
+/// Changes the middle of a value: `prefix` bytes at its front and `suffix` at its end stay.
+pub(crate) fn patch(page: &mut [u8], slot: usize, prefix: usize, suffix: usize, middle: &[u8]) -> Result<(), Misfit> {
+    check(Node(page).is_node() && slot < Node(page).count())?;
+    let cell = Node(page).cell(slot);
+    let len = cell.value.len();
+    check(prefix + suffix <= len)?;
+    if prefix + suffix + middle.len() == len {
+        let at = Node(page).offset(slot) + CELL_HEAD + cell.key.len() + prefix;
+        page[at..at + middle.len()].copy_from_slice(middle);
+        return Ok(());
+    }
+    let value = [&cell.value[..prefix], middle, &cell.value[len - suffix..]].concat();
+    let overflow = cell.overflow;
+    replace(page, slot, &value, overflow)
+}
+
+/// Changes a whole value.
+pub(crate) fn replace(page: &mut [u8], slot: usize, value: &[u8], overflow: bool) -> Result<(), Misfit> {
+    check(Node(page).is_node() && slot < Node(page).count())?;
+    let old = Node(page).cell(slot);
+    if old.value.len() < value.len() {
+        let key = old.key.to_vec();
+        check(Node(page).free() + old.value.len() >= value.len())?;
+        remove(page, slot)?;
+        return insert(page, slot, &Cell { key: &key, value, overflow });
+    }
+    let (at, less) = (Node(page).offset(slot), old.value.len() - value.len());
+    let value_at = at + CELL_HEAD + old.key.len();
+    let cell = Cell { key: &[], value, overflow };
+    put_u16(page, at + 2, usize::from(cell.vlen()));
+    page[value_at..value_at + value.len()].copy_from_slice(value);
+    let dead = u16_at(page, DEAD) + less;
+    put_u16(page, DEAD, dead);
+    Ok(())
+}
+
+/// Moves the cells together at the page's end.
+fn compact(page: &mut [u8]) {
+    let mut copy = [0; PAGE_SIZE];
+    copy.copy_from_slice(page);
+    let old = Node(&copy);
+    let mut heap = PAGE_SIZE;
+    for slot in 0..old.count() {
+        let (at, size) = (old.offset(slot), old.cell(slot).size());
+        let low = HEADER + SLOT * old.count();
+        if at + size > PAGE_SIZE || heap < low + size {
+            // A damaged page: leave this cell and the rest where they are; the caller sees that there is no room.
+            continue;
+        }
+        heap -= size;
+        page[heap..heap + size].copy_from_slice(&copy[at..at + size]);
+        put_u16(page, HEADER + SLOT * slot, heap);
+    }
+    put_u16(page, HEAP, heap);
+    put_u16(page, DEAD, 0);
+}

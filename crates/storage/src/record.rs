@@ -1,0 +1,267 @@
+//! The bytes of this crate's log records; specified in `docs/format.md`.
+//!
+//! A record of page changes is what one mini-transaction did: changes of pages of one partition that happen together or
+//! not at all, and at most one logical undo or compensation. Redo applies each change to its page unless the page's LSN
+//! says that it has it. The changes are applied from these bytes the first time, too: redo cannot do anything else.
+
+use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
+
+use crate::page::{Cell, OVERFLOW};
+use crate::txn::{Undo, UndoKind};
+
+const PAGES: u8 = 1;
+const COMMIT: u8 = 2;
+const ABORT_END: u8 = 3;
+
+const PLAIN: u8 = 0;
+const WITH_UNDO: u8 = 1;
+const COMPENSATION: u8 = 2;
+
+/// A change of one page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PageOp<'a> {
+    /// Becomes an empty node.
+    InitNode { level: u8 },
+    /// Gets a cell as slot `slot`.
+    Insert { slot: u16, cell: Cell<'a> },
+    /// Loses slot `slot`.
+    Remove { slot: u16 },
+    /// The middle of a value changes.
+    Patch { slot: u16, prefix: u16, suffix: u16, middle: &'a [u8] },
+    /// A whole value changes.
+    Replace { slot: u16, overflow: bool, value: &'a [u8] },
+    /// Only the first `keep` slots stay.
+    Truncate { keep: u16 },
+    /// Gets cells after its last slot; their bytes end to end.
+    Cells { cells: &'a [u8] },
+    /// Becomes a part of a long value.
+    Overflow { next: u32, part: &'a [u8] },
+    /// Joins the free list.
+    Free { next: u32 },
+    /// Page 0: free list and size of the file.
+    Meta { free_head: u32, page_count: u32 },
+}
+
+/// A log record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Record<'a> {
+    /// Page changes, see the module's head.
+    Pages { partition: PartitionId, role: Role<'a>, ops: Ops<'a> },
+    /// The transaction is committed in all its partitions.
+    Commit(TxnId),
+    /// The transaction's changes in this partition are all undone.
+    AbortEnd(TxnId, PartitionId),
+}
+
+/// What page changes are to a transaction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Role<'a> {
+    /// Never undone.
+    Plain,
+    /// Undone by `undo` if the transaction does not commit; the one to undo after it starts at `prev`, 0 if none.
+    Undoable { txn: TxnId, prev: Lsn, undo: Undo<'a> },
+    /// An undo; the next one is at `next`, 0 if none.
+    Compensation { txn: TxnId, next: Lsn },
+}
+
+pub(crate) fn start_pages(out: &mut Vec<u8>, partition: PartitionId, role: &Role<'_>) {
+    out.clear();
+    let kind = match role {
+        Role::Plain => PLAIN,
+        Role::Undoable { .. } => WITH_UNDO,
+        Role::Compensation { .. } => COMPENSATION,
+    };
+    out.extend_from_slice(&[PAGES, kind]);
+    out.extend_from_slice(&partition.0.to_le_bytes());
+    match role {
+        Role::Plain => {}
+        Role::Undoable { txn, prev, undo } => {
+            out.extend_from_slice(&txn.0.to_le_bytes());
+            out.extend_from_slice(&prev.0.to_le_bytes());
+            out.push(undo.kind as u8);
+            for word in [undo.tree.0, undo.prefix, undo.suffix, undo.key.len() as u32, undo.old.len() as u32] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+            out.extend_from_slice(undo.key);
+            out.extend_from_slice(undo.old);
+        }
+        Role::Compensation { txn, next } => {
+            out.extend_from_slice(&txn.0.to_le_bytes());
+            out.extend_from_slice(&next.0.to_le_bytes());
+        }
+    }
+}
+
+pub(crate) fn push_op(out: &mut Vec<u8>, page: u32, op: &PageOp<'_>) {
+    let mut head = |kind: u8, fields: &[u16]| {
+        out.push(kind);
+        out.extend_from_slice(&page.to_le_bytes());
+        for f in fields {
+            out.extend_from_slice(&f.to_le_bytes());
+        }
+    };
+    match *op {
+        PageOp::InitNode { level } => head(1, &[u16::from(level)]),
+        PageOp::Insert { slot, cell } => {
+            head(2, &[slot]);
+            cell.write(out);
+        }
+        PageOp::Remove { slot } => head(3, &[slot]),
+        PageOp::Patch { slot, prefix, suffix, middle } => {
+            head(4, &[slot, prefix, suffix, middle.len() as u16]);
+            out.extend_from_slice(middle);
+        }
+        PageOp::Replace { slot, overflow, value } => {
+            head(5, &[slot, value.len() as u16 | if overflow { OVERFLOW } else { 0 }]);
+            out.extend_from_slice(value);
+        }
+        PageOp::Truncate { keep } => head(6, &[keep]),
+        PageOp::Cells { cells } => {
+            head(7, &[cells.len() as u16]);
+            out.extend_from_slice(cells);
+        }
+        PageOp::Overflow { next, part } => {
+            head(8, &[next as u16, (next >> 16) as u16, part.len() as u16]);
+            out.extend_from_slice(part);
+        }
+        PageOp::Free { next } => head(9, &[next as u16, (next >> 16) as u16]),
+        PageOp::Meta { free_head, page_count } => {
+            head(10, &[free_head as u16, (free_head >> 16) as u16, page_count as u16, (page_count >> 16) as u16]);
+        }
+    }
+}
+
+pub(crate) fn commit(txn: TxnId) -> [u8; 9] {
+    let mut out = [COMMIT; 9];
+    out[1..].copy_from_slice(&txn.0.to_le_bytes());
+    out
+}
+
+pub(crate) fn abort_end(txn: TxnId, partition: PartitionId) -> [u8; 11] {
+    let mut out = [ABORT_END; 11];
+    out[1..9].copy_from_slice(&txn.0.to_le_bytes());
+    out[9..].copy_from_slice(&partition.0.to_le_bytes());
+    out
+}
+
+/// Bytes taken from the front, as far as there are any.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+    fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[b]| b)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+    fn txn(&mut self) -> Option<TxnId> {
+        self.u64().map(TxnId)
+    }
+    fn undo(&mut self) -> Option<Undo<'a>> {
+        let kind = match self.u8()? {
+            0 => UndoKind::Insert,
+            1 => UndoKind::Update,
+            2 => UndoKind::Delete,
+            _ => return None,
+        };
+        let (tree, prefix, suffix) = (TreeId(self.u32()?), self.u32()?, self.u32()?);
+        let (key_len, old_len) = (self.u32()? as usize, self.u32()? as usize);
+        Some(Undo { kind, tree, prefix, suffix, key: self.bytes(key_len)?, old: self.bytes(old_len)? })
+    }
+    fn op(&mut self) -> Option<(u32, PageOp<'a>)> {
+        let (kind, page) = (self.u8()?, self.u32()?);
+        let op = match kind {
+            1 => PageOp::InitNode { level: u8::try_from(self.u16()?).ok()? },
+            2 => {
+                let slot = self.u16()?;
+                let (cell, rest) = Cell::read(self.0)?;
+                self.0 = rest;
+                PageOp::Insert { slot, cell }
+            }
+            3 => PageOp::Remove { slot: self.u16()? },
+            4 => {
+                let (slot, prefix, suffix, len) = (self.u16()?, self.u16()?, self.u16()?, self.u16()?);
+                PageOp::Patch { slot, prefix, suffix, middle: self.bytes(len.into())? }
+            }
+            5 => {
+                let (slot, len) = (self.u16()?, self.u16()?);
+                let value = self.bytes((len & !OVERFLOW).into())?;
+                PageOp::Replace { slot, overflow: len & OVERFLOW != 0, value }
+            }
+            6 => PageOp::Truncate { keep: self.u16()? },
+            7 => {
+                let len = self.u16()?;
+                PageOp::Cells { cells: self.bytes(len.into())? }
+            }
+            8 => {
+                let (next, len) = (self.u32()?, self.u16()?);
+                PageOp::Overflow { next, part: self.bytes(len.into())? }
+            }
+            9 => PageOp::Free { next: self.u32()? },
+            10 => PageOp::Meta { free_head: self.u32()?, page_count: self.u32()? },
+            _ => return None,
+        };
+        Some((page, op))
+    }
+}
+
+/// The page changes of a record in order; `Err` once if the bytes are damaged, and then the end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ops<'a>(&'a [u8]);
+
+/// Bytes that are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadRecord;
+
+impl<'a> Iterator for Ops<'a> {
+    type Item = Result<(u32, PageOp<'a>), BadRecord>;
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut reader = Reader(self.0);
+        let op = reader.op().ok_or(BadRecord);
+        self.0 = if op.is_ok() { reader.0 } else { &[] };
+        Some(op)
+    }
+}
+
+pub(crate) fn parse(payload: &[u8]) -> Result<Record<'_>, BadRecord> {
+    parse_inner(&mut Reader(payload)).ok_or(BadRecord)
+}
+
+fn parse_inner<'a>(r: &mut Reader<'a>) -> Option<Record<'a>> {
+    let record = match r.u8()? {
+        PAGES => {
+            let kind = r.u8()?;
+            let partition = PartitionId(r.u16()?);
+            let role = match kind {
+                PLAIN => Role::Plain,
+                WITH_UNDO => Role::Undoable { txn: r.txn()?, prev: Lsn(r.u64()?), undo: r.undo()? },
+                COMPENSATION => Role::Compensation { txn: r.txn()?, next: Lsn(r.u64()?) },
+                _ => return None,
+            };
+            return Some(Record::Pages { partition, role, ops: Ops(r.0) });
+        }
+        COMMIT => Record::Commit(r.txn()?),
+        ABORT_END => Record::AbortEnd(r.txn()?, PartitionId(r.u16()?)),
+        _ => return None,
+    };
+    r.0.is_empty().then_some(record)
+}

@@ -1,0 +1,192 @@
+//! Bringing a directory from whatever a crash has left to exactly the committed transactions.
+//!
+//! 1. Analysis reads the log from `scan_from` to its end: which transactions did not end, and where each one's undo starts.
+//! 2. Redo repeats history from `redo` on: each page gets the changes that it does not have, by its LSN.
+//! 3. Undo takes back what the losers did, newest first, each by one record with its compensation.
+//!
+//! Invariants
+//! 1. Nothing but the log's end is needed from the crashed run's memory, and nothing of a recovery's memory by the next:
+//!    it may be killed anywhere and repeated. Redo changes no page that has the change; a compensation in the log leads
+//!    past what it has undone.
+//! 2. A page changed by redo is marked dirty at the log's end, as if changed there; a record follows before the first
+//!    checkpoint, which therefore writes the page.
+//!
+//! Source: ARIES (Mohan et al., 1992), with logical undo.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use clearway_buffer::{Keep, Pool};
+use clearway_types::{Lsn, PageId, PartitionId, TxnId};
+
+use crate::apply::apply;
+use crate::error::{Blocked, StorageError};
+use crate::record::{self, Ops, Record, Role};
+use crate::store::Store;
+use crate::wal::{WalEntry, WalReader};
+
+/// Repeats an attempt, fetching what it wants in between. Blocking.
+pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, StorageError> {
+    let mut kept: Vec<Keep> = Vec::new();
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(Blocked::Failed(error)) => return Err(error),
+            Err(Blocked::Want(wants)) => {
+                let fetched: Result<Vec<Keep>, _> = wants.into_iter().map(|want| pool.fetch_blocking(want)).collect();
+                // What the last attempt had is let go only now, so that it need not be read again.
+                drop(std::mem::replace(&mut kept, fetched?));
+            }
+        }
+    }
+}
+
+fn bad(lsn: Lsn, what: &'static str) -> StorageError {
+    StorageError::BadRecord { lsn, what }
+}
+
+/// What the log says about transactions.
+#[derive(Debug, Default)]
+pub(crate) struct Analysis {
+    /// Where the log ends.
+    pub(crate) end: Lsn,
+    /// Transactions without an end, and for each partition of theirs the record to undo first, 0: none.
+    pub(crate) losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
+    /// The highest transaction id seen.
+    pub(crate) highest_txn: u64,
+}
+
+impl Analysis {
+    fn head(&mut self, txn: TxnId, partition: PartitionId, head: Lsn) {
+        self.highest_txn = self.highest_txn.max(txn.0);
+        let heads = self.losers.entry(txn).or_default();
+        match heads.iter_mut().find(|(p, _)| *p == partition) {
+            Some((_, place)) => *place = head,
+            None => heads.push((partition, head)),
+        }
+    }
+
+    fn see(&mut self, entry: &WalEntry<'_>, partitions: u16) -> Result<(), StorageError> {
+        match record::parse(entry.payload).map_err(|_| bad(entry.start, "it is malformed"))? {
+            Record::Pages { partition, .. } if partition.0 >= partitions => {
+                return Err(bad(entry.start, "there is no such partition"));
+            }
+            Record::Pages { role: Role::Plain, .. } => {}
+            Record::Pages { partition, role: Role::Undoable { txn, .. }, .. } => {
+                self.head(txn, partition, entry.start);
+            }
+            Record::Pages { partition, role: Role::Compensation { txn, next }, .. } => self.head(txn, partition, next),
+            Record::Commit(txn) => {
+                self.highest_txn = self.highest_txn.max(txn.0);
+                self.losers.remove(&txn);
+            }
+            Record::AbortEnd(txn, partition) => {
+                self.highest_txn = self.highest_txn.max(txn.0);
+                if let Some(heads) = self.losers.get_mut(&txn) {
+                    heads.retain(|(p, _)| *p != partition);
+                    if heads.is_empty() {
+                        self.losers.remove(&txn);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the log to its end.
+    pub(crate) fn run(reader: &mut WalReader, partitions: u16) -> Result<Self, StorageError> {
+        let mut analysis = Self::default();
+        while let Some(entry) = reader.next()? {
+            analysis.see(&entry, partitions)?;
+        }
+        analysis.end = reader.position();
+        Ok(analysis)
+    }
+}
+
+/// Repeats history up to `end`: how many records changed something.
+pub(crate) fn redo(pool: &Pool, reader: &mut WalReader, end: Lsn) -> Result<u64, StorageError> {
+    let mut redone = 0;
+    while reader.position() < end {
+        let Some(entry) = reader.next()? else { break };
+        if let Ok(Record::Pages { partition, ops, .. }) = record::parse(entry.payload) {
+            redone += u64::from(redo_record(pool, partition, ops, &entry)?);
+        }
+    }
+    Ok(redone)
+}
+
+fn redo_record(pool: &Pool, partition: PartitionId, ops: Ops<'_>, entry: &WalEntry<'_>) -> Result<bool, StorageError> {
+    let malformed = |_| bad(entry.start, "it is malformed");
+    let mut changed = false;
+    for (i, op) in ops.enumerate() {
+        let (no, _) = op.map_err(malformed)?;
+        let first = !ops.take(i).any(|earlier| earlier.is_ok_and(|(n, _)| n == no));
+        if first {
+            changed |= redo_page(pool, PageId::new(partition, no), ops, entry)?;
+        }
+    }
+    Ok(changed)
+}
+
+/// Applies those of a record's changes that are of one page, unless the page has them.
+fn redo_page(pool: &Pool, id: PageId, ops: Ops<'_>, entry: &WalEntry<'_>) -> Result<bool, StorageError> {
+    patiently(pool, || {
+        let mut page = pool.write(id)?;
+        if page.lsn() >= entry.end {
+            return Ok(false);
+        }
+        page.mark_dirty_begin();
+        for op in ops {
+            let Ok((no, op)) = op else { continue };
+            if no == id.no() && apply(&mut page, &op).is_err() {
+                return Err(StorageError::Corrupt { page: id, what: "a logged change does not fit it" }.into());
+            }
+        }
+        page.set_lsn(entry.end);
+        Ok(true)
+    })
+}
+
+/// Takes back what the losers did: how many there were, each counted once a partition.
+pub(crate) fn undo(
+    pool: &Arc<Pool>,
+    reader: &mut WalReader,
+    stores: &mut [Store],
+    losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
+) -> Result<u64, StorageError> {
+    let mut undone = 0;
+    // In the order of their ids, so that the same log gives the same recovery.
+    let mut losers: Vec<_> = losers.into_iter().collect();
+    losers.sort_unstable_by_key(|(txn, _)| *txn);
+    for (txn, heads) in losers {
+        for (partition, mut head) in heads {
+            let store = stores.get_mut(usize::from(partition.0)).ok_or(bad(head, "there is no such partition"))?;
+            while head > Lsn(0) {
+                head = undo_record(pool, reader, store, txn, head)?;
+            }
+            store.log_abort_end(txn);
+            undone += 1;
+        }
+    }
+    Ok(undone)
+}
+
+fn undo_record(
+    pool: &Pool,
+    reader: &mut WalReader,
+    store: &mut Store,
+    txn: TxnId,
+    head: Lsn,
+) -> Result<Lsn, StorageError> {
+    let entry = reader.read_at(head)?;
+    match record::parse(entry.payload) {
+        Ok(Record::Pages { partition, role: Role::Undoable { txn: owner, prev, undo }, .. })
+            if owner == txn && partition == store.partition() && prev < head =>
+        {
+            patiently(pool, || store.undo_logged(&undo, txn, prev))?;
+            Ok(prev)
+        }
+        _ => Err(bad(head, "a change to undo was expected")),
+    }
+}

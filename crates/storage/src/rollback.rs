@@ -1,0 +1,58 @@
+//! Undoing one change, from a transaction's memory or from the log: the same code for both.
+//!
+//! Invariant: a change is undone and its compensation logged in one record, so that it is undone once, whatever crashes.
+
+use clearway_types::{Lsn, TxnId};
+
+use crate::change::{self, As, Tree};
+use crate::descend::{self, Path};
+use crate::error::{Blocked, StorageError};
+use crate::mini::Core;
+use crate::overflow;
+use crate::page::Node;
+use crate::record::{Role, start_pages};
+use crate::txn::{Undo, UndoKind};
+
+/// The value as it was before the update.
+fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
+    let (no, page) = descend::leaf(core, tree.root, &mut Path::new(), |node| node.child_slot(undo.key))?;
+    let node = Node::new(&page);
+    let Ok(slot) = node.search(undo.key) else { return Ok(None) };
+    let (prefix, suffix) = (undo.prefix as usize, undo.suffix as usize);
+    let old = overflow::with_value(core, &node.cell(slot), |now| {
+        let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
+        Some([front, undo.old, now.get(end.max(prefix)..)?].concat())
+    })?;
+    old.map(Some).ok_or_else(|| core.corrupt(no, "a value is shorter than its undo says").into())
+}
+
+/// Undoes one change of `txn`; the next one to undo is in the record at `next`. `root`: that of the undo's tree, `None` if
+/// the tree is gone, and with it all that was to be undone there.
+pub(crate) fn undo(
+    core: &Core,
+    buf: &mut Vec<u8>,
+    root: Option<u32>,
+    undo: &Undo<'_>,
+    txn: TxnId,
+    next: Lsn,
+) -> Result<(), Blocked> {
+    let Some(root) = root else {
+        start_pages(buf, core.partition, &Role::Compensation { txn, next });
+        core.wal.append(&[buf]);
+        return Ok(());
+    };
+    let tree = Tree { id: undo.tree, root };
+    let by = As::Compensation { txn, next };
+    let done = match undo.kind {
+        UndoKind::Insert => change::delete(core, buf, tree, undo.key, by)?,
+        UndoKind::Delete => change::insert(core, buf, tree, undo.key, undo.old, by)?,
+        UndoKind::Update => match old_value(core, tree, undo)? {
+            Some(old) => change::update(core, buf, tree, undo.key, &old, by)?,
+            None => None,
+        },
+    };
+    match done {
+        Some(_) => Ok(()),
+        None => Err(StorageError::BadRecord { lsn: next, what: "a change to undo is not there" }.into()),
+    }
+}

@@ -1,0 +1,136 @@
+//! Visiting a range of keys, up or down.
+//!
+//! Leaves have no links to their neighbours: the way down notes the separator beside the path, and the next leaf is found
+//! from the root by it. That costs a descent a leaf, and spares every split and free two more pages to change.
+
+use std::ops::{Bound, ControlFlow};
+
+use crate::descend::{self, Path};
+use crate::error::Blocked;
+use crate::mini::Core;
+use crate::overflow;
+use crate::page::Node;
+
+type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// The first slot at or after a lower bound.
+fn first_slot(node: Node<'_>, from: Bound<&[u8]>) -> usize {
+    match from {
+        Bound::Unbounded => 0,
+        Bound::Included(key) => node.search(key).unwrap_or_else(|slot| slot),
+        Bound::Excluded(key) => node.search(key).map_or_else(|slot| slot, |slot| slot + 1),
+    }
+}
+
+/// The slot after the last one that an upper bound lets in.
+fn end_slot(node: Node<'_>, to: Bound<&[u8]>) -> usize {
+    match to {
+        Bound::Unbounded => node.count(),
+        Bound::Included(key) => node.search(key).map_or_else(|slot| slot, |slot| slot + 1),
+        Bound::Excluded(key) => node.search(key).unwrap_or_else(|slot| slot),
+    }
+}
+
+fn visit_slots(
+    core: &Core,
+    node: Node<'_>,
+    slots: impl Iterator<Item = usize>,
+    visit: Visit<'_>,
+) -> Result<ControlFlow<()>, Blocked> {
+    for slot in slots {
+        let cell = node.cell(slot);
+        let flow = if cell.overflow {
+            overflow::with_value(core, &cell, |value| visit(cell.key, value))?
+        } else {
+            visit(cell.key, cell.value)
+        };
+        if flow.is_break() {
+            return Ok(flow);
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Visits the keys between the bounds in ascending order.
+pub(crate) fn forward(
+    core: &Core,
+    root: u32,
+    from: Bound<&[u8]>,
+    to: Bound<&[u8]>,
+    visit: Visit<'_>,
+) -> Result<(), Blocked> {
+    // The separator at which the next leaf starts.
+    let mut at: Vec<u8> = Vec::new();
+    let mut first = true;
+    loop {
+        let from = if first { from } else { Bound::Included(&at[..]) };
+        let (mut next, mut has_next) = (Vec::new(), false);
+        let (_, page) = descend::leaf(core, root, &mut Path::new(), |inner| {
+            let slot = match from {
+                Bound::Included(key) | Bound::Excluded(key) => inner.child_slot(key),
+                Bound::Unbounded => 0,
+            };
+            if slot + 1 < inner.count() {
+                next.clear();
+                next.extend_from_slice(inner.key(slot + 1));
+                has_next = true;
+            }
+            slot
+        })?;
+        let node = Node::new(&page);
+        let (start, end) = (first_slot(node, from), end_slot(node, to));
+        let flow = visit_slots(core, node, start..end, visit)?;
+        let beyond = match to {
+            Bound::Unbounded => false,
+            Bound::Included(key) => next.as_slice() > key,
+            Bound::Excluded(key) => next.as_slice() >= key,
+        };
+        if flow.is_break() || end < node.count() || !has_next || beyond {
+            return Ok(());
+        }
+        at = next;
+        first = false;
+    }
+}
+
+/// Visits the keys between the bounds in descending order.
+pub(crate) fn backward(
+    core: &Core,
+    root: u32,
+    from: Bound<&[u8]>,
+    to: Bound<&[u8]>,
+    visit: Visit<'_>,
+) -> Result<(), Blocked> {
+    // The separator below which the next leaf lies.
+    let mut at: Vec<u8> = Vec::new();
+    let mut first = true;
+    loop {
+        let to = if first { to } else { Bound::Excluded(&at[..]) };
+        let (mut next, mut has_next) = (Vec::new(), false);
+        let (_, page) = descend::leaf(core, root, &mut Path::new(), |inner| {
+            let slot = match to {
+                Bound::Included(key) => inner.child_slot(key),
+                Bound::Excluded(key) => inner.child_slot_below(key),
+                Bound::Unbounded => inner.count().max(1) - 1,
+            };
+            if slot > 0 {
+                next.clear();
+                next.extend_from_slice(inner.key(slot));
+                has_next = true;
+            }
+            slot
+        })?;
+        let node = Node::new(&page);
+        let (start, end) = (first_slot(node, from), end_slot(node, to));
+        let flow = visit_slots(core, node, (start..end).rev(), visit)?;
+        let beyond = match from {
+            Bound::Unbounded => false,
+            Bound::Included(key) | Bound::Excluded(key) => next.as_slice() <= key,
+        };
+        if flow.is_break() || start > 0 || !has_next || beyond {
+            return Ok(());
+        }
+        at = next;
+        first = false;
+    }
+}

@@ -1,0 +1,195 @@
+//! Splitting nodes: planned from the leaf up while nothing is held, carried out when all pages are.
+//!
+//! Invariants
+//! 1. The plan is made from the pages as they are when they are changed: only the partition's thread changes them, and it
+//!    does both in one go.
+//! 2. A root keeps its page: its content moves to two new children.
+//! 3. Both halves fit, as a cell takes at most a quarter of a page.
+
+use crate::descend::Path;
+use crate::error::Blocked;
+use crate::mini::{Core, Mini};
+use crate::page::{Cell, Node, SLOT};
+use crate::record::{PageOp, push_op};
+
+/// A node as it will be with a cell more or another cell in a slot.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    node: Node<'a>,
+    at: usize,
+    replaces: bool,
+    cell: Cell<'a>,
+}
+
+impl<'a> View<'a> {
+    fn count(&self) -> usize {
+        self.node.count() + usize::from(!self.replaces)
+    }
+    fn get(&self, i: usize) -> Cell<'a> {
+        if i == self.at { self.cell } else { self.node.cell(if i > self.at && !self.replaces { i - 1 } else { i }) }
+    }
+    fn fits(&self) -> bool {
+        if self.replaces {
+            self.node.free() + self.node.cell(self.at).value.len() >= self.cell.value.len()
+        } else {
+            self.node.free() >= self.cell.size() + SLOT
+        }
+    }
+    /// The first cell of the right half. Keys that arrive in order leave full nodes behind.
+    fn split_point(&self) -> usize {
+        if !self.replaces && self.at + 1 == self.count() {
+            return self.at;
+        }
+        let size = |i: usize| self.get(i).size() + SLOT;
+        let total: usize = (0..self.count()).map(size).sum();
+        let (mut left, mut best) = (0, (usize::MAX, 1));
+        for m in 1..self.count() {
+            left += size(m - 1);
+            best = best.min((left.max(total - left), m));
+        }
+        best.1
+    }
+    /// The shortest key that tells the halves of a leaf apart; in an inner node it must be the right half's first.
+    fn separator(&self, m: usize) -> Vec<u8> {
+        let (last, first) = (self.get(m - 1).key, self.get(m).key);
+        if self.node.level() > 0 {
+            return first.to_vec();
+        }
+        let common = last.iter().zip(first).take_while(|(a, b)| a == b).count();
+        first[..first.len().min(common + 1)].to_vec()
+    }
+    fn cells(&self, range: std::ops::Range<usize>) -> Vec<u8> {
+        let mut out = Vec::new();
+        range.for_each(|i| self.get(i).write(&mut out));
+        out
+    }
+}
+
+/// What happens to one node.
+struct Step {
+    no: u32,
+    at: usize,
+    replaces: bool,
+    key: Vec<u8>,
+    /// The first cell of the right half, if the node splits.
+    split: Option<usize>,
+    root: bool,
+    /// The right half's page, or both halves' of a root.
+    pages: Vec<u32>,
+}
+
+/// What happens to the nodes from a leaf up when a cell is put there.
+pub(crate) struct Plan {
+    steps: Vec<Step>,
+}
+
+/// Bytes that stand for a value that is not known yet, but its length is.
+static BLANK: [u8; crate::page::MAX_CELL] = [0; crate::page::MAX_CELL];
+
+/// Plans to put a cell with `key` and a value of `len` bytes into slot `at` of `leaf`.
+pub(crate) fn plan(
+    core: &Core,
+    path: &Path,
+    leaf: u32,
+    at: usize,
+    replaces: bool,
+    key: &[u8],
+    len: usize,
+) -> Result<Plan, Blocked> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut above = path.nodes();
+    let mut step = Step { no: leaf, at, replaces, key: key.to_vec(), split: None, root: false, pages: Vec::new() };
+    let mut len = len;
+    loop {
+        let page = core.read(step.no).map_err(|want| path.blocked(core, want))?;
+        let value = BLANK.get(..len).ok_or_else(|| core.corrupt(step.no, "a cell is too large"))?;
+        let cell = Cell { key: &step.key, value, overflow: false };
+        let view = View { node: Node::new(&page), at: step.at, replaces: step.replaces, cell };
+        if view.fits() {
+            steps.push(step);
+            break;
+        }
+        let m = view.split_point();
+        let separator = view.separator(m);
+        step.split = Some(m);
+        step.root = above.is_empty();
+        steps.push(step);
+        let Some((&(no, slot), rest)) = above.split_last() else { break };
+        above = rest;
+        let at = usize::from(slot) + 1;
+        step = Step { no, at, replaces: false, key: separator, split: None, root: false, pages: Vec::new() };
+        len = size_of::<u32>();
+    }
+    Ok(Plan { steps })
+}
+
+impl Plan {
+    /// Takes all pages that the plan changes.
+    pub(crate) fn take(&mut self, mini: &mut Mini<'_>) -> Result<(), Blocked> {
+        for step in &mut self.steps {
+            mini.take(step.no)?;
+        }
+        for step in &mut self.steps {
+            let pages = usize::from(step.split.is_some()) + usize::from(step.root);
+            step.pages = (0..pages).map(|_| mini.alloc()).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the plan's changes into the record; `value` is that of the leaf's cell.
+    pub(crate) fn push(&self, mini: &Mini<'_>, buf: &mut Vec<u8>, value: &[u8], overflow: bool) {
+        let (mut value, mut overflow) = (value.to_vec(), overflow);
+        for step in &self.steps {
+            let cell = Cell { key: &step.key, value: &value, overflow };
+            let node = Node::new(mini.page(step.no));
+            step.push(&View { node, at: step.at, replaces: step.replaces, cell }, buf);
+            value = step.pages.last().copied().unwrap_or(0).to_le_bytes().to_vec();
+            overflow = false;
+        }
+    }
+}
+
+impl Step {
+    fn push(&self, view: &View<'_>, buf: &mut Vec<u8>) {
+        let Some(m) = self.split else {
+            self.put(view, buf);
+            return;
+        };
+        let level = view.node.level();
+        let mut fill = |no: u32, range: std::ops::Range<usize>| {
+            push_op(buf, no, &PageOp::InitNode { level });
+            push_op(buf, no, &PageOp::Cells { cells: &view.cells(range) });
+        };
+        match *self.pages {
+            [left, right] => {
+                let separator = view.separator(m);
+                fill(left, 0..m);
+                fill(right, m..view.count());
+                push_op(buf, self.no, &PageOp::InitNode { level: level + 1 });
+                for (slot, key, child) in [(0, &[][..], left), (1, &separator, right)] {
+                    let cell = Cell { key, value: &child.to_le_bytes(), overflow: false };
+                    push_op(buf, self.no, &PageOp::Insert { slot, cell });
+                }
+            }
+            _ => {
+                fill(self.pages.first().copied().unwrap_or(0), m..view.count());
+                let stays = self.at < m;
+                let keep = m - usize::from(stays && !self.replaces);
+                push_op(buf, self.no, &PageOp::Truncate { keep: keep as u16 });
+                if stays {
+                    self.put(view, buf);
+                }
+            }
+        }
+    }
+
+    fn put(&self, view: &View<'_>, buf: &mut Vec<u8>) {
+        let (slot, cell) = (self.at as u16, view.cell);
+        let op = if self.replaces {
+            PageOp::Replace { slot, overflow: cell.overflow, value: cell.value }
+        } else {
+            PageOp::Insert { slot, cell }
+        };
+        push_op(buf, self.no, &op);
+    }
+}
