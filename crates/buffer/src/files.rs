@@ -34,7 +34,7 @@ const MAGIC: &[u8; 8] = b"clwy-dw1";
 const ENTRIES: usize = 16;
 const ENTRY: usize = 12;
 /// The most pages of one batch; `write` splits what is longer.
-const BATCH_LIMIT: usize = 128;
+const BATCH_LIMIT: usize = 256;
 const _: () = assert!(ENTRIES + BATCH_LIMIT * ENTRY <= PAGE_SIZE);
 
 struct Named {
@@ -100,16 +100,21 @@ impl Files {
         let Named { name, file } = &self.double_write;
         file.write_all_at(&state.buffer, 0).map_err(|e| PageError::io(name, "write", e))?;
         file.sync_data().map_err(|e| PageError::io(name, "sync", e))?;
-        for &(id, page) in pages {
-            self.write_place(state, id, page)?;
+        let State { unsynced, buffer } = state;
+        let mut copies = &buffer[PAGE_SIZE..];
+        for run in pages.chunk_by(|(a, _), (b, _)| a.to_u64() + 1 == b.to_u64()) {
+            let (bytes, rest) = copies.split_at(run.len() * PAGE_SIZE);
+            self.write_places(unsynced, run[0].0, bytes)?;
+            copies = rest;
         }
         Ok(())
     }
 
-    fn write_place(&self, state: &mut State, id: PageId, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
-        let Named { name, file } = self.partition(id)?;
-        state.unsynced[usize::from(id.partition().0)] = true;
-        file.write_all_at(page, offset(id)).map_err(|e| PageError::io(name, "write", e))
+    /// Writes pages of consecutive numbers, from `first` on.
+    fn write_places(&self, unsynced: &mut [bool], first: PageId, bytes: &[u8]) -> Result<(), PageError> {
+        let Named { name, file } = self.partition(first)?;
+        unsynced[usize::from(first.partition().0)] = true;
+        file.write_all_at(bytes, offset(first)).map_err(|e| PageError::io(name, "write", e))
     }
 
     /// The double-write file's intact copies.
@@ -209,7 +214,7 @@ impl PageIo for Files {
             let mut place = [0; PAGE_SIZE];
             read_zero_filled(file, name, &mut place, offset(id))?;
             if verify(&place, id, name).is_err() {
-                self.write_place(&mut state, id, &copy)?;
+                self.write_places(&mut state.unsynced, id, &copy)?;
                 restored += 1;
             }
         }

@@ -31,9 +31,10 @@
 
 use clearway_types::{FrameId, Lsn, PageId};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::page::PAGE_SIZE;
+use crate::sync::{AtomicU32, AtomicU64};
 
 const PIN: u64 = 1;
 const PINS: u64 = (1 << 18) - 1;

@@ -212,3 +212,43 @@ impl FreeList {
         std::mem::take(&mut state.starved).into_iter().map(|s| Granted::Refused(s.need, PageError::Closed)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Arena;
+    use clearway_types::PartitionId;
+
+    /// Invariant 3: nobody waits for ever.
+    #[test]
+    fn who_waits_is_refused_after_the_bound() {
+        let list = FreeList::new(Vec::new());
+        let id = PageId::new(PartitionId(0), 0);
+        assert!(list.ask(Need::Page(id)).is_none());
+        assert!(list.ask(Need::Frames(2, Box::new(drop))).is_none());
+        for _ in 0..STARVED_ROUNDS {
+            assert!(list.age(None).is_empty());
+        }
+        let refused = list.age(None);
+        assert!(refused.iter().all(|g| matches!(g, Granted::Refused(_, PageError::NoFrames))));
+        assert_eq!(refused.len(), 2);
+        assert!(list.ask(Need::Page(id)).is_none());
+        assert!(matches!(list.stop()[..], [Granted::Refused(Need::Page(_), PageError::Closed)]));
+        assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Refused(_, PageError::Closed))));
+    }
+
+    /// Invariant 2, and its exception.
+    #[test]
+    fn reads_leave_promised_frames_until_they_have_waited() {
+        let list = FreeList::new(Arena::new(4).1);
+        let id = PageId::new(PartitionId(0), 0);
+        assert!(matches!(list.ask(Need::Frames(4, Box::new(drop))), Some(Granted::Frames(4, _))));
+        assert!(list.ask(Need::Page(id)).is_none());
+        assert!(list.put([]).is_empty());
+        assert_eq!(list.take(1).map(|f| f.len()), Some(1), "a creation may take it");
+        let granted = (0..=PROMISE_ROUNDS + 1).find_map(|_| list.age(None).pop());
+        assert!(matches!(granted, Some(Granted::Page(..))));
+        assert!(list.end_promise(4).is_empty());
+        assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));
+    }
+}

@@ -15,6 +15,9 @@ mod io;
 mod page;
 mod policy;
 mod pool;
+#[cfg(loom)]
+mod pool_loom;
+mod sync;
 mod table;
 mod write_back;
 

@@ -14,13 +14,14 @@
 //! done and nothing is called back.
 
 use crate::frame::Frame;
+use crate::sync::{AtomicU32, Mutex, MutexGuard};
 use clearway_latch::CachePadded;
 use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
-const SHARDS: usize = 64;
+const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 /// A search without a latch gives up after so many steps: it may have gone astray.
 const CHAIN_LIMIT: usize = 32;
 const END: u32 = u32::MAX;
@@ -44,7 +45,7 @@ pub(crate) struct Loading<W> {
 
 impl<W> PageTable<W> {
     pub fn new(frames: u32) -> Self {
-        let buckets = (frames as usize * 2).next_power_of_two().max(SHARDS);
+        let buckets = (frames as usize * 2).next_power_of_two().max(SHARDS).max(2);
         Self {
             buckets: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
             shift: 64 - buckets.trailing_zeros(),

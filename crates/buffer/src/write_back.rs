@@ -21,8 +21,8 @@ use crate::pool::{Core, count, pause};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Pages written at once.
-pub(crate) const BATCH: usize = 64;
+/// Pages written at once: two syncs a batch.
+pub(crate) const BATCH: usize = 256;
 
 pub(crate) struct WriteBack(Mutex<Batch>);
 

@@ -1,0 +1,149 @@
+//! Every interleaving (up to loom's preemption bound) of a hit with an eviction, and of a change with a write-back.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-buffer --release --lib loom`
+
+use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
+use crate::table::PageTable;
+use clearway_types::{FrameId, Lsn, PageId, PartitionId};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+const A: PageId = PageId::new(PartitionId(0), 1);
+const B: PageId = PageId::new(PartitionId(0), 2);
+const FRAME: FrameId = FrameId(0);
+
+/// One frame, whose content loom watches: any access that the latch does not order is a failure.
+struct World {
+    frames: [Frame; 1],
+    table: PageTable<()>,
+    content: UnsafeCell<u64>,
+}
+
+// SAFETY: loom checks the accesses to `content`, which is what the models are about.
+unsafe impl Sync for World {}
+// SAFETY: as above.
+unsafe impl Send for World {}
+
+impl World {
+    fn with_a() -> Arc<Self> {
+        let (_, mut free) = Arena::new(1);
+        let world = Self { frames: [Frame::new()], table: PageTable::new(1), content: UnsafeCell::new(0) };
+        world.bring(free.remove(0), A);
+        Arc::new(world)
+    }
+
+    fn bring(&self, free: FreeFrame, id: PageId) {
+        // SAFETY: the frame is free, and its owner is here.
+        self.content.with_mut(|c| unsafe { *c = id.to_u64() });
+        let shard = self.table.latch(id);
+        let frame = self.frames[0].publish(free, id, 0, None);
+        self.table.link(&shard, &self.frames, id, frame);
+    }
+
+    fn claim(&self, id: PageId) -> Option<FreeFrame> {
+        let shard = self.table.latch(id);
+        self.table.find_latched(&shard, &self.frames, id)?;
+        let free = self.frames[0].try_claim(FRAME)?;
+        self.table.unlink(&shard, &self.frames, id, FRAME);
+        Some(free)
+    }
+
+    /// What the page has, if it is found and latched at once.
+    fn read(&self, id: PageId) -> Option<u64> {
+        let frame = self.table.find(&self.frames, id)?;
+        if self.frames[frame.0 as usize].try_latch(id, Mode::Shared) != Latched::Yes {
+            return None;
+        }
+        // SAFETY: the shared latch is held.
+        let value = self.content.with(|c| unsafe { *c });
+        self.frames[0].unlatch(Mode::Shared);
+        Some(value)
+    }
+
+    fn write(&self, id: PageId, value: u64) -> bool {
+        if self.frames[0].try_latch(id, Mode::Exclusive) != Latched::Yes {
+            return false;
+        }
+        self.frames[0].mark_dirty(|| Lsn(value));
+        // SAFETY: the exclusive latch is held.
+        self.content.with_mut(|c| unsafe { *c = value });
+        self.frames[0].unlatch(Mode::Exclusive);
+        true
+    }
+
+    /// A write-back of the page to `disk`.
+    fn write_back(&self, id: PageId, ok: bool) -> Option<u64> {
+        let frame = &self.frames[0];
+        if frame.try_latch(id, Mode::Shared) != Latched::Yes {
+            return None;
+        }
+        if !frame.is_dirty() {
+            frame.unlatch(Mode::Shared);
+            return None;
+        }
+        // SAFETY: the shared latch is held.
+        let copy = self.content.with(|c| unsafe { *c });
+        let rec_lsn = frame.clean();
+        frame.keep_pin_only();
+        if !ok {
+            while frame.try_latch(id, Mode::Shared) != Latched::Yes {
+                thread::yield_now();
+            }
+            frame.dirty_again(rec_lsn);
+            frame.unlatch(Mode::Shared);
+        }
+        frame.unpin();
+        ok.then_some(copy)
+    }
+}
+
+/// `pool`, invariant 1: whoever latches a page has that page, also when its frame is taken under the search.
+#[test]
+fn loom_a_hit_never_sees_another_page() {
+    loom::model(|| {
+        let world = World::with_a();
+        let (one, two) = (world.clone(), world.clone());
+        let reader = thread::spawn(move || {
+            for id in [A, B] {
+                assert!(one.read(id).is_none_or(|value| value == id.to_u64()));
+            }
+        });
+        let evictor = thread::spawn(move || {
+            if let Some(free) = two.claim(A) {
+                two.bring(free, B);
+            }
+        });
+        reader.join().unwrap();
+        evictor.join().unwrap();
+        assert!(world.read(A).is_some() != world.read(B).is_some(), "exactly one page is in the frame");
+    });
+}
+
+/// `frame`, invariants 3 and 4: a change is either still marked, with its rec-LSN, or in the copy that was written; and a page
+/// with an unwritten change does not leave.
+#[test]
+fn loom_no_change_is_lost_between_write_back_and_eviction() {
+    for ok in [true, false] {
+        loom::model(move || {
+            let world = World::with_a();
+            assert!(world.write(A, 10));
+            let (one, two) = (world.clone(), world.clone());
+            let writer = thread::spawn(move || one.write(A, 20));
+            let write_back = thread::spawn(move || (two.write_back(A, ok), two.claim(A).is_some()));
+            let written = writer.join().unwrap();
+            let (copy, evicted) = write_back.join().unwrap();
+            let last = if written { 20 } else { 10 };
+            if evicted {
+                assert_eq!(copy, Some(last), "only what is on disk leaves");
+            } else {
+                let oldest = world.frames[0].rec_lsn();
+                assert!(
+                    if copy == Some(last) { oldest == u64::MAX } else { oldest <= last },
+                    "{copy:?} {last} {oldest}"
+                );
+                assert!(copy.is_some() || oldest == 10, "nothing was written: the first change is still to write");
+            }
+        });
+    }
+}
