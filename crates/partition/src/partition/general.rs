@@ -75,7 +75,10 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
     let mark = txn.log.mark();
     Ok(match body {
         Body::Statement { program, env, rows, batch, fresh } => {
-            txn.paused = None;
+            // A paused statement waits while others run to their end: a table is read in batches that are inserted elsewhere.
+            if batch.is_some() {
+                txn.paused = None;
+            }
             Some(Job::Statement(Statement { exec: Box::new(Exec::new(program, env, rows, batch)), mark, fresh }))
         }
         Body::Next => {

@@ -1,0 +1,276 @@
+//! A table of accounts with hand-made plans, and workers without a network: what the engine's tests drive it with.
+
+use clearway_coordinator::{
+    Client, Dispatch, Engine, EngineConfig, Event, Outcome, Port, RunOptions, Step, TxnStatus, Waker,
+};
+use clearway_env::MemDisk;
+use clearway_plan::expr::BinaryOp;
+use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
+use clearway_plan::statement::{Finish, Insert, Query, Route, Source, TxnOptions, unnumbered_table};
+use clearway_plan::{Access, Column, Distribution, Expr, Path, Plan, Program, Statement, TableDef};
+use clearway_storage::NodeConfig;
+use clearway_types::{Datum, Lsn, SqlResult, SqlState, SqlType};
+use std::path::Path as FilePath;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Opens an engine on the disk. Workers are the test's own threads, woken by their parking spots.
+pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
+    let config = EngineConfig {
+        node: NodeConfig { partitions: Some(partitions), frames: 256, wal_segment_size: 1 << 20, ..NodeConfig::default() },
+        dispatch: Dispatch::Baton,
+        checkpoint_interval: Duration::from_secs(3600),
+    };
+    let wakers = (0..workers).map(|_| Arc::new(|| {}) as Waker).collect();
+    Engine::open(Arc::new(disk.clone()), FilePath::new("/data"), config, wakers).unwrap()
+}
+
+/// One session in its own worker.
+pub struct Worker {
+    port: Port,
+    client: Option<Client>,
+}
+
+impl Worker {
+    pub fn new(engine: &Arc<Engine>, worker: u16) -> Self {
+        let mut port = engine.port(worker);
+        let client = Some(Client::new(&mut port, 0));
+        Self { port, client }
+    }
+    fn client(&mut self) -> &mut Client {
+        self.client.as_mut().unwrap()
+    }
+    pub fn status(&mut self) -> TxnStatus {
+        self.client().status()
+    }
+    pub fn run(&mut self, plan: &Arc<Plan>) -> SqlResult<Outcome> {
+        let Self { port, client } = self;
+        let client = client.as_mut().unwrap();
+        let mut step = client.start(port, plan, &Arc::new(Env::default()), RunOptions::default());
+        let mut events = Vec::new();
+        loop {
+            match step {
+                Step::Done(result) => {
+                    if let Ok(outcome) = &result {
+                        wait_durable(port, outcome.wait, &mut events);
+                    }
+                    return result;
+                }
+                Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Pending => {
+                    port.poll(&mut events);
+                    std::thread::yield_now();
+                    step = client.resume(port);
+                }
+            }
+        }
+    }
+    fn plain(&mut self, statement: Statement) -> SqlResult<Outcome> {
+        self.run(&plan(statement))
+    }
+    pub fn begin(&mut self) {
+        self.plain(Statement::Begin(TxnOptions::default())).unwrap();
+    }
+    pub fn commit(&mut self) -> SqlResult<Outcome> {
+        self.plain(Statement::Commit)
+    }
+    pub fn rollback(&mut self) {
+        self.plain(Statement::Rollback).unwrap();
+    }
+    pub fn savepoint(&mut self, name: &str) {
+        self.plain(Statement::Savepoint(name.into())).unwrap();
+    }
+    pub fn rollback_to(&mut self, name: &str) {
+        self.plain(Statement::RollbackTo(name.into())).unwrap();
+    }
+    pub fn close(mut self) {
+        let client = self.client.take().unwrap();
+        client.close(&mut self.port);
+        self.port.poll(&mut Vec::new());
+    }
+}
+
+fn wait_durable(port: &mut Port, lsn: Lsn, events: &mut Vec<Event>) {
+    while port.engine().durable() < lsn {
+        port.want_durable(lsn);
+        port.poll(events);
+        std::thread::yield_now();
+    }
+}
+
+fn plan(statement: Statement) -> Arc<Plan> {
+    Arc::new(Plan { params: Vec::new(), columns: Vec::new(), statement, catalog: None })
+}
+
+fn int(v: i32) -> Expr {
+    Expr::Literal(Datum::Int4(v))
+}
+
+/// A table `(id int, balance int)`.
+pub struct Bank {
+    name: String,
+}
+
+impl Bank {
+    pub fn create(worker: &mut Worker, accounts: i32, balance: i32) -> Self {
+        Self::make(worker, "accounts", vec![0], Distribution::Hash(vec![0]), accounts, balance)
+    }
+    pub fn create_without_key(worker: &mut Worker, name: &str, accounts: i32, balance: i32) -> Self {
+        Self::make(worker, name, Vec::new(), Distribution::Random, accounts, balance)
+    }
+    pub fn find(engine: &Arc<Engine>) -> Self {
+        assert!(engine.catalog().table("accounts").is_some(), "the table is there after a crash");
+        Self { name: "accounts".into() }
+    }
+    fn make(
+        worker: &mut Worker,
+        name: &str,
+        key: Vec<usize>,
+        distribution: Distribution,
+        accounts: i32,
+        balance: i32,
+    ) -> Self {
+        let column = |name: &str| Column { name: name.into(), ty: SqlType::Int4, not_null: true, default: None };
+        let table = unnumbered_table(name, vec![column("id"), column("balance")], key, distribution);
+        worker.plain(Statement::CreateTable { table, if_not_exists: false }).unwrap();
+        let bank = Self { name: name.into() };
+        let series = Source::Series { start: int(0), stop: int(accounts - 1), step: int(1), ty: SqlType::Int4 };
+        let finish = vec![Finish::Project(vec![Expr::Column(0), int(balance)])];
+        bank.insert_from(worker, Query { source: series, finish }).unwrap();
+        bank
+    }
+    fn table(&self, worker: &mut Worker) -> Arc<TableDef> {
+        worker.client().catalog().table(&self.name).unwrap().clone()
+    }
+    fn insert_from(&self, worker: &mut Worker, source: Query) -> SqlResult<Outcome> {
+        let table = self.table(worker);
+        let program =
+            Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), ignore_conflicts: false });
+        worker.plain(Statement::Insert(Insert { table, source, program }))
+    }
+    pub fn insert(&self, worker: &mut Worker, id: i32, balance: i32) -> SqlResult<Outcome> {
+        let source = Source::Rows(vec![vec![int(id), int(balance)]]);
+        self.insert_from(worker, Query { source, finish: Vec::new() })
+    }
+    fn access(&self, worker: &mut Worker, path: Path) -> Access {
+        Access { table: self.table(worker), path, filter: None, for_update: false }
+    }
+    pub fn balance(&self, worker: &mut Worker, id: i32) -> Option<i32> {
+        let access = self.access(worker, Path::Point(vec![int(id)]));
+        let program = Program::Scan { access, group: None, project: vec![Expr::Column(1)], limit: None };
+        let source = Source::Table { program: Arc::new(program), route: Route::Hash(vec![int(id)]) };
+        let rows = worker.plain(Statement::Query(Query { source, finish: Vec::new() })).unwrap().rows;
+        (!rows.is_empty()).then(|| rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as i32)
+    }
+    pub fn add(&self, worker: &mut Worker, id: i32, amount: i32) -> SqlResult<Outcome> {
+        let access = self.access(worker, Path::Point(vec![int(id)]));
+        let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
+        let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+        worker.plain(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+    }
+    pub fn total(&self, worker: &mut Worker) -> i64 {
+        let sum = Aggregate { func: AggFunc::Sum, arg: Some(Expr::Column(1)), distinct: false, ty: SqlType::Int8 };
+        let group = Group { keys: Vec::new(), aggregates: vec![sum] };
+        let access = self.access(worker, Path::Full);
+        let program = Program::Scan { access, group: Some(group.clone()), project: Vec::new(), limit: None };
+        let source = Source::Table { program: Arc::new(program), route: Route::All };
+        let query = Query { source, finish: vec![Finish::Merge(group)] };
+        let rows = worker.plain(Statement::Query(query)).unwrap().rows;
+        rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap_or(0)
+    }
+    pub fn truncate(&self, worker: &mut Worker) {
+        worker.plain(Statement::Truncate { names: vec![self.name.clone()] }).unwrap();
+    }
+    pub fn add_primary_key(&self, worker: &mut Worker) {
+        let statement = Statement::AddPrimaryKey { table: self.name.clone(), name: None, columns: vec![0] };
+        worker.plain(statement).unwrap();
+    }
+}
+
+/// Several sessions of one worker move money at random, in blocks of two updates; returns how many commit.
+pub fn transfers(engine: &Arc<Engine>, bank: &Bank, worker: u16, sessions: u32, rounds: u32) -> u64 {
+    let mut random = u64::from(worker) + 1;
+    let mut next = move |below: i32| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((random >> 33) % below as u64) as i32
+    };
+    let mut lone = Worker::new(engine, worker);
+    let mut clients: Vec<Transfer> = (0..sessions).map(|s| Transfer::new(&mut lone.port, s + 1)).collect();
+    let mut committed = 0;
+    let mut events = Vec::new();
+    let mut left = rounds * sessions;
+    while left > 0 || clients.iter().any(|c| c.stage != 0) {
+        for client in &mut clients {
+            if client.stage == 0 && left > 0 {
+                left -= 1;
+                client.from = next(20);
+                client.to = (client.from + 1 + next(19)) % 20;
+                client.amount = next(50);
+                client.stage = 1;
+            }
+            committed += client.advance(bank, &mut lone);
+        }
+        events.clear();
+        lone.port.poll(&mut events);
+    }
+    for client in clients {
+        client.client.close(&mut lone.port);
+    }
+    lone.port.poll(&mut events);
+    committed
+}
+
+/// One session's transfer: BEGIN, two updates, COMMIT; ROLLBACK after a deadlock.
+struct Transfer {
+    client: Client,
+    stage: u8,
+    from: i32,
+    to: i32,
+    amount: i32,
+}
+
+impl Transfer {
+    fn new(port: &mut Port, session: u32) -> Self {
+        Self { client: Client::new(port, session), stage: 0, from: 0, to: 0, amount: 0 }
+    }
+
+    fn update(&self, bank: &Bank, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
+        let access = bank.access(worker, Path::Point(vec![int(id)]));
+        let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
+        let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+        plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+    }
+
+    /// Runs on as far as it goes; 1 if a transfer has committed.
+    fn advance(&mut self, bank: &Bank, worker: &mut Worker) -> u64 {
+        let mut committed = 0;
+        while self.stage != 0 {
+            let step = if self.client.is_running() {
+                self.client.resume(&mut worker.port)
+            } else {
+                let plan = match self.stage {
+                    1 => plan(Statement::Begin(TxnOptions::default())),
+                    2 => self.update(bank, worker, self.from, -self.amount),
+                    3 => self.update(bank, worker, self.to, self.amount),
+                    4 => plan(Statement::Commit),
+                    _ => plan(Statement::Rollback),
+                };
+                self.client.start(&mut worker.port, &plan, &Arc::new(Env::default()), RunOptions::default())
+            };
+            match step {
+                Step::Pending => return committed,
+                Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Done(Err(e)) => {
+                    assert_eq!(e.state(), SqlState::DEADLOCK, "{e}");
+                    self.stage = 5;
+                }
+                Step::Done(Ok(_)) => {
+                    committed += u64::from(self.stage == 4);
+                    self.stage = if self.stage >= 4 { 0 } else { self.stage + 1 };
+                }
+            }
+        }
+        committed
+    }
+}
+
