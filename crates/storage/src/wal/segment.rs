@@ -26,6 +26,9 @@ const VERSION: u32 = 1;
 const FIELDS: usize = 32;
 /// How much is written or read at a time where whole segments are.
 pub(super) const STRIDE: usize = 1 << 20;
+/// A segment that is being made is synced each time after so many bytes, so that a commit's sync, which the disk may put
+/// behind them, does not have to wait for all of it.
+const MAKE_SYNC: u64 = 4 << 20;
 /// Under this name a segment is made ready; what has it at start-up is removed.
 const UNFINISHED: &str = "next.tmp";
 
@@ -134,6 +137,9 @@ pub(super) fn make(disk: &dyn Disk, dir: &Path, start: u64, size: u64, abandon: 
         let n = zeros.len().min((size - at) as usize);
         file.write_all_at(&zeros[..n], BLOCK + at)?;
         at += n as u64;
+        if at.is_multiple_of(MAKE_SYNC) {
+            file.sync_data()?;
+        }
     }
     finish(disk, dir, &*file, start, size)
 }

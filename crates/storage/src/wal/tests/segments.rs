@@ -64,6 +64,22 @@ fn remove_before_keeps_what_is_needed() {
     assert!(matches!(WalReader::open(Arc::new(disk.clone()), &small(), Lsn(0)), Err(WalError::Corrupt { .. })));
 }
 
+/// A removed segment that a crash brought back before a gap goes again at the next start; what is needed stays.
+#[test]
+fn a_segment_before_a_gap_goes() {
+    let disk = MemDisk::new();
+    let wal = open(&disk, Lsn(0));
+    let ends = fill(&wal, 0..200);
+    wal.shutdown();
+    disk.remove(&Path::new("/data/wal").join(format!("{:016x}.wal", 8192))).unwrap();
+    let from = *ends.iter().find(|end| end.0 > 2 * 8192).unwrap();
+    let (records, end) = read(&disk, from).unwrap();
+    assert_eq!(end, *ends.last().unwrap());
+    open(&disk, end).shutdown();
+    assert_eq!(names(&disk)[0], format!("{:016x}.wal", 2 * 8192));
+    assert_eq!(read(&disk, from).unwrap(), (records, end));
+}
+
 /// A log keeps the segment size that it was made with.
 #[test]
 fn the_segment_size_is_the_logs() {
