@@ -1,12 +1,15 @@
 //! Dependencies point down: `cargo metadata` held against the crate map of ARCHITECTURE.md.
 //!
 //! The map is the table whose first column is headed `crate`, top to bottom; its column `may use` names the crates that a crate
-//! may depend on, in its tests too. A row may only name rows below it.
+//! may depend on; one with a star may be used by its tests only. A row may only name rows below it.
 
 use clearway_harness::Res;
 use serde_json::Value;
 
 const PREFIX: &str = "clearway-";
+
+/// Marks a crate that only tests use, in the map and here.
+const TESTS_ONLY: char = '*';
 
 /// A row of the map.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,7 +18,14 @@ struct Row {
     uses: Vec<String>,
 }
 
-/// A workspace crate and the workspace crates it depends on, `clearway-` taken off.
+impl Row {
+    fn allows(&self, used: &str) -> bool {
+        let for_tests = |allowed: &str| used.strip_suffix(TESTS_ONLY) == Some(allowed);
+        self.uses.iter().any(|allowed| allowed == used || for_tests(allowed))
+    }
+}
+
+/// A workspace crate and the workspace crates it depends on, `clearway-` taken off, those of tests starred.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Crate {
     name: String,
@@ -48,7 +58,8 @@ pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
     let mut findings = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         for used in &row.uses {
-            if !rows[at + 1..].iter().any(|below| below.name == *used) {
+            let used = used.trim_end_matches(TESTS_ONLY);
+            if !rows[at + 1..].iter().any(|below| below.name == used) {
                 findings.push(format!("ARCHITECTURE.md: `{}` may use `{used}`, which is not below it", row.name));
             }
         }
@@ -61,7 +72,7 @@ pub fn check(map: &str, crates: &[Crate]) -> Vec<String> {
             findings.push(format!("ARCHITECTURE.md: crate `{}` is missing from the map", c.name));
             continue;
         };
-        for used in c.uses.iter().filter(|u| !row.uses.contains(u)) {
+        for used in c.uses.iter().filter(|used| !row.allows(used)) {
             findings.push(format!("crates/{}/Cargo.toml: depends on `{used}`, which the map does not allow", c.name));
         }
     }
@@ -113,6 +124,14 @@ mod tests {
     }
 
     #[test]
+    fn what_only_tests_may_use_is_told_apart() {
+        let map = MAP.replace("| p | `types` |", "| p | `types`* |");
+        let check = |uses: &str| check(&map, &crates(&[("server", &[]), ("planner", &[uses]), ("types", &[])]));
+        assert_eq!(check("types*"), Vec::<String>::new());
+        assert_eq!(check("types"), ["crates/planner/Cargo.toml: depends on `types`, which the map does not allow"]);
+    }
+
+    #[test]
     fn a_crate_missing_from_the_map_and_one_missing_from_the_tree_are_found() {
         let bad = crates(&[("server", &[]), ("planner", &[]), ("latch", &[])]);
         let found = check(MAP, &bad).join("\n");
@@ -125,7 +144,7 @@ mod tests {
     fn metadata_gives_the_workspace_crates_only() {
         let json = r#"{"packages":[{"name":"clearway-buffer","dependencies":[{"name":"clearway-types"},{"name":"crc32c"},
             {"name":"clearway-types","kind":"dev"}]}]}"#;
-        assert_eq!(from_metadata(json).unwrap(), crates(&[("buffer", &["types"])]));
+        assert_eq!(from_metadata(json).unwrap(), crates(&[("buffer", &["types", "types*"])]));
         assert!(from_metadata(r#"{"packages":[{"name":"other","dependencies":[]}]}"#).is_err());
     }
 }
