@@ -148,6 +148,8 @@ pub(super) fn make(disk: &dyn Disk, dir: &Path, start: u64, size: u64, abandon: 
 pub(super) fn recycle(disk: &dyn Disk, dir: &Path, old: u64, start: u64, size: u64) -> io::Result<()> {
     let unfinished = dir.join(UNFINISHED);
     disk.rename(&path(dir, old), &unfinished)?;
+    // The old name must be gone for good before the header says something else than it.
+    disk.sync_dir(dir)?;
     let file = disk.open(&unfinished, Open::Existing)?;
     finish(disk, dir, &*file, start, size)
 }

@@ -1,0 +1,234 @@
+//! Crashes at random moments, on a disk that loses any of the unsynced sectors: what was durable is there, committed
+//! transactions are whole, all others are gone; also if recovery is killed, again and again.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use clearway_env::MemDisk;
+use clearway_storage::{Inserted, TxnLog, TxnMode};
+use clearway_types::{Lsn, TreeId};
+use common::{Model, Random, World, as_model};
+
+const PARTITIONS: u16 = 2;
+const FRAMES: u32 = 48;
+const SPACE: u64 = 600;
+/// Each running transaction changes only keys whose last byte is its slot: what row locks would see to.
+const SLOTS: usize = 4;
+
+type State = BTreeMap<(usize, u32), Model>;
+
+/// A key of `slot`'s own; slot `SLOTS` is for changes that commit by themselves.
+fn key_of(random: &Random, slot: usize) -> Vec<u8> {
+    let mut key = random.key(SPACE);
+    key.push(slot as u8);
+    key
+}
+
+struct Running {
+    logs: Vec<TxnLog>,
+    /// What it has changed so far: partition, tree, key, new value.
+    changes: Vec<(usize, u32, Vec<u8>, Option<Vec<u8>>)>,
+    /// For each savepoint: marks in the logs, and how many changes there were.
+    savepoints: Vec<(Vec<usize>, usize)>,
+}
+
+struct Run {
+    world: World,
+    random: Random,
+    /// All committed states, oldest first, each with where its commit record ends.
+    history: Vec<(Lsn, State)>,
+    running: Vec<Option<Running>>,
+}
+
+fn apply(state: &mut State, changes: &[(usize, u32, Vec<u8>, Option<Vec<u8>>)]) {
+    for (partition, tree, key, value) in changes {
+        let model = state.entry((*partition, *tree)).or_default();
+        match value {
+            Some(value) => model.insert(key.clone(), value.clone()),
+            None => model.remove(key),
+        };
+    }
+}
+
+impl Run {
+    fn commit(&mut self, lsn: Lsn, changes: &[(usize, u32, Vec<u8>, Option<Vec<u8>>)]) {
+        let mut state = self.history.last().map(|(_, state)| state.clone()).unwrap_or_default();
+        apply(&mut state, changes);
+        self.history.push((lsn, state));
+    }
+
+    fn current(&self, slot: usize, partition: usize, tree: u32, key: &[u8]) -> Option<Vec<u8>> {
+        let mut state = self.history.last().map(|(_, state)| state.clone()).unwrap_or_default();
+        apply(&mut state, &self.running[slot].as_ref().unwrap().changes);
+        state.get(&(partition, tree)).and_then(|m| m.get(key)).cloned()
+    }
+
+    fn change(&mut self, slot: usize) {
+        let (partition, tree) = (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
+        let key = key_of(&self.random, slot);
+        let now = self.current(slot, partition, tree, &key);
+        let value = (self.random.below(3) > 0).then(|| self.random.value(9000));
+        let mut running = self.running[slot].take().unwrap();
+        let (log, id) = (&mut running.logs[partition], TreeId(tree));
+        let world = &mut self.world;
+        match &value {
+            Some(value) if now.is_none() => {
+                let done = world.run(partition, |s| s.insert(log, TxnMode::Logged, id, &key, value)).unwrap();
+                assert_eq!(done, Inserted::Ok);
+            }
+            Some(value) => {
+                assert!(world.run(partition, |s| s.update(log, TxnMode::Logged, id, &key, value)).unwrap());
+            }
+            None => {
+                let done = world.run(partition, |s| s.delete(log, TxnMode::Logged, id, &key)).unwrap();
+                assert_eq!(done, now.is_some());
+            }
+        }
+        running.changes.push((partition, tree, key, value));
+        self.running[slot] = Some(running);
+    }
+
+    fn rollback(&mut self, running: &mut Running, marks: &[usize]) {
+        for (partition, log) in running.logs.iter_mut().enumerate() {
+            self.world.run(partition, |s| s.rollback(log, marks[partition])).unwrap();
+        }
+    }
+
+    fn end(&mut self, slot: usize) {
+        let mut running = self.running[slot].take().unwrap();
+        if self.random.below(3) == 0 {
+            self.rollback(&mut running, &[0; PARTITIONS as usize]);
+            for (store, log) in self.world.stores.iter_mut().zip(running.logs) {
+                store.aborted(log);
+            }
+            return;
+        }
+        let involved = running.logs.iter().filter(|log| !log.is_empty()).count();
+        let id = running.logs[0].id;
+        let several = (involved > 1).then(|| self.world.node.commit(id));
+        let mut lsn = several;
+        for (store, log) in self.world.stores.iter_mut().zip(running.logs) {
+            match several {
+                Some(_) => store.committed(log),
+                None if !log.is_empty() => lsn = Some(store.commit_local(log)),
+                // Nothing to undo, but perhaps something that was undone.
+                None => store.aborted(log),
+            }
+        }
+        if let Some(lsn) = lsn {
+            self.commit(lsn, &running.changes);
+        }
+    }
+
+    fn autocommit(&mut self) {
+        let (partition, tree) = (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
+        let (key, value) = (key_of(&self.random, SLOTS), self.random.value(5000));
+        let id = TreeId(tree);
+        let lsn = match self.world.run(partition, |s| s.update_autocommit(id, &key, &value)).unwrap() {
+            Some(lsn) => lsn,
+            None => self.world.run(partition, |s| s.insert_autocommit(id, &key, &value)).unwrap().unwrap(),
+        };
+        self.commit(lsn, &[(partition, tree, key, Some(value))]);
+    }
+
+    fn step(&mut self) {
+        let slot = self.random.below(SLOTS as u64) as usize;
+        let choice = self.random.below(100);
+        if choice < 10 {
+            return self.autocommit();
+        }
+        let Some(running) = &mut self.running[slot] else {
+            let id = self.world.node.alloc_txn_id();
+            let logs = (0..PARTITIONS).map(|_| TxnLog::new(id)).collect();
+            self.running[slot] = Some(Running { logs, changes: Vec::new(), savepoints: Vec::new() });
+            return;
+        };
+        match choice {
+            10..75 => self.change(slot),
+            75..82 => {
+                let marks = running.logs.iter().map(TxnLog::mark).collect();
+                running.savepoints.push((marks, running.changes.len()));
+            }
+            82..88 => {
+                let mut running = self.running[slot].take().unwrap();
+                if let Some((marks, changes)) = running.savepoints.pop() {
+                    self.rollback(&mut running, &marks);
+                    running.changes.truncate(changes);
+                }
+                self.running[slot] = Some(running);
+            }
+            88..97 => self.end(slot),
+            97 => self.world.node.checkpoint().unwrap(),
+            _ => {
+                let lsn = self.world.node.wal().appended();
+                self.world.node.wal().wait_durable(lsn).unwrap();
+            }
+        }
+    }
+}
+
+fn state_of(world: &mut World) -> State {
+    let mut state = State::new();
+    for partition in 0..PARTITIONS as usize {
+        for tree in 1..=2 {
+            let model = as_model(world.all(partition, TreeId(tree), false));
+            assert_eq!(as_model(world.all(partition, TreeId(tree), true)), model);
+            if !model.is_empty() {
+                state.insert((partition, tree), model);
+            }
+        }
+    }
+    state
+}
+
+fn crash_run(seed: u64) {
+    let random = Random::new(seed);
+    let mut disk = MemDisk::new();
+    let mut world = World::open(&disk, PARTITIONS, FRAMES).unwrap();
+    for partition in 0..PARTITIONS as usize {
+        for tree in 1..=2 {
+            world.run(partition, |s| s.create_tree(TreeId(tree))).unwrap();
+        }
+    }
+    let lsn = world.node.wal().appended();
+    world.node.wal().wait_durable(lsn).unwrap();
+    let mut history = vec![(Lsn(0), State::new())];
+    for crash in 0..6u64 {
+        let steps = 1 + random.below(500);
+        let running = (0..SLOTS).map(|_| None).collect();
+        let mut run = Run { world, random: Random::new(seed * 100 + crash), history, running };
+        for _ in 0..steps {
+            run.step();
+        }
+        // What is durable before the crash must be there after it.
+        let durable = run.world.node.wal().durable();
+        let mut after = disk.crash(seed ^ crash << 32);
+        history = run.history;
+        drop((run.world, run.running));
+        for attempt in 0..random.below(4) {
+            let count = random.below(60);
+            after.fail_after(after.operations() + count);
+            let opened = World::open(&after, PARTITIONS, FRAMES);
+            let again = after.crash(seed + attempt);
+            drop(opened);
+            after = again;
+        }
+        disk = after;
+        world = World::open(&disk, PARTITIONS, FRAMES).unwrap();
+        let found = state_of(&mut world);
+        history.iter_mut().for_each(|(_, state)| state.retain(|_, model| !model.is_empty()));
+        let least = history.iter().rposition(|(lsn, _)| *lsn <= durable).unwrap();
+        let at = (least..history.len()).find(|&i| history[i].1 == found);
+        assert!(at.is_some(), "seed {seed}, crash {crash}: no committed state from {least} on of {}", history.len());
+        history = vec![(Lsn(0), found)];
+    }
+    world.node.shutdown();
+}
+
+#[test]
+fn a_crash_leaves_exactly_the_committed_transactions() {
+    for seed in 0..12 {
+        crash_run(seed);
+    }
+}
