@@ -18,4 +18,4 @@ mod txn;
 pub use message::{Body, Failure, Message, Origin, Out, Outbox, RawOp, Reply};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
-pub use trees::{Trees, UndoLog};
+pub use trees::{Trees, UndoLog, Visit};

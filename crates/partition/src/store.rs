@@ -1,9 +1,9 @@
 //! The real trees.
 
-use crate::trees::Trees;
+use crate::trees::{Trees, Visit};
 use clearway_storage::{Blocked, Inserted, Store, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 impl Trees for Store {
     type Log = TxnLog;
@@ -78,7 +78,7 @@ impl Trees for Store {
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         reverse: bool,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), Blocked> {
         self.scan(tree, from, to, reverse, visit)
     }

@@ -4,6 +4,9 @@ use clearway_storage::{Blocked, Inserted, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::{Bound, ControlFlow};
 
+/// What a scan shows each key and value to.
+pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// One partition's trees; the meaning of each call is that of `clearway_storage::Store`'s method of the same name.
 pub trait Trees {
     /// What a transaction has to undo here.
@@ -61,7 +64,7 @@ pub trait Trees {
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         reverse: bool,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), Blocked>;
 }
 

@@ -5,9 +5,10 @@
 //!
 //! Invariants
 //! 1. Two transactions never hold locks that conflict.
-//! 2. A request waits exactly while it conflicts with a lock held by, or an earlier request of, another transaction; a request that
-//!    already waits for the requester does not count (an upgrade by a holder goes first).
-//! 3. Whom a request waits for is known when it starts to wait, and nobody is added later.
+//! 2. A request waits exactly while it conflicts with a lock that another transaction holds, or with a waiting request that goes before it.
+//!    Of two conflicting requests the earlier goes first, unless it waits for the later one's transaction itself, directly or through
+//!    others (an upgrade by a holder passes the line, or it would wait for those who wait for it).
+//! 3. Whom a request waits for is known when it starts to wait, and nobody is added later: the list holds those that its rivals wait for, too.
 //! 4. A transaction waits for at most one lock here.
 //!
 //! Locking: none, a partition is run by one thread at a time. A crash leaves nothing: recovery undoes before it lets anyone in.
@@ -16,6 +17,8 @@
 
 mod scope;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use table::{Acquired, LockTable};
 

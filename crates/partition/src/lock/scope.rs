@@ -107,6 +107,8 @@ struct Waiter {
     txn: TxnId,
     mode: Mode,
     place: Place,
+    /// Whom it waits for, directly or through other waiters, as of its arrival.
+    on: Vec<TxnId>,
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +122,12 @@ pub(super) struct Scope {
 
 fn clash(a: Mode, b: Mode) -> bool {
     a.conflicts() & b.bit() != 0
+}
+
+fn note(on: &mut Vec<TxnId>, txn: TxnId) {
+    if !on.contains(&txn) {
+        on.push(txn);
+    }
 }
 
 impl Scope {
@@ -153,27 +161,14 @@ impl Scope {
         self.ranges.iter().any(|r| clash(mode, r.mode) && r.place.spot().overlaps(spot) && other(r.txn))
     }
 
-    /// Calls `each` with every other transaction whose request among the first `before` is in conflict and does not wait for `txn` itself.
-    fn any_waiter(
-        &self,
-        txn: TxnId,
-        spot: Spot<'_>,
-        mode: Mode,
-        before: usize,
-        mut each: impl FnMut(TxnId) -> bool,
-    ) -> bool {
-        self.waiters[..before].iter().any(|w| {
-            w.txn != txn
-                && clash(mode, w.mode)
-                && w.place.spot().overlaps(spot)
-                && !self.any_holder(w.txn, w.place.spot(), w.mode, |t| t == txn)
-                && each(w.txn)
-        })
+    /// Waiters in conflict with a request.
+    fn rivals(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> impl DoubleEndedIterator<Item = &Waiter> {
+        self.waiters.iter().filter(move |w| w.txn != txn && clash(mode, w.mode) && w.place.spot().overlaps(spot))
     }
 
     /// Whether a request could be granted at once.
     pub(super) fn free(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> bool {
-        !self.any_holder(txn, spot, mode, |_| true) && !self.any_waiter(txn, spot, mode, self.waiters.len(), |_| true)
+        !self.any_holder(txn, spot, mode, |_| true) && self.rivals(txn, spot, mode).all(|w| w.on.contains(&txn))
     }
 
     /// Whether the transaction holds as much already.
@@ -234,22 +229,22 @@ impl Scope {
         }
     }
 
-    /// Everyone that the request has to wait for.
-    pub(super) fn obstacles(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> Vec<TxnId> {
-        let mut on = Vec::new();
-        let mut note = |t| {
-            if !on.contains(&t) {
-                on.push(t);
+    /// Puts a request in line; returns everyone that it has to wait for.
+    pub(super) fn wait(&mut self, txn: TxnId, place: Place, mode: Mode) -> Vec<TxnId> {
+        let mut on: Vec<TxnId> = Vec::new();
+        // From the last in line, who in most cases waits for all the others.
+        for w in self.rivals(txn, place.spot(), mode).rev().filter(|w| !w.on.contains(&txn)) {
+            if !on.contains(&w.txn) {
+                on.push(w.txn);
+                w.on.iter().for_each(|t| note(&mut on, *t));
             }
+        }
+        self.any_holder(txn, place.spot(), mode, |t| {
+            note(&mut on, t);
             false
-        };
-        self.any_holder(txn, spot, mode, &mut note);
-        self.any_waiter(txn, spot, mode, self.waiters.len(), &mut note);
+        });
+        self.waiters.push(Waiter { txn, mode, place, on: on.clone() });
         on
-    }
-
-    pub(super) fn wait(&mut self, txn: TxnId, place: Place, mode: Mode) {
-        self.waiters.push(Waiter { txn, mode, place });
     }
 
     pub(super) fn stop_waiting(&mut self, txn: TxnId) {
@@ -286,7 +281,7 @@ impl Scope {
         while at < self.waiters.len() {
             let w = &self.waiters[at];
             let blocked = self.any_holder(w.txn, w.place.spot(), w.mode, |_| true)
-                || self.any_waiter(w.txn, w.place.spot(), w.mode, at, |_| true);
+                || self.rivals(w.txn, w.place.spot(), w.mode).any(|rival| w.on.contains(&rival.txn));
             if blocked {
                 at += 1;
                 continue;

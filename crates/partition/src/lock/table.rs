@@ -94,8 +94,7 @@ impl LockTable {
             }
             return Acquired::Granted;
         }
-        let on = scope.obstacles(txn, spot, mode);
-        scope.wait(txn, Place::of(target), mode);
+        let on = scope.wait(txn, Place::of(target), mode);
         owner.waits = Some(id);
         Acquired::Waits(on)
     }
