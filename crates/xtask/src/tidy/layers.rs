@@ -37,9 +37,13 @@ pub fn from_metadata(json: &str) -> Res<Vec<Crate>> {
     let value: Value = serde_json::from_str(json).map_err(|e| format!("cargo metadata: {e}"))?;
     let short = |v: &Value| v["name"].as_str().and_then(|n| n.strip_prefix(PREFIX)).map(String::from);
     let packages = value["packages"].as_array().ok_or("cargo metadata: no packages")?;
+    let starred = |v: &Value| {
+        let star = if v["kind"] == "dev" { TESTS_ONLY.to_string() } else { String::new() };
+        short(v).map(|name| name + &star)
+    };
     let one = |package: &Value| {
         let mut uses: Vec<String> =
-            package["dependencies"].as_array().into_iter().flatten().filter_map(short).collect();
+            package["dependencies"].as_array().into_iter().flatten().filter_map(starred).collect();
         uses.sort_unstable();
         uses.dedup();
         let name =
