@@ -49,6 +49,30 @@ fn recycled_segments_hold_no_ghosts() {
     }
 }
 
+/// A crash between any two steps of recycling and removing leaves a log that can be read from what is needed on, and
+/// appended to.
+#[test]
+fn a_crash_while_recycling_harms_nothing() {
+    for granted in 0..48 {
+        for seed in 0..4 {
+            let disk = MemDisk::new();
+            let wal = open(&disk, Lsn(0));
+            let from = *fill(&wal, 0..340).last().unwrap();
+            fill(&wal, 1000..1030);
+            wal.shared.segments.make_ahead(&|| false).unwrap();
+            disk.fail_after(granted);
+            let removed = wal.remove_before(from);
+            let disk_after = disk.crash(seed);
+            let (records, end) = read(&disk_after, from).unwrap();
+            assert_eq!((records.len(), end), (30, wal.durable()), "{granted} granted, {removed:?}");
+            let again = open(&disk_after, end);
+            fill(&again, 2000..2100);
+            again.remove_before(end).unwrap();
+            assert_eq!(read(&disk_after, end).unwrap().0.len(), 100);
+        }
+    }
+}
+
 /// Nothing at or after the given place is removed, nor the segment that is written to.
 #[test]
 fn remove_before_keeps_what_is_needed() {
