@@ -141,7 +141,8 @@ impl Frame {
             Mode::Exclusive => PIN + EXCL,
         };
         // Release: pairs with the Acquire in `try_latch` and `try_claim`.
-        self.word.fetch_sub(sub, Ordering::Release);
+        let old = self.word.fetch_sub(sub, Ordering::Release);
+        debug_assert!(old & PINS != 0 && old & (SHARES | EXCL) != 0, "{} was not latched", self.page());
     }
 
     /// Adds pins to a page that cannot leave: the caller has a pin or the page-table latch.
@@ -153,7 +154,8 @@ impl Frame {
 
     pub fn unpin(&self) {
         // Release: pairs with the Acquire in `try_claim`: what was done under the pin is done.
-        self.word.fetch_sub(PIN, Ordering::Release);
+        let old = self.word.fetch_sub(PIN, Ordering::Release);
+        assert!(old & PINS != 0, "{} was not pinned", self.page());
     }
 
     /// Gives up the shared latch but not the pin.

@@ -186,6 +186,7 @@ fn data_larger_than_the_pool_comes_back_from_disk() {
     for no in 0..256 {
         with(&f.pool, |pool| pool.create(page(3, no)).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1)));
     }
+    assert_eq!(f.pool.min_rec_lsn(), Some(Lsn(0)), "the first pages were written, but never synced");
     for no in 0..256 {
         assert_eq!(get(&f, page(3, no)), u64::from(no) + 1);
     }
