@@ -51,6 +51,16 @@ impl Kind {
         }
     }
 
+    /// The same with further arguments of `serve`, or further settings.
+    pub fn with(&self, clearway: &[&str], postgres: &[&str]) -> Self {
+        let mut kind = self.clone();
+        match &mut kind {
+            Self::Clearway { args, .. } => args.extend(clearway.iter().map(|a| (*a).to_owned())),
+            Self::Postgres { settings } => settings.extend(postgres.iter().map(|s| (*s).to_owned())),
+        }
+        kind
+    }
+
     /// The command that serves `data` on `port`. PostgreSQL's directory must have been made by [`Kind::prepare`].
     pub fn command(&self, data: &Path, port: u16) -> Res<Command> {
         match self {

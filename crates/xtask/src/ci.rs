@@ -8,6 +8,9 @@ use std::time::Instant;
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
 const CRASH_ROUNDS: u32 = 3;
 
+/// Crates whose orderings loom checks, in tests whose names contain `loom`.
+const LOOM: [&str; 2] = ["latch", "storage"];
+
 /// Runs everything and stops at the first failure.
 pub fn run(options: &Options) -> Res<()> {
     if in_ci() {

@@ -31,7 +31,7 @@ const LONGEST_MS: u64 = 2_000;
 /// Longest time from the start of a recovery to its kill.
 const LONGEST_RECOVERY_MS: u64 = 60;
 /// A pool this small cannot hold the tables.
-const SMALL_POOL: [&str; 2] = ["--buffer-pool", "4MB"];
+const SMALL_POOL: &str = "4MB";
 
 /// Runs the rounds; the first broken promise is the error.
 pub fn run(options: &Options) -> Res<()> {
@@ -85,12 +85,7 @@ fn failed(round: u32, why: &str, pid: u32) -> String {
 
 /// Every second round runs with a pool that cannot hold the data.
 fn variant(kind: &Kind, round: u32) -> Kind {
-    let mut kind = kind.clone();
-    match &mut kind {
-        Kind::Clearway { args, .. } if round.is_multiple_of(2) => args.extend(SMALL_POOL.map(String::from)),
-        _ => {}
-    }
-    kind
+    if round.is_multiple_of(2) { kind.with(&["--buffer-pool", SMALL_POOL], &[]) } else { kind.clone() }
 }
 
 /// Starts the server again; one time in three it is first killed in the middle of its recovery.

@@ -7,6 +7,7 @@ mod connections;
 mod lifecycle;
 mod pgbench;
 mod psql;
+mod variants;
 
 use crate::options::Options;
 use clearway_harness::server::{Kind, Server};
@@ -25,6 +26,7 @@ pub struct Setting {
 }
 
 type Scenario = (&'static str, fn(&Setting) -> Res<()>);
+type OwnServer = (&'static str, fn(&Kind) -> Res<()>);
 
 const SCENARIOS: [Scenario; 9] = [
     ("psql connects and times", psql::connects),
@@ -37,6 +39,10 @@ const SCENARIOS: [Scenario; 9] = [
     ("many connections, idle and busy", connections::idle_and_busy),
     ("a client that vanishes in a transaction", connections::vanishes),
 ];
+
+/// Scenarios that start servers of their own.
+const OWN_SERVER: [OwnServer; 2] =
+    [("data eight times the pool", variants::small_pool), ("a Unix socket", variants::unix_socket)];
 
 /// Runs all scenarios, or those that `--only` names.
 pub fn run(options: &Options) -> Res<()> {
@@ -68,9 +74,11 @@ fn all(
         return Err(format!("{why}\nthe server's log:\n{}", server.log()));
     }
     if wanted(lifecycle::NAME) {
-        return one(lifecycle::NAME, || lifecycle::run(kind, server, data));
+        one(lifecycle::NAME, || lifecycle::run(kind, server, data))?;
+    } else {
+        server.stop()?;
     }
-    server.stop().map(|_| ())
+    OWN_SERVER.iter().filter(|(name, _)| wanted(name)).try_for_each(|(name, body)| one(name, || body(kind)))
 }
 
 fn setting(endpoint: Endpoint, options: &Options) -> Setting {

@@ -1,0 +1,90 @@
+//! Scenarios that need a server of their own, configured their way.
+
+use clearway_harness::Res;
+use clearway_harness::client::Client;
+use clearway_harness::pgbench::{self, Length, Mode, Run, Script};
+use clearway_harness::process;
+use clearway_harness::server::Kind;
+use clearway_harness::sums::Sums;
+use clearway_harness::tools::{TempDir, need};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// Longest that one statement may take.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Scale 1 of pgbench is about 16 MiB: eight times this.
+const SMALL_POOL: &str = "2MB";
+
+/// Data eight times the buffer pool; a transaction that writes more than the pool holds, rolled back and committed; a kill afterwards.
+pub fn small_pool(kind: &Kind) -> Res<()> {
+    let kind = kind.with(&["--buffer-pool", SMALL_POOL], &[&format!("shared_buffers={SMALL_POOL}")]);
+    let directory = TempDir::new("small-pool")?;
+    let data = directory.path().join("data");
+    kind.prepare(&data)?;
+    let server = kind.start(&data)?;
+    pgbench::init(server.endpoint(), "dtgvp", 1)?;
+    let mut before = Sums::read(server.endpoint())?;
+    for script in Script::ALL {
+        let run = Run { script, mode: Mode::Prepared, clients: 16, length: Length::Transactions(40) };
+        let report = run.execute(server.endpoint())?;
+        let after = Sums::read(server.endpoint())?;
+        after.check(&before, script, report.processed).map_err(|why| format!("pgbench {}: {why}", run.name()))?;
+        before = after;
+    }
+    let mut client = Client::connect(server.endpoint(), LIMIT)?;
+    let mut all = |end: &str| -> Res<()> {
+        for sql in ["begin", "update pgbench_accounts set abalance = abalance + 1", end] {
+            client.query(sql).map_err(|e| format!("{sql}: {e}"))?;
+        }
+        Ok(())
+    };
+    all("rollback")?;
+    expect("after the rollback", Sums::read(server.endpoint())?, before)?;
+    all("commit")?;
+    let more = Sums { accounts: before.accounts + before.account_rows, ..before };
+    expect("after the commit", Sums::read(server.endpoint())?, more)?;
+    server.kill();
+    let server = kind.start(&data)?;
+    expect("after a kill", Sums::read(server.endpoint())?, more)?;
+    server.stop().map(|_| ())
+}
+
+/// psql and pgbench over a Unix socket.
+pub fn unix_socket(kind: &Kind) -> Res<()> {
+    let directory = TempDir::new("socket")?;
+    let sockets = directory.path().join("s");
+    // Whoever the server runs as must be able to make a socket there.
+    open_to_all(&sockets)?;
+    let path = sockets.display().to_string();
+    let kind = kind.with(&["--unix-socket", &path], &[&format!("unix_socket_directories={path}")]);
+    let data = directory.path().join("data");
+    kind.prepare(&data)?;
+    let server = kind.start(&data)?;
+    let mut endpoint = server.endpoint().clone();
+    endpoint.host = path;
+    let mut psql = Command::new(need("psql")?);
+    psql.args(endpoint.client_args()).args(["-X", "-A", "-t", "-c", "select 6 * 7", &endpoint.database]);
+    let output = process::run(&mut psql, "", LIMIT)?.success("psql over a Unix socket")?;
+    if output != "42\n" {
+        return Err(format!("psql printed {output:?}"));
+    }
+    pgbench::init(&endpoint, "dtgvp", 1)?;
+    let run = Run { script: Script::TpcbLike, mode: Mode::Prepared, clients: 16, length: Length::Transactions(20) };
+    let report = run.execute(&endpoint)?;
+    // Our own client speaks TCP only.
+    let filled = Sums { account_rows: 100_000, ..Sums::default() };
+    Sums::read(server.endpoint())?.check(&filled, run.script, report.processed)?;
+    server.stop().map(|_| ())
+}
+
+fn open_to_all(directory: &Path) -> Res<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let open = std::fs::Permissions::from_mode(0o777);
+    let made = std::fs::create_dir(directory).and_then(|()| std::fs::set_permissions(directory, open));
+    made.map_err(|e| format!("{}: {e}", directory.display()))
+}
+
+fn expect(when: &str, found: Sums, wanted: Sums) -> Res<()> {
+    if found == wanted { Ok(()) } else { Err(format!("{when}: {found:?}, expected {wanted:?}")) }
+}
