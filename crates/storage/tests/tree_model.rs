@@ -100,7 +100,7 @@ fn model_run(seed: u64, steps: u64, space: u64) {
 
 #[test]
 fn random_operations_do_what_a_map_does() {
-    for seed in 0..4 {
+    for seed in 0..8 {
         model_run(seed, 3000, 2000);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clearway_env::{Entropy, MemDisk, SeededEntropy};
-use clearway_storage::{Blocked, Node, NodeConfig, OpenError, Store, StorageError};
+use clearway_storage::{Blocked, Node, NodeConfig, OpenError, StorageError, Store};
 use clearway_types::TreeId;
 
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
