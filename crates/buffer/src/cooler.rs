@@ -9,6 +9,7 @@ use crate::pool::Core;
 use crate::write_back::BATCH;
 use clearway_types::FrameId;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -19,9 +20,10 @@ pub(crate) struct Cooler {
 impl Cooler {
     pub fn start(core: Arc<Core>) -> io::Result<Self> {
         let run = move || {
-            let mut fruitful = true;
-            while !core.free.wait_for_work(fruitful) {
-                fruitful = core.cool();
+            // Unwind safe: after a panic the pool gives out no more frames, and so says the answer to all who wait; the
+            // panic hook has reported the cause.
+            if catch_unwind(AssertUnwindSafe(|| core.keep_cool())).is_err() {
+                core.dispatch(core.free.stop());
             }
         };
         let thread = thread::Builder::new().name("cooler".to_owned()).spawn(run)?;
@@ -42,6 +44,13 @@ impl Cooler {
 }
 
 impl Core {
+    fn keep_cool(self: &Arc<Self>) {
+        let mut fruitful = true;
+        while !self.free.wait_for_work(fruitful) {
+            fruitful = self.cool();
+        }
+    }
+
     /// One round; whether any frame became free.
     fn cool(self: &Arc<Self>) -> bool {
         let need = self.free.deficit().max(1);

@@ -247,7 +247,8 @@ impl Pool {
     }
 
     /// A page of zeros under the exclusive latch, whatever the page was before; nothing is read. The caller is the only one
-    /// who knows the page, and must not hold a latch of it.
+    /// who knows the page, and must not hold a latch of it. A page that was resident is overwritten at once: only for a
+    /// page whose content nobody needs, even if the caller then lets it go unmarked.
     pub fn create(&self, id: PageId) -> Result<PageMut<'_>, Want> {
         self.core.create(id, &mut || self.core.free.take_one()).ok_or(Want::Frames(1))
     }

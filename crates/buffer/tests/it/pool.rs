@@ -192,3 +192,20 @@ fn data_larger_than_the_pool_comes_back_from_disk() {
     }
     assert_eq!(f.io.violations.load(SeqCst), 0);
 }
+
+#[test]
+fn a_defect_in_the_cooler_ends_the_waits() {
+    let f = pool(16);
+    let mut last = None;
+    for no in 0..40 {
+        match f.pool.fetch_blocking(Want::Page(page(0, no))) {
+            Ok(_) => {
+                let mut page = f.pool.write(page(0, no)).unwrap();
+                page.mark_dirty_begin();
+                page.set_lsn(Lsn(1 << 40)); // Never appended: the fake log panics in the cooler.
+            }
+            Err(error) => last = Some(error),
+        }
+    }
+    assert!(matches!(last, Some(PageError::Closed)), "{last:?}");
+}
