@@ -71,7 +71,7 @@ impl SqlType {
         })
     }
     /// The wire's `typlen`: bytes of a fixed-size value, -1 for a variable one.
-    pub const fn len(self) -> i16 {
+    pub const fn typlen(self) -> i16 {
         match self {
             Self::Bool => 1,
             Self::Int2 => 2,

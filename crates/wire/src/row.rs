@@ -34,7 +34,7 @@ pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<It
         // Neither table nor column number: they would need catalog tables to point to.
         out.extend_from_slice(&[0; 6]);
         out.extend_from_slice(&column.ty.oid().to_be_bytes());
-        out.extend_from_slice(&column.ty.len().to_be_bytes());
+        out.extend_from_slice(&column.ty.typlen().to_be_bytes());
         out.extend_from_slice(&column.ty.typmod().to_be_bytes());
         out.extend_from_slice(&u16::from(column.format == Format::Binary).to_be_bytes());
     }
@@ -42,13 +42,18 @@ pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<It
 }
 
 /// DataRow. After damage in the row nothing is appended.
-pub fn data_row(out: &mut Vec<u8>, row: RowView<'_>, columns: &[ColumnFormat], zone: &Zone) -> Result<(), BadRow> {
+pub fn data_row(
+    out: &mut Vec<u8>,
+    row: RowView<'_>,
+    columns: impl ExactSizeIterator<Item = ColumnFormat>,
+    zone: &Zone,
+) -> Result<(), BadRow> {
     let at = backend::begin(out, b'D');
     out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
     let mut values = row.iter();
     for column in columns {
         match values.next().unwrap_or(Ok(DatumRef::Null)) {
-            Ok(value) => field(out, *column, value, zone),
+            Ok(value) => field(out, column, value, zone),
             Err(bad) => {
                 out.truncate(at);
                 return Err(bad);
@@ -164,10 +169,10 @@ mod tests {
         let columns = [(SqlType::Int4, Format::Text), (SqlType::Int4, Format::Text), (SqlType::Int8, Format::Binary)]
             .map(|(ty, format)| ColumnFormat { ty, format });
         let mut out = Vec::new();
-        data_row(&mut out, RowView::new(&row), &columns, &Zone::utc()).unwrap();
+        data_row(&mut out, RowView::new(&row), columns.into_iter(), &Zone::utc()).unwrap();
         assert_eq!(out, b"D\0\0\0\x1d\0\x03\0\0\0\x03-12\xff\xff\xff\xff\0\0\0\x08\0\0\0\0\0\0\0\x07");
         let before = out.len();
-        assert!(data_row(&mut out, RowView::new(&[1, 0, 99]), &columns, &Zone::utc()).is_err());
+        assert!(data_row(&mut out, RowView::new(&[1, 0, 99]), columns.into_iter(), &Zone::utc()).is_err());
         assert_eq!(out.len(), before);
     }
 
