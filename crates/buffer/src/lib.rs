@@ -6,6 +6,7 @@
 
 mod cooler;
 mod error;
+mod fair;
 mod fetch;
 mod files;
 mod frame;

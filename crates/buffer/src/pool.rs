@@ -22,6 +22,7 @@
 
 use crate::cooler::Cooler;
 use crate::error::PageError;
+use crate::fair::Fair;
 use crate::fetch::FetchDone;
 use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
 use crate::free::FreeList;
@@ -29,7 +30,7 @@ use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::policy::{PolicyKind, Replacement};
 use crate::table::PageTable;
-use crate::write_back::WriteBack;
+use crate::write_back::Batch;
 use clearway_env::IoPool;
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;
@@ -104,7 +105,7 @@ pub(crate) struct Core {
     pub io: Arc<dyn PageIo>,
     pub wal: Arc<dyn WalBarrier>,
     pub io_pool: Arc<IoPool>,
-    pub write_back: WriteBack,
+    pub write_back: Fair<Batch>,
     /// Set by the first failed write; nothing is written after it.
     pub failed: OnceLock<PageError>,
     pub counters: Counters,
@@ -222,7 +223,7 @@ impl Pool {
             io,
             wal,
             io_pool,
-            write_back: WriteBack::new(),
+            write_back: Fair::new(Batch::new()),
             failed: OnceLock::new(),
             counters: Counters::default(),
         });

@@ -12,21 +12,20 @@
 //! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
 //!
 //! # Locking
-//! One mutex, held through a batch's I/O. It is no latch: only the cooler, checkpoints and `min_rec_lsn` take it.
+//! One mutex, held through a batch's I/O. It is no latch: only the cooler, checkpoints and `min_rec_lsn` take it, in turn.
 
 use crate::error::PageError;
 use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
 use crate::pool::{Core, count, pause};
 use clearway_types::{FrameId, Lsn, PageId};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Pages written at once: two syncs a batch.
 pub(crate) const BATCH: usize = 256;
 
-pub(crate) struct WriteBack(Mutex<Batch>);
-
-struct Batch {
+/// What the write-back's mutex guards.
+pub(crate) struct Batch {
     copies: Vec<[u8; PAGE_SIZE]>,
     /// The least rec-LSN of the pages written since the last sync.
     unsynced: u64,
@@ -41,13 +40,9 @@ struct Copied {
     at: usize,
 }
 
-impl WriteBack {
+impl Batch {
     pub fn new() -> Self {
-        Self(Mutex::new(Batch { copies: vec![[0; PAGE_SIZE]; BATCH], unsynced: CLEAN }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Batch> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { copies: vec![[0; PAGE_SIZE]; BATCH], unsynced: CLEAN }
     }
 }
 
