@@ -4,9 +4,9 @@
 //! answers again, run with `BLESS=HOST:PORT` naming a PostgreSQL with an empty database. Messages are compared word for word, but for
 //! syntax errors.
 
+use clearway_harness::Endpoint;
 use clearway_harness::client::{Client, QueryError};
 use clearway_harness::server::Kind;
-use clearway_harness::Endpoint;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

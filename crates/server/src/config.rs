@@ -1,0 +1,316 @@
+//! The server's configuration: one value, made of a TOML file and the command line, which has the last word.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "clearway",
+    version,
+    about = "A database that speaks PostgreSQL's protocol and makes nobody wait for a lock."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Runs the server until SIGINT or SIGTERM.
+    Serve(Box<Flags>),
+}
+
+/// Flags of `serve`; each has a key of the same name in the configuration file, with `_` for `-`.
+#[derive(Debug, Default, Args)]
+#[command(next_line_help = true)]
+pub struct Flags {
+    /// Directory of data and log; made if it does not exist [default: ./clearway-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Address and port to listen on; port 0 lets the system choose [default: 127.0.0.1:5432]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<SocketAddr>,
+    /// Directory of a Unix socket .s.PGSQL.<port> to listen on as well [default: none]
+    #[arg(long, value_name = "DIR")]
+    pub unix_socket: Option<PathBuf>,
+    /// Partitions of a new data directory, 1 to 1024; an existing one keeps its number [default: 4 a core]
+    #[arg(long, value_name = "N")]
+    pub partitions: Option<u16>,
+    /// Memory for data pages, in bytes or with KiB, MiB, GiB; at least 1MiB [default: 128MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub buffer_pool: Option<Size>,
+    /// Worker threads, 1 to 256 [default: one a core]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u16>,
+    /// Who runs a partition: whichever worker has work for it (baton), or always the same one (pinned) [default: baton]
+    #[arg(long, value_name = "HOW")]
+    pub dispatch: Option<DispatchChoice>,
+    /// Whether COMMIT waits until the log is on disk: on or off; a session may SET its own [default: on]
+    #[arg(long, value_name = "ON|OFF")]
+    pub synchronous_commit: Option<Switch>,
+    /// Seconds between checkpoints [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub checkpoint_interval_s: Option<u64>,
+    /// Size of a log segment file, a multiple of 4KiB, at least 1MiB [default: 64MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub log_segment: Option<Size>,
+    /// Size of the log's buffer in memory [default: 16MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub log_buffer: Option<Size>,
+    /// Connections at most; more are refused with SQLSTATE 53300 [default: 10000]
+    #[arg(long, value_name = "N")]
+    pub max_connections: Option<usize>,
+    /// Microseconds that a worker looks for news before it sleeps, while few sessions are active; 0: sleep at once [default: 50]
+    #[arg(long, value_name = "MICROSECONDS")]
+    pub spin_us: Option<u64>,
+    /// What to log: error, warn, info, debug, trace, or a filter as of tracing's EnvFilter [default: info]
+    #[arg(long, value_name = "FILTER")]
+    pub log_filter: Option<String>,
+    /// TOML file with any of these settings; flags win over it [default: none]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// A number of bytes, written with or without a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub u64);
+
+impl FromStr for Size {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1u64,
+            "kib" | "kb" | "k" => 1 << 10,
+            "mib" | "mb" | "m" => 1 << 20,
+            "gib" | "gb" | "g" => 1 << 30,
+            "tib" | "tb" | "t" => 1 << 40,
+            other => return Err(format!("unknown unit \"{other}\": use KiB, MiB, GiB or TiB")),
+        };
+        let number: u64 =
+            text[..digits].parse().map_err(|_| format!("\"{text}\" is not a size: write for example 128MiB"))?;
+        number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
+    }
+}
+
+/// Who runs a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DispatchChoice {
+    /// Whichever worker has work for it.
+    Baton,
+    /// Always the same worker.
+    Pinned,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    data: Option<PathBuf>,
+    listen: Option<SocketAddr>,
+    unix_socket: Option<PathBuf>,
+    partitions: Option<u16>,
+    buffer_pool: Option<FileSize>,
+    workers: Option<u16>,
+    dispatch: Option<DispatchChoice>,
+    synchronous_commit: Option<Switch>,
+    checkpoint_interval_s: Option<u64>,
+    log_segment: Option<FileSize>,
+    log_buffer: Option<FileSize>,
+    max_connections: Option<usize>,
+    spin_us: Option<u64>,
+    log_filter: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum FileSize {
+    Bytes(u64),
+    Text(String),
+}
+
+impl FileSize {
+    fn size(self) -> Result<Size, String> {
+        match self {
+            Self::Bytes(n) => Ok(Size(n)),
+            Self::Text(text) => text.parse(),
+        }
+    }
+}
+
+/// The configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Directory of data and log.
+    pub data: PathBuf,
+    /// Where TCP connections are taken.
+    pub listen: SocketAddr,
+    /// Directory of the Unix socket.
+    pub unix_socket: Option<PathBuf>,
+    /// Partitions of a new directory; `None`: what there is, or 4 a core.
+    pub partitions: Option<u16>,
+    /// Bytes of the buffer pool.
+    pub buffer_pool: u64,
+    /// Worker threads.
+    pub workers: u16,
+    /// Who runs a partition.
+    pub dispatch: DispatchChoice,
+    /// Whether COMMIT waits for the disk, unless a session says otherwise.
+    pub synchronous_commit: bool,
+    /// Seconds between checkpoints.
+    pub checkpoint_interval_s: u64,
+    /// Bytes of a log segment.
+    pub log_segment: u64,
+    /// Bytes of the log's buffer.
+    pub log_buffer: u64,
+    /// Connections at most.
+    pub max_connections: usize,
+    /// Microseconds of spinning before sleep.
+    pub spin_us: u64,
+    /// The log's filter.
+    pub log_filter: String,
+}
+
+/// Cores that this process may use.
+pub fn cores() -> u16 {
+    std::thread::available_parallelism().map_or(1, |n| n.get().min(256) as u16)
+}
+
+impl Config {
+    /// Reads the file that the flags name, and lets the flags win.
+    pub fn load(flags: Flags) -> Result<Self, String> {
+        let file = match &flags.config {
+            Some(path) => read(path)?,
+            None => File::default(),
+        };
+        Self::merge(flags, file)
+    }
+
+    /// The defaults, for a data directory.
+    pub fn new(data: impl Into<PathBuf>) -> Self {
+        Self {
+            data: data.into(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
+            unix_socket: None,
+            partitions: None,
+            buffer_pool: 128 << 20,
+            workers: cores(),
+            dispatch: DispatchChoice::Baton,
+            synchronous_commit: true,
+            checkpoint_interval_s: 60,
+            log_segment: 64 << 20,
+            log_buffer: 16 << 20,
+            max_connections: 10_000,
+            spin_us: 50,
+            log_filter: "info".to_owned(),
+        }
+    }
+
+    fn merge(flags: Flags, file: File) -> Result<Self, String> {
+        let size = |flag: Option<Size>, file: Option<FileSize>, key: &str, default: u64| match (flag, file) {
+            (Some(s), _) => Ok(s.0),
+            (None, Some(s)) => s.size().map(|s| s.0).map_err(|e| format!("{key}: {e}")),
+            (None, None) => Ok(default),
+        };
+        let d = Self::new(flags.data.or(file.data).unwrap_or_else(|| PathBuf::from("./clearway-data")));
+        let config = Self {
+            listen: flags.listen.or(file.listen).unwrap_or(d.listen),
+            unix_socket: flags.unix_socket.or(file.unix_socket),
+            partitions: flags.partitions.or(file.partitions),
+            buffer_pool: size(flags.buffer_pool, file.buffer_pool, "buffer_pool", d.buffer_pool)?,
+            workers: flags.workers.or(file.workers).unwrap_or(d.workers),
+            dispatch: flags.dispatch.or(file.dispatch).unwrap_or(d.dispatch),
+            synchronous_commit: flags.synchronous_commit.or(file.synchronous_commit) != Some(Switch::Off),
+            checkpoint_interval_s: flags
+                .checkpoint_interval_s
+                .or(file.checkpoint_interval_s)
+                .unwrap_or(d.checkpoint_interval_s),
+            log_segment: size(flags.log_segment, file.log_segment, "log_segment", d.log_segment)?,
+            log_buffer: size(flags.log_buffer, file.log_buffer, "log_buffer", d.log_buffer)?,
+            max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
+            spin_us: flags.spin_us.or(file.spin_us).unwrap_or(d.spin_us),
+            log_filter: flags.log_filter.or(file.log_filter).unwrap_or(d.log_filter),
+            data: d.data,
+        };
+        config.check()
+    }
+
+    fn check(self) -> Result<Self, String> {
+        let range = |key: &str, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            Err(format!("{key} must be between {low} and {high}, not {value}"))
+        };
+        range("partitions", self.partitions.unwrap_or(1).into(), 1, 1024)?;
+        range("workers", self.workers.into(), 1, 256)?;
+        range("buffer_pool", self.buffer_pool, 1 << 20, 1 << 44)?;
+        range("log_segment", self.log_segment, 1 << 20, 1 << 40)?;
+        range("log_buffer", self.log_buffer, 1 << 20, 1 << 36)?;
+        range("checkpoint_interval_s", self.checkpoint_interval_s, 1, 86_400)?;
+        range("max_connections", self.max_connections as u64, 1, 1 << 20)?;
+        range("spin_us", self.spin_us, 0, 10_000)?;
+        if !self.log_segment.is_multiple_of(4096) {
+            return Err("log_segment must be a multiple of 4KiB".to_owned());
+        }
+        Ok(self)
+    }
+}
+
+fn read(path: &Path) -> Result<File, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_defaults() {
+        let file: File = toml::from_str("buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\n").unwrap();
+        let flags = Flags { workers: Some(5), ..Flags::default() };
+        let c = Config::merge(flags, file).unwrap();
+        assert_eq!((c.buffer_pool, c.workers, c.synchronous_commit), (2 << 20, 5, false));
+        assert_eq!(c.listen.to_string(), "127.0.0.1:5432");
+        assert!(toml::from_str::<File>("wrokers = 3").is_err());
+        for bad in [
+            Flags { partitions: Some(0), ..Flags::default() },
+            Flags { log_segment: Some(Size(1 << 20 | 1)), ..Flags::default() },
+        ] {
+            assert!(Config::merge(bad, File::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!("128MiB".parse(), Ok(Size(128 << 20)));
+        assert_eq!("8192".parse(), Ok(Size(8192)));
+        assert!("12 parsecs".parse::<Size>().is_err());
+        assert!("".parse::<Size>().is_err());
+        assert!("99999999999TiB".parse::<Size>().is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,254 @@
+//! A connection's buffers: what has been received and not yet understood, and what has been said and not yet sent.
+//!
+//! Invariants
+//! 1. No byte behind `release` is sent: a reply leaves when its Sync or Flush has been reached, in one send.
+//! 2. No byte at or behind a hold is sent before the log is durable up to the hold's LSN.
+//! 3. Input grows to one message at most, output to [`HIGH_WATER`] and what one row, or one statement's replies, add.
+//!
+//! Locking: none; a connection belongs to one worker. A crash loses what was not sent, which nobody has seen.
+
+use crate::net::Stream;
+use clearway_types::Lsn;
+use std::collections::VecDeque;
+use std::io;
+
+/// Output beyond this is sent before more is made, and if the client does not take it, nothing more is made.
+pub const HIGH_WATER: usize = 256 << 10;
+/// The largest message taken from a client, in bytes.
+pub const MAX_MESSAGE: usize = 256 << 20;
+/// A receive buffer's usual size.
+const INPUT: usize = 16 << 10;
+
+/// Received bytes: `buf[start..end]`. All of `buf` is initialised, so that a read needs no clearing.
+#[derive(Default)]
+pub struct Input {
+    buf: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    /// What is there.
+    pub fn bytes(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+    /// Drops the first `n` bytes.
+    pub fn consume(&mut self, n: usize) {
+        self.start += n;
+        debug_assert!(self.start <= self.end);
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+    /// Whether nothing is there.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+    /// Makes room for a message of `expected` bytes, but for no more than twice what has come: its length is only what a client says.
+    fn reserve(&mut self, expected: usize) {
+        let held = self.end - self.start;
+        let wanted = expected.min(2 * held + 4 * INPUT).max(held + INPUT / 4).max(INPUT);
+        if self.buf.len() - self.start < wanted {
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, held);
+        }
+        if self.buf.len() < wanted {
+            self.buf.resize(wanted, 0);
+        }
+    }
+    /// Gives the memory up if it is more than usual.
+    pub fn shrink(&mut self) {
+        if self.is_empty() && self.buf.len() > INPUT * 4 {
+            *self = Self::default();
+        }
+    }
+}
+
+/// What came of reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOutcome {
+    /// There are new bytes.
+    Some,
+    /// Not now.
+    Nothing,
+    /// The client will send no more.
+    Closed,
+}
+
+/// A connection with its output.
+pub struct Io {
+    /// The socket.
+    pub stream: Stream,
+    /// The socket may have more to read.
+    pub readable: bool,
+    /// The socket has not refused the last write.
+    pub writable: bool,
+    /// Replies; the sink that encoders append to.
+    pub out: Vec<u8>,
+    sent: usize,
+    release: usize,
+    holds: VecDeque<(usize, Lsn)>,
+}
+
+impl Io {
+    /// A fresh connection.
+    pub fn new(stream: Stream) -> Self {
+        Self { stream, readable: true, writable: true, out: Vec::new(), sent: 0, release: 0, holds: VecDeque::new() }
+    }
+
+    /// Reads once. `input` holds less than a whole message, whose length, as far as known, is `expected`.
+    pub fn read(&mut self, input: &mut Input, expected: usize) -> io::Result<ReadOutcome> {
+        if !self.readable {
+            return Ok(ReadOutcome::Nothing);
+        }
+        input.reserve(expected);
+        loop {
+            let room = &mut input.buf[input.end..];
+            match self.stream.read(room) {
+                Ok(0) => return Ok(ReadOutcome::Closed),
+                Ok(n) => {
+                    // A short read has emptied the socket: the next bytes come with a new edge.
+                    self.readable = n == room.len();
+                    input.end += n;
+                    return Ok(ReadOutcome::Some);
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    return Ok(ReadOutcome::Nothing);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// All that has been said so far may be sent.
+    pub fn release(&mut self) {
+        self.release = self.out.len();
+    }
+
+    /// What is said from here on must not be seen before the log is durable up to `lsn`.
+    pub fn hold(&mut self, lsn: Lsn) {
+        if self.holds.back().is_none_or(|&(_, last)| last < lsn) {
+            self.holds.push_back((self.out.len(), lsn));
+        }
+    }
+
+    /// The durable end that the output waits for, if any.
+    pub fn waits_for(&self) -> Option<Lsn> {
+        self.holds.back().map(|&(_, lsn)| lsn)
+    }
+
+    /// Whether too much is waiting to be sent for more to be made.
+    pub fn is_full(&self) -> bool {
+        self.out.len() - self.sent > HIGH_WATER
+    }
+
+    /// Whether everything has been sent.
+    pub fn is_flushed(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Sends what may be sent.
+    pub fn flush(&mut self, durable: Lsn) -> io::Result<()> {
+        while self.holds.front().is_some_and(|&(_, lsn)| lsn <= durable) {
+            self.holds.pop_front();
+        }
+        let end = self.holds.front().map_or(self.release, |&(at, _)| at.min(self.release));
+        while self.sent < end && self.writable {
+            match self.stream.write(&self.out[self.sent..end]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.sent += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        if self.sent == self.out.len() {
+            self.out.clear();
+            (self.sent, self.release) = (0, 0);
+            if self.out.capacity() > 2 * HIGH_WATER {
+                self.out = Vec::new();
+            }
+        } else if self.sent > HIGH_WATER {
+            self.compact();
+        }
+        Ok(())
+    }
+
+    fn compact(&mut self) {
+        let gone = self.sent;
+        self.out.drain(..gone);
+        self.sent = 0;
+        self.release -= gone;
+        for (at, _) in &mut self.holds {
+            *at -= gone;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn pair() -> (Io, std::os::unix::net::UnixStream) {
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        a.set_nonblocking(true).unwrap();
+        b.set_nonblocking(true).unwrap();
+        (Io::new(Stream::Unix(mio::net::UnixStream::from_std(a))), b)
+    }
+
+    fn got(peer: &mut std::os::unix::net::UnixStream) -> Vec<u8> {
+        let mut bytes = vec![0; 1 << 20];
+        let n = peer.read(&mut bytes).unwrap_or(0);
+        bytes.truncate(n);
+        bytes
+    }
+
+    #[test]
+    fn invariants_1_and_2_nothing_leaves_early() {
+        let (mut io, mut peer) = pair();
+        io.out.extend_from_slice(b"a");
+        io.flush(Lsn(0)).unwrap();
+        assert_eq!(got(&mut peer), b"");
+        io.release();
+        io.hold(Lsn(10));
+        io.out.extend_from_slice(b"b");
+        io.hold(Lsn(20));
+        io.out.extend_from_slice(b"c");
+        io.release();
+        io.out.extend_from_slice(b"d");
+        io.flush(Lsn(9)).unwrap();
+        assert_eq!(got(&mut peer), b"a");
+        io.flush(Lsn(10)).unwrap();
+        assert_eq!(got(&mut peer), b"b");
+        assert_eq!(io.waits_for(), Some(Lsn(20)));
+        io.flush(Lsn(99)).unwrap();
+        assert_eq!(got(&mut peer), b"c");
+        assert!(!io.is_flushed());
+        io.release();
+        io.flush(Lsn(99)).unwrap();
+        assert_eq!(got(&mut peer), b"d");
+        assert!(io.is_flushed());
+    }
+
+    #[test]
+    fn invariant_3_input_grows_to_the_message() {
+        let (mut io, mut peer) = pair();
+        let mut input = Input::default();
+        std::io::Write::write_all(&mut peer, &[7; 50_000]).unwrap();
+        while input.bytes().len() < 50_000 {
+            io.read(&mut input, 50_000).unwrap();
+        }
+        input.consume(49_999);
+        assert_eq!(input.bytes(), [7]);
+        input.consume(1);
+        input.shrink();
+        assert!(input.is_empty());
+        assert_eq!(io.read(&mut input, 5).unwrap(), ReadOutcome::Nothing);
+        drop(peer);
+        io.readable = true;
+        assert_eq!(io.read(&mut input, 5).unwrap(), ReadOutcome::Closed);
+    }
+}

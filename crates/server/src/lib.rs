@@ -1,0 +1,187 @@
+//! The server: workers, sessions, configuration.
+//!
+//! [`Server::start`] opens the engine, starts one thread a worker and listens; [`Server::stop`] ends all of it in order.
+//!
+//! Must not know: how a statement is parsed, planned or executed.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+mod doorbell;
+mod io;
+mod net;
+mod plans;
+mod session;
+mod settings;
+mod shared;
+mod timers;
+mod worker;
+
+pub use config::Config;
+
+use clearway_coordinator::{Dispatch, Engine, EngineConfig, Waker};
+use clearway_env::{Disk, OsClock, OsDisk, OsEntropy};
+use clearway_storage::NodeConfig;
+use config::DispatchChoice;
+use doorbell::Doorbell;
+use net::Listener;
+use shared::Shared;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use worker::Worker;
+
+/// Partitions a core in a new data directory.
+const PARTITIONS_A_CORE: u16 = 4;
+
+/// A running server.
+pub struct Server {
+    engine: Arc<Engine>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    address: SocketAddr,
+    socket: Option<PathBuf>,
+}
+
+fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> String {
+    move |e| format!("cannot {what}: {e}")
+}
+
+impl Server {
+    /// Opens the data directory and serves it. An error says in one line what stands in the way.
+    pub fn start(config: Config) -> Result<Self, String> {
+        raise_descriptor_limit();
+        let mut polls = Vec::new();
+        let mut bells = Vec::new();
+        for _ in 0..config.workers {
+            let poll = mio::Poll::new().map_err(cannot("make an event loop"))?;
+            let waker = mio::Waker::new(poll.registry(), worker::BELL).map_err(cannot("make a waker"))?;
+            bells.push(Arc::new(Doorbell::new(waker)));
+            polls.push(poll);
+        }
+        let (listeners, address, socket) = listen(&config)?;
+        let engine = open_engine(&config, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
+        let shared = Arc::new(Shared::new(config, Arc::new(OsClock), Arc::new(OsEntropy), bells));
+        let mut threads = Vec::new();
+        let mut listeners = Some(listeners);
+        for (id, poll) in polls.into_iter().enumerate() {
+            let (shared, engine) = (shared.clone(), engine.clone());
+            let listeners = listeners.take().unwrap_or_default();
+            let run = move || match Worker::new(id as u16, shared, &engine, poll, listeners) {
+                Ok(worker) => worker.run(),
+                Err(e) => tracing::error!("worker {id} cannot start: {e}"),
+            };
+            let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(run);
+            threads.push(thread.map_err(cannot("start a thread"))?);
+        }
+        Ok(Self { engine, shared, threads, address, socket })
+    }
+
+    /// Where TCP connections are taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the start-up line says.
+    pub fn banner(&self) -> String {
+        let config = &self.shared.config;
+        let report = self.engine.report();
+        let socket = self.socket.as_ref().map_or_else(String::new, |s| format!(" and {}", s.display()));
+        format!(
+            "clearway {} listens on {}{socket}: {} partitions, buffer pool {} MiB, recovery took {} ms",
+            env!("CARGO_PKG_VERSION"),
+            self.address,
+            self.engine.partitions(),
+            config.buffer_pool >> 20,
+            report.took.as_millis()
+        )
+    }
+
+    /// Why nothing can be committed any more, if so: the process must end.
+    pub fn failed(&self) -> Option<String> {
+        self.engine.failed()
+    }
+
+    /// Stops accepting, ends the sessions, aborts what runs, writes a checkpoint.
+    pub fn stop(self) {
+        remove_socket(self.socket.as_deref());
+        self.shared.stop();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker has panicked");
+            }
+        }
+        self.engine.shutdown();
+    }
+}
+
+fn open_engine(config: &Config, bells: &[Arc<Doorbell>]) -> Result<Arc<Engine>, String> {
+    let wakers = bells.iter().map(|bell| {
+        let bell = bell.clone();
+        Arc::new(move || bell.ring()) as Waker
+    });
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let fresh = !config.data.join("control").exists();
+    let partitions = config.partitions.or(fresh.then(|| config::cores() * PARTITIONS_A_CORE));
+    let engine_config = EngineConfig {
+        node: NodeConfig {
+            partitions,
+            frames: (config.buffer_pool / 8192) as u32,
+            wal_segment_size: config.log_segment,
+            wal_buffer_size: config.log_buffer as usize,
+            ..NodeConfig::default()
+        },
+        dispatch: match config.dispatch {
+            DispatchChoice::Baton => Dispatch::Baton,
+            DispatchChoice::Pinned => Dispatch::Pinned,
+        },
+        checkpoint_interval: Duration::from_secs(config.checkpoint_interval_s),
+    };
+    let dir = config.data.display();
+    Engine::open(disk, &config.data, engine_config, wakers.collect()).map_err(|e| format!("cannot open {dir}: {e}"))
+}
+
+fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), String> {
+    if !config.listen.ip().is_loopback() {
+        tracing::warn!(
+            "listening on {}: there is no TLS and no authentication yet, so whoever reaches it can read and change everything",
+            config.listen
+        );
+    }
+    let what = format!("listen on {}", config.listen);
+    let tcp = mio::net::TcpListener::bind(config.listen).map_err(cannot(&what))?;
+    let address = tcp.local_addr().map_err(cannot(&what))?;
+    let mut listeners = vec![Listener::Tcp(tcp)];
+    let mut socket = None;
+    if let Some(dir) = &config.unix_socket {
+        let path = dir.join(format!(".s.PGSQL.{}", address.port()));
+        // Whoever left it is gone: the TCP port of the same number is ours now.
+        remove_socket(Some(&path));
+        let unix = mio::net::UnixListener::bind(&path).map_err(cannot(format!("listen on {}", path.display())))?;
+        listeners.push(Listener::Unix(unix));
+        socket = Some(path);
+    }
+    Ok((listeners, address, socket))
+}
+
+fn remove_socket(path: Option<&Path>) {
+    if let Some(path) = path
+        && let Err(e) = std::fs::remove_file(path)
+        && e.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::warn!("{} could not be removed: {e}", path.display());
+    }
+}
+
+/// Lets the process open as many descriptors as it may: each connection takes one.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(e) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!("the limit on open files could not be raised: {e}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Sockets: TCP and Unix streams and listeners behind one type each.
+
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use std::io::{self, Read, Write};
+
+/// A client's connection.
+#[derive(Debug)]
+pub enum Stream {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
+/// Where connections come from.
+pub enum Listener {
+    /// A TCP address.
+    Tcp(TcpListener),
+    /// A Unix socket.
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Takes the next connection; `WouldBlock` if there is none.
+    pub fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(l) => {
+                let (stream, _) = l.accept()?;
+                // A reply is one send: waiting to fill a packet would only delay it.
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Self::Unix(l) => Ok(Stream::Unix(l.accept()?.0)),
+        }
+    }
+    /// The socket, to register it.
+    pub fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(l) => l,
+            Self::Unix(l) => l,
+        }
+    }
+}
+
+impl Stream {
+    /// Registers the connection, edge-triggered, for reading and writing.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let both = Interest::READABLE | Interest::WRITABLE;
+        match self {
+            Self::Tcp(s) => s.register(registry, token, both),
+            Self::Unix(s) => s.register(registry, token, both),
+        }
+    }
+    /// Takes the connection out of the event loop.
+    pub fn deregister(&mut self, registry: &Registry) {
+        // An error means that it is not registered, which is what is wanted.
+        let _ = match self {
+            Self::Tcp(s) => s.deregister(registry),
+            Self::Unix(s) => s.deregister(registry),
+        };
+    }
+    /// Reads what is there.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.read(into),
+            Self::Unix(s) => s.read(into),
+        }
+    }
+    /// Writes what fits.
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(s) => s.write(bytes),
+            Self::Unix(s) => s.write(bytes),
+        }
+    }
+}

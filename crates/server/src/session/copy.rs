@@ -1,0 +1,179 @@
+//! COPY FROM STDIN: data in, rows to the engine in batches.
+
+use super::run::{Origin, Run, Task};
+use super::{Context, Phase, Session};
+use clearway_coordinator::{Outcome, RunOptions, Tag};
+use clearway_plan::statement::{Copy, CopyDirection};
+use clearway_plan::{Env, Expr, Plan, Statement};
+use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState};
+use clearway_wire::backend;
+use clearway_wire::copy_read::CopyReader;
+use clearway_wire::frontend::Frontend;
+use std::sync::Arc;
+
+/// Rows handed to the engine at once.
+const BATCH_ROWS: usize = 1000;
+/// A batch also ends at so many bytes.
+const BATCH_BYTES: usize = 512 << 10;
+
+/// A COPY FROM STDIN under way.
+pub(super) struct CopyIn {
+    reader: CopyReader,
+    incoming: RowBatch,
+    plan: Arc<Plan>,
+    env: Arc<Env>,
+    origin: Origin,
+    /// The client has sent all of it.
+    all: bool,
+}
+
+impl Session {
+    pub(super) fn start_copy_in(&mut self, cx: &mut Context<'_>, run: Run) {
+        let plan = run.plan.clone();
+        let Statement::Copy(copy) = &plan.statement else { return };
+        let Some(client) = &mut self.client else { return };
+        let options = RunOptions { implicit_block: run.implicit_block };
+        self.implicit_open |= run.implicit_block;
+        if let Err(e) = client.copy_in_start(cx.port, copy, &run.env, options) {
+            return self.complete(cx, run, Err(e));
+        }
+        let reader = CopyReader::new(copy.format.clone(), copy.types.clone(), self.env.zone.clone());
+        let Run { env, origin, plan, .. } = run;
+        backend::copy_response(&mut self.io.out, true, copy.types.len());
+        self.copy = Some(CopyIn { reader, incoming: RowBatch::new(), plan, env, origin, all: false });
+        self.io.release();
+        self.phase = Phase::CopyIn;
+    }
+
+    pub(super) fn copy_message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>) {
+        let Some(copy) = &mut self.copy else { return };
+        match message {
+            Frontend::CopyData(data) => {
+                copy.reader.feed(data);
+                self.copy_on(cx);
+            }
+            Frontend::CopyDone => {
+                copy.all = true;
+                self.copy_on(cx);
+            }
+            Frontend::CopyFail(why) => {
+                let text = format!("COPY from stdin failed: {why}");
+                self.abort_copy(cx, SqlError::new(SqlState::QUERY_CANCELED, text));
+            }
+            Frontend::Flush | Frontend::Sync => {}
+            Frontend::Terminate => self.phase = Phase::Closing,
+            _ => {
+                let text = "unexpected message type during COPY from stdin";
+                self.abort_copy(cx, SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
+            }
+        }
+    }
+
+    /// Makes rows of what has come, and hands them over when there are enough.
+    fn copy_on(&mut self, cx: &mut Context<'_>) {
+        let Some(copy) = &mut self.copy else { return };
+        let room = BATCH_ROWS.saturating_sub(copy.incoming.len());
+        let more = match copy.reader.rows(copy.all, room, &mut copy.incoming) {
+            Ok(more) => more,
+            Err(e) => {
+                let e = in_line(e, &copy.plan, copy.reader.line());
+                return self.abort_copy(cx, e);
+            }
+        };
+        let full = copy.incoming.len() >= BATCH_ROWS || copy.incoming.size() >= BATCH_BYTES;
+        let finished = copy.all && !more;
+        self.phase = Phase::CopyIn;
+        if full || (finished && !copy.incoming.is_empty()) {
+            let incoming = std::mem::take(&mut copy.incoming);
+            match table_rows(&copy.plan, incoming, &copy.env) {
+                Ok(rows) => self.copy_rows(cx, rows),
+                Err(e) => {
+                    let e = in_line(e, &copy.plan, copy.reader.line());
+                    self.abort_copy(cx, e);
+                }
+            }
+        } else if finished {
+            self.end_copy(cx, None);
+        }
+    }
+
+    fn copy_rows(&mut self, cx: &mut Context<'_>, rows: RowBatch) {
+        let Some(client) = &mut self.client else { return };
+        let step = client.copy_in_rows(cx.port, rows);
+        self.after_step(cx, Task::CopyRows, step);
+    }
+
+    pub(super) fn copy_rows_done(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
+        match result {
+            Err(e) => self.abort_copy(cx, e),
+            Ok(_) => self.copy_on(cx),
+        }
+    }
+
+    /// Gives the COPY up for an error.
+    pub(super) fn abort_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        self.end_copy(cx, Some(error));
+    }
+
+    fn end_copy(&mut self, cx: &mut Context<'_>, abort: Option<SqlError>) {
+        let Some(client) = &mut self.client else { return };
+        let step = client.copy_in_end(cx.port, abort);
+        self.after_step(cx, Task::CopyEnd, step);
+    }
+
+    pub(super) fn copy_ended(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
+        let Some(copy) = self.copy.take() else { return };
+        self.phase = Phase::Idle;
+        match result {
+            Err(e) => {
+                self.settle_settings(false);
+                self.fail(cx, &copy.origin, &e);
+            }
+            Ok(outcome) => {
+                self.said(&outcome);
+                self.settle_settings(true);
+                let n = if let Tag::Copy(n) = outcome.tag { n } else { 0 };
+                backend::command_complete_count(&mut self.io.out, "COPY", n);
+                if matches!(copy.origin, Origin::Simple) {
+                    self.next_simple(cx);
+                }
+            }
+        }
+    }
+}
+
+/// Says where in the data an error is, as PostgreSQL's context line does.
+fn in_line(error: SqlError, plan: &Plan, line: u64) -> SqlError {
+    let Statement::Copy(Copy { direction: CopyDirection::From { table, .. }, .. }) = &plan.statement else {
+        return error;
+    };
+    if error.get_detail().is_some() {
+        return error;
+    }
+    error.detail(format!("COPY {}, line {line}", table.name))
+}
+
+/// The table's rows that the incoming values make.
+fn table_rows(plan: &Plan, incoming: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+    let Statement::Copy(Copy { direction: CopyDirection::From { row, .. }, types, .. }) = &plan.statement else {
+        return Err(SqlError::internal("COPY TO has no input"));
+    };
+    let same = row.len() == types.len() && row.iter().enumerate().all(|(i, e)| *e == Expr::Column(i));
+    if same {
+        return Ok(incoming);
+    }
+    let mut rows = RowBatch::new();
+    for values in incoming.iter() {
+        push_row(&mut rows, values, row, env)?;
+    }
+    Ok(rows)
+}
+
+fn push_row(rows: &mut RowBatch, values: RowView<'_>, row: &[Expr], env: &Env) -> SqlResult<()> {
+    rows.try_push_with(|out| {
+        for expr in row {
+            out.push(expr.eval_ref(values, env)?.as_ref());
+        }
+        Ok(())
+    })
+}

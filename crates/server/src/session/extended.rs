@@ -1,0 +1,168 @@
+//! The extended query protocol: Parse, Bind, Describe, Execute, Close.
+
+use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
+use super::run::{Origin, Run, failed_block};
+use super::{Context, Session};
+use clearway_coordinator::TxnStatus;
+use clearway_types::{SqlError, SqlResult, SqlState};
+use clearway_wire::backend;
+use clearway_wire::frontend::{Bind, Frontend, Oids};
+use clearway_wire::row::{self, Format};
+use std::rc::Rc;
+
+fn no_statement(name: &str) -> SqlError {
+    let text = if name.is_empty() {
+        "unnamed prepared statement does not exist".to_owned()
+    } else {
+        format!("prepared statement \"{name}\" does not exist")
+    };
+    SqlError::new(SqlState::UNDEFINED_STATEMENT, text)
+}
+
+fn no_portal(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_CURSOR, format!("portal \"{name}\" does not exist"))
+}
+
+impl Session {
+    /// Every message of the extended protocol but Execute, Sync and Flush.
+    pub(super) fn extended(&mut self, cx: &mut Context<'_>, message: Frontend<'_>) -> SqlResult<()> {
+        match message {
+            Frontend::Parse { name, sql, types } => self.parse(cx, name, sql, types),
+            Frontend::Bind(bind) => self.bind(cx, bind),
+            Frontend::DescribeStatement(name) => self.describe_statement(cx, name),
+            Frontend::DescribePortal(name) => self.describe_portal(name),
+            Frontend::CloseStatement(name) => {
+                if name.is_empty() {
+                    self.unnamed = None;
+                } else {
+                    self.statements.remove(name);
+                }
+                backend::close_complete(&mut self.io.out);
+                Ok(())
+            }
+            Frontend::ClosePortal(name) => {
+                if name.is_empty() {
+                    self.unnamed_portal = None;
+                } else {
+                    self.portals.remove(name);
+                }
+                backend::close_complete(&mut self.io.out);
+                Ok(())
+            }
+            Frontend::FunctionCall => Err(SqlError::unsupported("the function call protocol")),
+            _ => Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "unexpected message")),
+        }
+    }
+
+    fn parse(&mut self, cx: &mut Context<'_>, name: &str, sql: &str, types: Oids<'_>) -> SqlResult<()> {
+        if !name.is_empty() && self.statements.contains_key(name) {
+            let text = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
+        }
+        let catalog = self.catalog(cx);
+        let statement = cx.plans.prepared(sql, types, &catalog, &self.env);
+        let statement = match statement {
+            Err(e) if self.status() == TxnStatus::Failed && e.state() != SqlState::SYNTAX => return Err(failed_block()),
+            other => other?,
+        };
+        if name.is_empty() {
+            self.unnamed = Some(statement);
+        } else {
+            self.statements.insert(name.into(), statement);
+        }
+        backend::parse_complete(&mut self.io.out);
+        Ok(())
+    }
+
+    pub(super) fn statement(&self, name: &str) -> SqlResult<&Rc<Prepared>> {
+        let found = if name.is_empty() { self.unnamed.as_ref() } else { self.statements.get(name) };
+        found.ok_or_else(|| no_statement(name))
+    }
+
+    fn bind(&mut self, cx: &mut Context<'_>, bind: Bind<'_>) -> SqlResult<()> {
+        let statement = self.statement(bind.statement)?.clone();
+        let catalog = self.catalog(cx);
+        if !statement.is_fresh(&catalog) {
+            statement.replan(&catalog, &self.env, true)?;
+        }
+        let plan = statement.plan();
+        if bind.params.len() != plan.params.len() {
+            return Err(SqlError::new(
+                SqlState::PROTOCOL_VIOLATION,
+                format!(
+                    "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
+                    bind.params.len(),
+                    bind.statement,
+                    plan.params.len()
+                ),
+            ));
+        }
+        let mut params = Vec::with_capacity(plan.params.len());
+        for (i, (ty, bytes)) in plan.params.iter().zip(bind.params.iter()).enumerate() {
+            params.push(row::parameter(*ty, bind.formats.get(i), bytes, &self.env.zone)?);
+        }
+        let formats = ResultFormats::new(bind.results, plan.columns.len())?;
+        let env = self.make_env(cx, params);
+        let portal = Portal { statement, plan, env, formats, state: PortalState::New };
+        if bind.portal.is_empty() {
+            self.unnamed_portal = Some(portal);
+        } else if self.portals.contains_key(bind.portal) {
+            let text = format!("cursor \"{}\" already exists", bind.portal);
+            return Err(SqlError::new(SqlState(*b"42P03"), text));
+        } else {
+            self.portals.insert(bind.portal.into(), portal);
+        }
+        backend::bind_complete(&mut self.io.out);
+        Ok(())
+    }
+
+    fn describe_statement(&mut self, cx: &mut Context<'_>, name: &str) -> SqlResult<()> {
+        let statement = self.statement(name)?.clone();
+        let catalog = self.catalog(cx);
+        if !statement.is_fresh(&catalog) {
+            statement.replan(&catalog, &self.env, true)?;
+        }
+        let plan = statement.plan();
+        let out = &mut self.io.out;
+        backend::parameter_description(out, plan.params.iter().map(|ty| ty.oid()));
+        if plan.columns.is_empty() {
+            backend::no_data(out);
+        } else {
+            row::row_description(out, ResultFormats::All(Format::Text).apply(&plan.columns));
+        }
+        Ok(())
+    }
+
+    fn describe_portal(&mut self, name: &str) -> SqlResult<()> {
+        let portal = if name.is_empty() { self.unnamed_portal.as_ref() } else { self.portals.get(name) };
+        let portal = portal.ok_or_else(|| no_portal(name))?;
+        let out = &mut self.io.out;
+        if portal.plan.columns.is_empty() {
+            backend::no_data(out);
+        } else {
+            row::row_description(out, portal.formats.apply(&portal.plan.columns));
+        }
+        Ok(())
+    }
+
+    /// Execute. `implicit_block`: the Sync to come commits it, not itself.
+    pub(super) fn execute(&mut self, cx: &mut Context<'_>, name: &str, max_rows: u32, implicit_block: bool) {
+        let key: Option<Box<str>> = (!name.is_empty()).then(|| name.into());
+        let Some(portal) = self.portal_mut(key.as_deref()) else {
+            return self.fail(cx, &Origin::Portal { name: key, max_rows }, &no_portal(name));
+        };
+        if !matches!(portal.state, PortalState::New) {
+            return self.emit_portal(cx, key, max_rows);
+        }
+        portal.state = PortalState::Done;
+        let run = Run {
+            statement: portal.statement.clone(),
+            plan: portal.plan.clone(),
+            env: portal.env.clone(),
+            origin: Origin::Portal { name: key, max_rows },
+            implicit_block,
+            replans: 0,
+        };
+        self.start(cx, run);
+    }
+}

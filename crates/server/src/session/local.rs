@@ -1,0 +1,158 @@
+//! Statements that concern the session alone: SET, SHOW, PREPARE, EXECUTE, DEALLOCATE.
+
+use super::run::Run;
+use super::{Context, Session};
+use clearway_coordinator::{Outcome, Tag, TxnStatus};
+use clearway_plan::{Statement, cast};
+use clearway_types::{DatumRef, Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use clearway_wire::backend;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+fn outcome(tag: Tag, rows: RowBatch) -> Outcome {
+    Outcome { rows, tag, wait: Lsn(0), notices: Vec::new() }
+}
+
+impl Session {
+    pub(super) fn run_local(&mut self, _cx: &mut Context<'_>, run: &Run) -> SqlResult<Outcome> {
+        let done = |word| Ok(outcome(Tag::Plain(word), RowBatch::new()));
+        match &run.plan.statement {
+            Statement::Set { name, value, local } => {
+                self.set(name, value.as_deref(), *local, run.implicit_block)?;
+                done(if value.is_none() { "RESET" } else { "SET" })
+            }
+            Statement::Show(name) => self.show(name),
+            Statement::Prepare { name, plan } => {
+                if self.statements.contains_key(name.as_str()) {
+                    let text = format!("prepared statement \"{name}\" already exists");
+                    return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
+                }
+                let statement = Rc::new(run.statement.inner(plan.clone()));
+                self.statements.insert(name.as_str().into(), statement);
+                done("PREPARE")
+            }
+            Statement::Deallocate(None) => {
+                self.statements.clear();
+                done("DEALLOCATE ALL")
+            }
+            Statement::Deallocate(Some(name)) => match self.statements.remove(name.as_str()) {
+                Some(_) => done("DEALLOCATE"),
+                None => {
+                    let text = format!("prepared statement \"{name}\" does not exist");
+                    Err(SqlError::new(SqlState::UNDEFINED_STATEMENT, text))
+                }
+            },
+            _ => done(""),
+        }
+    }
+
+    /// EXECUTE: the prepared statement takes the place of the run's own.
+    pub(super) fn run_execute(&mut self, cx: &mut Context<'_>, mut run: Run) {
+        match self.bind_execute(cx, &mut run) {
+            Ok(()) => self.start(cx, run),
+            Err(e) => self.complete(cx, run, Err(e)),
+        }
+    }
+
+    fn bind_execute(&mut self, cx: &mut Context<'_>, run: &mut Run) -> SqlResult<()> {
+        let Statement::Execute { name, args } = &run.plan.statement else { return Ok(()) };
+        let statement = self.statement(name)?.clone();
+        let catalog = self.catalog(cx);
+        if !statement.is_fresh(&catalog) {
+            statement.replan(&catalog, &self.env, true)?;
+        }
+        let plan = statement.plan();
+        if matches!(plan.statement, Statement::Execute { .. }) {
+            return Err(SqlError::unsupported("EXECUTE of an EXECUTE"));
+        }
+        if args.len() != plan.params.len() {
+            return Err(SqlError::new(
+                SqlState::SYNTAX,
+                format!("wrong number of parameters for prepared statement \"{name}\""),
+            )
+            .detail(format!("Expected {} parameters but got {}.", plan.params.len(), args.len())));
+        }
+        let mut params = Vec::with_capacity(args.len());
+        for (arg, ty) in args.iter().zip(&plan.params) {
+            let value = arg.eval_const(&run.env)?;
+            params.push(cast::cast(value.as_ref(), *ty, false, run.env.zone())?);
+        }
+        run.env = self.make_env(cx, params);
+        run.statement = statement;
+        run.plan = plan;
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: Option<&str>, local: bool, implicit_block: bool) -> SqlResult<()> {
+        let in_block = implicit_block || self.status() == TxnStatus::InBlock;
+        if local && !in_block {
+            // PostgreSQL warns and changes nothing that outlives the statement.
+            return self.settings.get(name).map(|_| ());
+        }
+        if name == "all" && value.is_none() {
+            self.settings.reset_all();
+            self.report_settings();
+            return Ok(());
+        }
+        if in_block {
+            self.settings.enter_txn(local.then_some(name));
+            self.implicit_open |= implicit_block;
+        }
+        self.settings.set(name, value)?;
+        self.report_settings();
+        Ok(())
+    }
+
+    fn show(&mut self, name: &str) -> SqlResult<Outcome> {
+        let mut rows = RowBatch::new();
+        if name == "all" {
+            for (name, value) in self.settings.all() {
+                rows.push_with(|r| [name.as_str(), value, ""].iter().for_each(|s| r.push(DatumRef::Text(s))));
+            }
+        } else {
+            let value = self.settings.get(name)?;
+            rows.push_with(|r| r.push(DatumRef::Text(value)));
+        }
+        Ok(outcome(Tag::Plain("SHOW"), rows))
+    }
+
+    /// DISCARD ALL and its parts, once the engine has said yes.
+    pub(super) fn discard(&mut self, tag: &str) {
+        if tag == "DISCARD ALL" {
+            self.statements.clear();
+            self.unnamed = None;
+            self.portals.clear();
+            self.settings.reset_all();
+            self.report_settings();
+        }
+    }
+
+    /// A transaction may have ended: its SET LOCALs end with it, and all its SETs if it was aborted.
+    pub(super) fn settle_settings(&mut self, committed: bool) {
+        if !self.implicit_open && self.status() == TxnStatus::Idle && self.settings.end_txn(committed) {
+            self.report_settings();
+        }
+    }
+
+    /// Settings have changed: tells the client of those that it wants to know, and makes the session's part of the environment anew.
+    fn report_settings(&mut self) {
+        for (name, value) in self.settings.reported() {
+            let known = self.env.settings.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+            if known != Some(value) {
+                backend::parameter_status(&mut self.io.out, name, value);
+            }
+        }
+        self.settings_changed();
+    }
+
+    /// Takes over what settings decide.
+    pub(super) fn settings_changed(&mut self) {
+        self.synchronous_commit = self.settings.synchronous_commit();
+        self.statement_timeout = match self.settings.statement_timeout_ms() {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        };
+        self.env = Arc::new(self.settings.env(&self.user, &self.database, self.pid));
+    }
+}

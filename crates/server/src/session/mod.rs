@@ -1,0 +1,417 @@
+//! One client's session: a state machine fed with bytes from its socket and with news from the engine. It never blocks.
+//!
+//! Invariants
+//! 1. Messages are taken in order; the next is looked at only when the one before has been answered as far as it can be.
+//! 2. After an error in the extended protocol everything up to the next Sync is skipped.
+//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, but at Flush, when COPY data is asked for, or when the buffer is full.
+//! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key forgotten.
+//!
+//! Locking: none; a session lives in its worker's thread. A crash leaves nothing of it.
+//! Source: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Flow".
+
+mod copy;
+mod extended;
+mod local;
+mod prepared;
+mod run;
+mod simple;
+mod sleep;
+mod startup;
+
+pub use prepared::Prepared;
+
+use crate::io::{Input, Io, MAX_MESSAGE, ReadOutcome};
+use crate::net::Stream;
+use crate::plans::Plans;
+use crate::settings::Settings;
+use crate::shared::Shared;
+use crate::timers::Timers;
+use clearway_coordinator::{Client, Port, TxnStatus};
+use clearway_plan::{Catalog, Env, SessionEnv};
+use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState};
+use clearway_wire::frontend::{self, Frontend};
+use clearway_wire::{backend, frame};
+use hashbrown::HashMap;
+use prepared::Portal;
+use run::{Emit, Origin, Run, Task};
+use simple::SimpleQuery;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Messages taken from one session before the others have a turn.
+const MESSAGES_A_TURN: usize = 256;
+
+/// What a session works with while it has its turn.
+pub struct Context<'a> {
+    /// The way into the engine.
+    pub port: &'a mut Port,
+    /// What all workers share.
+    pub shared: &'a Shared,
+    /// Plans that statements of this worker's sessions share.
+    pub plans: &'a mut Plans,
+    /// The worker's deadlines.
+    pub timers: &'a mut Timers,
+    /// The worker's number.
+    pub worker: u16,
+    /// The log is durable up to here.
+    pub durable: Lsn,
+}
+
+impl Context<'_> {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// What a session is doing.
+enum Phase {
+    /// It waits for a startup packet.
+    Startup,
+    /// It waits for a message.
+    Idle,
+    /// It waits for the engine; at most until the deadline with this ticket.
+    Running { task: Task, ticket: u64 },
+    /// It sleeps in pg_sleep.
+    Sleeping { run: Run, ticket: u64 },
+    /// It writes rows.
+    Emitting(Box<Emit>),
+    /// It waits for COPY data.
+    CopyIn,
+    /// It ends when its output has been sent.
+    Closing,
+}
+
+/// Whether a session goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It waits for something that will be announced.
+    Waits,
+    /// It has more to do at once.
+    Again,
+    /// It is over: close it.
+    Over,
+}
+
+/// One client's session.
+pub struct Session {
+    io: Io,
+    input: Input,
+    slot: u32,
+    refused: bool,
+    client: Option<Client>,
+    pid: i32,
+    user: String,
+    database: String,
+    settings: Settings,
+    synchronous_commit: bool,
+    statement_timeout: Option<Duration>,
+    env: Arc<SessionEnv>,
+    statements: HashMap<Box<str>, Rc<Prepared>>,
+    unnamed: Option<Rc<Prepared>>,
+    portals: HashMap<Box<str>, Portal>,
+    unnamed_portal: Option<Portal>,
+    phase: Phase,
+    skip_to_sync: bool,
+    implicit_open: bool,
+    simple: Option<SimpleQuery>,
+    copy: Option<copy::CopyIn>,
+    txn_now: i64,
+    seed: u64,
+    /// When the worker last counted it as busy.
+    pub epoch: u64,
+    /// Whether the worker has it in a list of sessions to look at again.
+    pub listed: bool,
+}
+
+impl Session {
+    /// A session on a fresh connection; `refused`: it will be told that there are too many.
+    pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Shared) -> Self {
+        Self {
+            io: Io::new(stream),
+            input: Input::default(),
+            slot,
+            refused,
+            client: None,
+            pid: 0,
+            user: String::new(),
+            database: String::new(),
+            settings: Settings::new("", shared.config.synchronous_commit),
+            synchronous_commit: true,
+            statement_timeout: None,
+            env: Arc::default(),
+            statements: HashMap::new(),
+            unnamed: None,
+            portals: HashMap::new(),
+            unnamed_portal: None,
+            phase: Phase::Startup,
+            skip_to_sync: false,
+            implicit_open: false,
+            simple: None,
+            copy: None,
+            txn_now: 0,
+            seed: shared.entropy.u64(),
+            epoch: 0,
+            listed: false,
+        }
+    }
+
+    /// The connection.
+    pub fn stream(&mut self) -> &mut Stream {
+        &mut self.io.stream
+    }
+    /// The backend id, 0 before the session has begun.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+    /// The socket can be read again.
+    pub fn set_readable(&mut self) {
+        self.io.readable = true;
+    }
+    /// The socket can be written again.
+    pub fn set_writable(&mut self) {
+        self.io.writable = true;
+    }
+    /// The durable end that replies wait for, if any.
+    pub fn waits_for(&self) -> Option<Lsn> {
+        self.io.waits_for()
+    }
+
+    /// Goes on as far as possible, and sends what may be sent. `spare` is the worker's own buffer, lent while the session has none.
+    pub fn drive(&mut self, cx: &mut Context<'_>, spare: &mut Input) -> Turn {
+        if self.input.is_empty() {
+            std::mem::swap(&mut self.input, spare);
+        }
+        let mut turn = self.advance(cx);
+        if self.flush(cx).is_err() {
+            turn = Turn::Over;
+        }
+        if matches!(self.phase, Phase::Closing) && (self.io.is_flushed() || !self.io.writable) {
+            turn = Turn::Over;
+        }
+        if self.input.is_empty() {
+            std::mem::swap(&mut self.input, spare);
+            spare.shrink();
+        }
+        turn
+    }
+
+    fn flush(&mut self, cx: &Context<'_>) -> std::io::Result<()> {
+        if self.io.is_full() {
+            self.io.release();
+        }
+        self.io.flush(cx.durable)
+    }
+
+    fn advance(&mut self, cx: &mut Context<'_>) -> Turn {
+        for _ in 0..MESSAGES_A_TURN {
+            if self.io.is_full() {
+                if self.flush(cx).is_err() {
+                    return Turn::Over;
+                }
+                if self.io.is_full() {
+                    return Turn::Waits;
+                }
+            }
+            match &mut self.phase {
+                Phase::Running { .. } | Phase::Sleeping { .. } | Phase::Closing => return Turn::Waits,
+                Phase::Emitting(_) => {
+                    if let Phase::Emitting(emit) = std::mem::replace(&mut self.phase, Phase::Idle) {
+                        self.emit(cx, *emit);
+                    }
+                    continue;
+                }
+                Phase::Startup | Phase::Idle | Phase::CopyIn => {}
+            }
+            match self.take_message(cx) {
+                Ok(true) => {}
+                Ok(false) => {
+                    let expected = frontend::expected_len(self.input.bytes());
+                    match self.io.read(&mut self.input, expected) {
+                        Ok(ReadOutcome::Some) => {}
+                        Ok(ReadOutcome::Nothing) => return Turn::Waits,
+                        Ok(ReadOutcome::Closed) | Err(_) => return Turn::Over,
+                    }
+                }
+                Err(fatal) => self.fatal(&fatal),
+            }
+        }
+        Turn::Again
+    }
+
+    /// Takes the next message off the input; false if it is not there as a whole. An error ends the session.
+    fn take_message(&mut self, cx: &mut Context<'_>) -> SqlResult<bool> {
+        let mut input = std::mem::take(&mut self.input);
+        let result = self.take_message_from(cx, input.bytes());
+        if let Ok(taken) = result {
+            input.consume(taken);
+        }
+        self.input = input;
+        result.map(|n| n > 0)
+    }
+
+    fn take_message_from(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
+        if matches!(self.phase, Phase::Startup) {
+            return self.startup(cx, bytes);
+        }
+        let Some(frame) = frame(bytes, MAX_MESSAGE)? else { return Ok(0) };
+        if !frontend::is_known(frame.tag) {
+            let text = format!("invalid frontend message type {}", frame.tag);
+            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
+        }
+        let (message, rest) = bytes.split_at(frame.len);
+        if self.skip_to_sync && !matches!(frame.tag, b'S' | b'X') {
+            return Ok(frame.len);
+        }
+        match Frontend::decode(frame.tag, &message[5..]) {
+            Ok(message) if matches!(self.phase, Phase::CopyIn) => self.copy_message(cx, message),
+            Ok(message) => self.message(cx, message, rest),
+            Err(e) if frame.tag == b'Q' => {
+                self.fail(cx, &Origin::Simple, &e);
+            }
+            Err(e) => self.fail(cx, &Origin::Portal { name: None, max_rows: 0 }, &e),
+        }
+        Ok(frame.len)
+    }
+
+    fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
+        match message {
+            Frontend::Query(sql) => self.simple_query(cx, sql),
+            Frontend::Sync => {
+                let commit = !std::mem::take(&mut self.skip_to_sync);
+                self.end_implicit(cx, commit);
+            }
+            Frontend::Flush => self.io.release(),
+            Frontend::Terminate => self.phase = Phase::Closing,
+            // What is left of a COPY that has failed.
+            Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => {}
+            Frontend::Execute { portal, max_rows } => {
+                // Alone in its group: one statement, committed by itself. Else the Sync to come commits what the group did.
+                let alone = !self.implicit_open && rest.starts_with(&[b'S', 0, 0, 0, 4]);
+                self.execute(cx, portal, max_rows, !alone);
+            }
+            other => {
+                if let Err(e) = self.extended(cx, other) {
+                    self.fail(cx, &Origin::Portal { name: None, max_rows: 0 }, &e);
+                }
+            }
+        }
+    }
+
+    /// Ends the session with an error.
+    fn fatal(&mut self, error: &SqlError) {
+        backend::error(&mut self.io.out, backend::Severity::Fatal, error);
+        self.io.release();
+        self.phase = Phase::Closing;
+    }
+
+    /// Says ReadyForQuery: everything before it may go.
+    fn ready(&mut self, _cx: &mut Context<'_>) {
+        let status = match self.status() {
+            TxnStatus::Idle => {
+                // Portals live as long as their transaction.
+                self.unnamed_portal = None;
+                if !self.portals.is_empty() {
+                    self.portals.clear();
+                }
+                b'I'
+            }
+            TxnStatus::InBlock => b'T',
+            TxnStatus::Failed => b'E',
+        };
+        backend::ready_for_query(&mut self.io.out, status);
+        self.io.release();
+        self.phase = Phase::Idle;
+    }
+
+    fn status(&self) -> TxnStatus {
+        self.client.as_ref().map_or(TxnStatus::Idle, Client::status)
+    }
+
+    fn catalog(&self, cx: &Context<'_>) -> Arc<Catalog> {
+        self.client.as_ref().map_or_else(|| cx.port.catalog(), Client::catalog)
+    }
+
+    fn portal(&self, name: Option<&str>) -> Option<&Portal> {
+        name.map_or(self.unnamed_portal.as_ref(), |n| self.portals.get(n))
+    }
+    fn portal_mut(&mut self, name: Option<&str>) -> Option<&mut Portal> {
+        match name {
+            None => self.unnamed_portal.as_mut(),
+            Some(n) => self.portals.get_mut(n),
+        }
+    }
+
+    /// What a statement's expressions see.
+    fn make_env(&mut self, cx: &Context<'_>, params: Vec<Datum>) -> Arc<Env> {
+        if self.txn_now == 0 || (!self.implicit_open && self.status() == TxnStatus::Idle) {
+            self.txn_now = cx.shared.clock.wall_micros();
+        }
+        // A xorshift step: random() of two executions must differ, no more.
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        Arc::new(Env { params, now: self.txn_now, session: Some(self.env.clone()), seed: self.seed })
+    }
+
+    /// A deadline of this session has come.
+    pub fn deadline(&mut self, cx: &mut Context<'_>, ticket: u64) {
+        match &self.phase {
+            Phase::Sleeping { ticket: t, .. } if *t == ticket => {
+                if let Phase::Sleeping { run, .. } = std::mem::replace(&mut self.phase, Phase::Idle) {
+                    self.start_in_engine(cx, run);
+                }
+            }
+            Phase::Running { ticket: t, .. } if *t == ticket => {
+                let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout");
+                self.interrupt(cx, e);
+            }
+            _ => {}
+        }
+    }
+
+    /// A cancel request has come.
+    pub fn cancel(&mut self, cx: &mut Context<'_>) {
+        let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+        self.interrupt(cx, e);
+    }
+
+    fn interrupt(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Running { task, ticket } => {
+                if let Some(client) = &mut self.client {
+                    client.cancel(cx.port, &error);
+                }
+                self.phase = Phase::Running { task, ticket };
+            }
+            Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
+            Phase::CopyIn => {
+                self.phase = Phase::CopyIn;
+                self.abort_copy(cx, error);
+            }
+            other => self.phase = other,
+        }
+    }
+
+    /// The server stops: an idle session ends at once, a busy one is interrupted and ends when it can.
+    pub fn shut_down(&mut self, cx: &mut Context<'_>) {
+        let e = SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        match self.phase {
+            Phase::Startup | Phase::Closing => self.phase = Phase::Closing,
+            Phase::Idle if self.input.is_empty() => self.fatal(&e),
+            Phase::Idle | Phase::Emitting(_) => {}
+            _ => self.interrupt(cx, e),
+        }
+    }
+
+    /// The connection is gone or goes: leaves nothing behind.
+    pub fn close(mut self, cx: &mut Context<'_>) {
+        if let Some(client) = self.client.take() {
+            client.close(cx.port);
+        }
+        if self.pid != 0 {
+            cx.shared.unregister(self.pid);
+        }
+        cx.shared.disconnect();
+    }
+}

@@ -1,0 +1,122 @@
+//! Prepared statements and portals.
+
+use clearway_plan::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
+use clearway_planner::ParsedStatement;
+use clearway_types::{RowBatch, SqlError, SqlResult, SqlState, SqlType};
+use clearway_wire::frontend::Formats;
+use clearway_wire::{ColumnFormat, Format};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A statement that has been parsed and planned, and can be planned again when the catalog has changed.
+pub struct Prepared {
+    parsed: ParsedStatement,
+    types: Vec<SqlType>,
+    /// It came as PREPARE ... AS: what is meant is the statement inside.
+    inner: bool,
+    plan: RefCell<Arc<Plan>>,
+}
+
+impl Prepared {
+    /// Plans a statement with the types that the client declared for its parameters.
+    pub fn new(parsed: ParsedStatement, types: Vec<SqlType>, catalog: &Catalog, env: &SessionEnv) -> SqlResult<Self> {
+        let plan = RefCell::new(Arc::new(clearway_planner::plan(&parsed, catalog, &types, env)?));
+        Ok(Self { parsed, types, inner: false, plan })
+    }
+
+    /// The statement inside a planned PREPARE.
+    pub fn inner(&self, plan: Arc<Plan>) -> Self {
+        Self { parsed: self.parsed.clone(), types: self.types.clone(), inner: true, plan: RefCell::new(plan) }
+    }
+
+    /// The plan, as it is now.
+    pub fn plan(&self) -> Arc<Plan> {
+        self.plan.borrow().clone()
+    }
+
+    /// Whether the plan was made with this catalog, or needs none.
+    pub fn is_fresh(&self, catalog: &Catalog) -> bool {
+        self.plan.borrow().catalog.is_none_or(|v| v == catalog.version)
+    }
+
+    /// Plans again. `fixed`: the client has seen the columns, and they must stay what they were.
+    pub fn replan(&self, catalog: &Catalog, env: &SessionEnv, fixed: bool) -> SqlResult<()> {
+        let mut plan = Arc::new(clearway_planner::plan(&self.parsed, catalog, &self.types, env)?);
+        if self.inner
+            && let Statement::Prepare { plan: inside, .. } = &plan.statement
+        {
+            plan = inside.clone();
+        }
+        let old = self.plan.borrow().clone();
+        if fixed && (old.columns != plan.columns || old.params != plan.params) {
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
+        }
+        self.plan.replace(plan);
+        Ok(())
+    }
+}
+
+/// The formats of a result's columns.
+#[derive(Clone, Debug)]
+pub enum ResultFormats {
+    /// All the same.
+    All(Format),
+    /// One each.
+    Each(Box<[Format]>),
+}
+
+impl ResultFormats {
+    /// As a Bind message says, for so many columns.
+    pub fn new(codes: Formats<'_>, columns: usize) -> SqlResult<Self> {
+        match codes.len() {
+            0 => Ok(Self::All(Format::Text)),
+            1 => Ok(Self::All(codes.get(0))),
+            n if n == columns => Ok(Self::Each((0..n).map(|i| codes.get(i)).collect())),
+            n => Err(SqlError::new(
+                SqlState::PROTOCOL_VIOLATION,
+                format!("bind message has {n} result formats but query has {columns} columns"),
+            )),
+        }
+    }
+    /// Column `i`.
+    pub fn get(&self, i: usize) -> Format {
+        match self {
+            Self::All(f) => *f,
+            Self::Each(f) => f.get(i).copied().unwrap_or(Format::Text),
+        }
+    }
+    /// These columns with their formats.
+    pub fn apply<'a>(&'a self, columns: &'a [OutColumn]) -> impl ExactSizeIterator<Item = (&'a str, ColumnFormat)> {
+        columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), ColumnFormat { ty: c.ty, format: self.get(i) }))
+    }
+}
+
+/// What has become of a portal.
+pub enum PortalState {
+    /// It has not run.
+    New,
+    /// It has run, and hands its rows out in parts.
+    Rows {
+        /// All of them.
+        rows: RowBatch,
+        /// How many have been handed out.
+        pos: usize,
+    },
+    /// Nothing is left.
+    Done,
+}
+
+/// A statement bound to parameters.
+pub struct Portal {
+    /// Its statement.
+    pub statement: Rc<Prepared>,
+    /// The plan that it was bound to.
+    pub plan: Arc<Plan>,
+    /// Parameters and the session's part.
+    pub env: Arc<Env>,
+    /// How its columns travel.
+    pub formats: ResultFormats,
+    /// How far it is.
+    pub state: PortalState,
+}

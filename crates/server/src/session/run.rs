@@ -1,0 +1,353 @@
+//! Running one statement: start, wait, plan again if the catalog moved, and say what came of it.
+
+use super::prepared::{PortalState, Prepared, ResultFormats};
+use super::{Context, Phase, Session, sleep};
+use clearway_coordinator::{Outcome, RunOptions, Step, Tag, TxnStatus};
+use clearway_plan::statement::{Copy, CopyDirection};
+use clearway_plan::{Env, Plan, Statement};
+use clearway_types::{RowBatch, SqlError, SqlResult, SqlState};
+use clearway_wire::{backend, copy, row};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A statement is planned anew this often before the session gives up.
+const MAX_REPLANS: u8 = 20;
+
+/// Who asked for a statement, and so what follows its end.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// A simple query.
+    Simple,
+    /// An Execute message.
+    Portal {
+        /// The portal; `None` is the unnamed one.
+        name: Option<Box<str>>,
+        /// At most so many rows now; 0: all.
+        max_rows: u32,
+    },
+}
+
+/// A statement under way.
+pub(super) struct Run {
+    pub(super) statement: Rc<Prepared>,
+    pub(super) plan: Arc<Plan>,
+    pub(super) env: Arc<Env>,
+    pub(super) origin: Origin,
+    pub(super) implicit_block: bool,
+    pub(super) replans: u8,
+}
+
+/// What is to be done when the engine has done its part.
+pub(super) enum Task {
+    /// A statement.
+    Statement(Run),
+    /// The end of an implicit transaction.
+    EndImplicit {
+        /// By a commit.
+        commit: bool,
+    },
+    /// A batch of COPY's rows.
+    CopyRows,
+    /// The end of a COPY.
+    CopyEnd,
+}
+
+/// Rows on their way out.
+pub(super) struct Emit {
+    rows: RowBatch,
+    /// Rows `start..end` go out now; those before `pos` have.
+    start: usize,
+    pos: usize,
+    end: usize,
+    plan: Arc<Plan>,
+    env: Arc<Env>,
+    formats: ResultFormats,
+    tag: Tag,
+    origin: Origin,
+}
+
+impl Session {
+    /// Starts a statement.
+    pub(super) fn start(&mut self, cx: &mut Context<'_>, run: Run) {
+        if self.status() == TxnStatus::Failed && !ends_failed_block(&run.plan.statement) {
+            return self.complete(cx, run, Err(failed_block()));
+        }
+        match &run.plan.statement {
+            Statement::Set { .. }
+            | Statement::Show(_)
+            | Statement::Prepare { .. }
+            | Statement::Deallocate(_)
+            | Statement::Empty => {
+                let result = self.run_local(cx, &run);
+                self.complete(cx, run, result);
+            }
+            Statement::Execute { .. } => self.run_execute(cx, run),
+            Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => self.start_copy_in(cx, run),
+            _ => match sleep::duration(&run.plan, &run.env) {
+                None => self.start_in_engine(cx, run),
+                Some(Err(e)) => self.complete(cx, run, Err(e)),
+                Some(Ok(how_long)) => {
+                    let ticket = cx.timers.set(cx.now() + how_long, self.slot);
+                    self.phase = Phase::Sleeping { run, ticket };
+                }
+            },
+        }
+    }
+
+    pub(super) fn start_in_engine(&mut self, cx: &mut Context<'_>, run: Run) {
+        let Some(client) = &mut self.client else { return };
+        let options = RunOptions { implicit_block: run.implicit_block };
+        self.implicit_open |= run.implicit_block;
+        let step = client.start(cx.port, &run.plan, &run.env, options);
+        self.after_statement_step(cx, run, step);
+    }
+
+    fn after_statement_step(&mut self, cx: &mut Context<'_>, mut run: Run, step: Step) {
+        match step {
+            Step::Pending => self.wait(cx, Task::Statement(run)),
+            Step::Done(result) => self.complete(cx, run, result),
+            Step::Replan => {
+                run.replans += 1;
+                if run.replans > MAX_REPLANS {
+                    let e =
+                        SqlError::new(SqlState::SERIALIZATION_FAILURE, "the tables of this statement keep changing");
+                    return self.complete(cx, run, Err(e));
+                }
+                let fixed = matches!(run.origin, Origin::Portal { .. });
+                let catalog = self.catalog(cx);
+                match run.statement.replan(&catalog, &self.env, fixed) {
+                    Ok(()) => {
+                        run.plan = run.statement.plan();
+                        self.start_in_engine(cx, run);
+                    }
+                    Err(e) => self.complete(cx, run, Err(e)),
+                }
+            }
+        }
+    }
+
+    /// Waits for the engine.
+    pub(super) fn wait(&mut self, cx: &mut Context<'_>, task: Task) {
+        let timeout = self.statement_timeout;
+        let ticket = match timeout {
+            Some(timeout) => cx.timers.set(cx.now() + timeout, self.slot),
+            None => 0,
+        };
+        self.phase = Phase::Running { task, ticket };
+    }
+
+    /// The engine says that the session may go on.
+    pub fn resume(&mut self, cx: &mut Context<'_>) {
+        let Phase::Running { task, ticket } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Some(client) = &mut self.client else { return };
+        match client.resume(cx.port) {
+            Step::Pending => self.phase = Phase::Running { task, ticket },
+            step => self.after_step(cx, task, step),
+        }
+    }
+
+    pub(super) fn after_step(&mut self, cx: &mut Context<'_>, task: Task, step: Step) {
+        match (task, step) {
+            (task, Step::Pending) => self.wait(cx, task),
+            (Task::Statement(run), step) => self.after_statement_step(cx, run, step),
+            (Task::EndImplicit { commit }, Step::Done(result)) => self.implicit_ended(cx, commit, result),
+            (Task::CopyRows, Step::Done(result)) => self.copy_rows_done(cx, result),
+            (Task::CopyEnd, Step::Done(result)) => self.copy_ended(cx, result),
+            (Task::EndImplicit { .. }, Step::Replan) => self.implicit_ended(cx, false, Err(unplanned())),
+            (Task::CopyRows | Task::CopyEnd, Step::Replan) => self.copy_ended(cx, Err(unplanned())),
+        }
+    }
+
+    /// A statement is over: says so.
+    pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
+        let Run { plan, env, origin, .. } = run;
+        match result {
+            Err(e) => {
+                self.settle_settings(false);
+                self.fail(cx, &origin, &e);
+            }
+            Ok(outcome) => {
+                self.said(&outcome);
+                self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
+                self.deliver(cx, plan, env, origin, outcome);
+            }
+        }
+    }
+
+    /// Holds what follows until the outcome is durable, and passes its notices on.
+    pub(super) fn said(&mut self, outcome: &Outcome) {
+        if outcome.wait.0 != 0 && self.synchronous_commit {
+            self.io.hold(outcome.wait);
+        }
+        for (state, text) in &outcome.notices {
+            let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) { "WARNING" } else { "NOTICE" };
+            backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
+        }
+    }
+
+    fn deliver(&mut self, cx: &mut Context<'_>, plan: Arc<Plan>, env: Arc<Env>, origin: Origin, outcome: Outcome) {
+        let Outcome { rows, tag, .. } = outcome;
+        let (formats, max_rows) = match &origin {
+            Origin::Simple => (ResultFormats::All(row::Format::Text), 0),
+            Origin::Portal { name, max_rows } => {
+                let formats = self.portal(name.as_deref()).map(|p| p.formats.clone());
+                (formats.unwrap_or(ResultFormats::All(row::Format::Text)), *max_rows as usize)
+            }
+        };
+        if let Statement::Copy(copy) = &plan.statement {
+            backend::copy_response(&mut self.io.out, false, copy.types.len());
+            if copy.format.header {
+                copy::header_line(&mut self.io.out, &copy.names, &copy.format);
+            }
+        } else if matches!(origin, Origin::Simple) && !plan.columns.is_empty() {
+            row::row_description(&mut self.io.out, formats.apply(&plan.columns));
+        }
+        let end = if max_rows == 0 { rows.len() } else { rows.len().min(max_rows) };
+        self.emit(cx, Emit { rows, start: 0, pos: 0, end, plan, env, formats, tag, origin });
+    }
+
+    /// Hands out the next part of a portal that has run.
+    pub(super) fn emit_portal(&mut self, cx: &mut Context<'_>, name: Option<Box<str>>, max_rows: u32) {
+        let Some(portal) = self.portal_mut(name.as_deref()) else { return };
+        let (plan, env, formats) = (portal.plan.clone(), portal.env.clone(), portal.formats.clone());
+        let state = std::mem::replace(&mut portal.state, PortalState::Done);
+        let (rows, pos) = match state {
+            PortalState::Rows { rows, pos } => (rows, pos),
+            _ if !plan.columns.is_empty() => (RowBatch::new(), 0),
+            _ => {
+                let shown = name.as_deref().unwrap_or("");
+                let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run anymore"));
+                return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
+            }
+        };
+        let left = rows.len() - pos;
+        let n = if max_rows == 0 { left } else { left.min(max_rows as usize) };
+        let (tag, end) = (Tag::Select(n as u64), pos + n);
+        self.emit(
+            cx,
+            Emit { rows, start: pos, pos, end, plan, env, formats, tag, origin: Origin::Portal { name, max_rows } },
+        );
+    }
+
+    /// Writes rows until there are no more, or the buffer is full.
+    pub(super) fn emit(&mut self, cx: &mut Context<'_>, mut emit: Emit) {
+        let zone = emit.env.zone();
+        let out = &mut self.io.out;
+        let mut scratch = Vec::new();
+        let limit = out.len() + crate::io::HIGH_WATER;
+        while emit.pos < emit.end && out.len() < limit {
+            let values = emit.rows.get(emit.pos);
+            let written = match &emit.plan.statement {
+                Statement::Copy(c) => copy::data_line(out, values, &c.types, &c.format, zone, &mut scratch),
+                _ => row::data_row(out, values, emit.formats.apply(&emit.plan.columns).map(|(_, c)| c), zone),
+            };
+            if written.is_err() {
+                let e = SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is damaged");
+                return self.fail(cx, &emit.origin, &e);
+            }
+            emit.pos += 1;
+        }
+        if emit.pos < emit.end {
+            self.phase = Phase::Emitting(Box::new(emit));
+            return;
+        }
+        self.emitted(cx, emit);
+    }
+
+    fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
+        let Emit { rows, start, pos, plan, mut tag, origin, .. } = emit;
+        if matches!(plan.statement, Statement::Copy(_)) {
+            backend::copy_done(&mut self.io.out);
+        }
+        let mut suspended = false;
+        if let Origin::Portal { name, max_rows } = &origin {
+            let n = pos - start;
+            // Suspended also when the limit was reached exactly: whether there are more, only the next Execute says.
+            suspended = *max_rows > 0 && n == *max_rows as usize && !plan.columns.is_empty();
+            if let Tag::Select(_) = tag {
+                tag = Tag::Select(n as u64);
+            }
+            if let Some(portal) = self.portal_mut(name.as_deref()) {
+                portal.state = if suspended { PortalState::Rows { rows, pos } } else { PortalState::Done };
+            }
+        }
+        if suspended {
+            backend::portal_suspended(&mut self.io.out);
+        } else if matches!(plan.statement, Statement::Empty) {
+            backend::empty_query(&mut self.io.out);
+        } else {
+            command_complete(&mut self.io.out, tag);
+        }
+        self.phase = Phase::Idle;
+        if matches!(origin, Origin::Simple) {
+            self.next_simple(cx);
+        }
+    }
+
+    /// An error of a statement, or before one: says so, and does what the protocol wants after it.
+    pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
+        backend::error(&mut self.io.out, backend::Severity::Error, error);
+        if let Some(client) = &mut self.client {
+            client.fail();
+        }
+        self.phase = Phase::Idle;
+        match origin {
+            Origin::Simple => {
+                self.simple = None;
+                self.end_implicit(cx, false);
+            }
+            Origin::Portal { .. } => self.skip_to_sync = true,
+        }
+    }
+
+    /// Ends the implicit transaction, if there is one, and then says ReadyForQuery.
+    pub(super) fn end_implicit(&mut self, cx: &mut Context<'_>, commit: bool) {
+        if !std::mem::take(&mut self.implicit_open) {
+            return self.ready(cx);
+        }
+        let Some(client) = &mut self.client else { return };
+        let step = client.end_implicit(cx.port, commit);
+        self.after_step(cx, Task::EndImplicit { commit }, step);
+    }
+
+    fn implicit_ended(&mut self, cx: &mut Context<'_>, commit: bool, result: SqlResult<Outcome>) {
+        match result {
+            Ok(outcome) => {
+                self.said(&outcome);
+                self.settle_settings(commit);
+            }
+            Err(e) => {
+                backend::error(&mut self.io.out, backend::Severity::Error, &e);
+                self.settle_settings(false);
+            }
+        }
+        self.ready(cx);
+    }
+}
+
+fn command_complete(out: &mut Vec<u8>, tag: Tag) {
+    match tag {
+        Tag::Select(n) => backend::command_complete_count(out, "SELECT", n),
+        Tag::Insert(n) => backend::command_complete_count(out, "INSERT 0", n),
+        Tag::Update(n) => backend::command_complete_count(out, "UPDATE", n),
+        Tag::Delete(n) => backend::command_complete_count(out, "DELETE", n),
+        Tag::Copy(n) => backend::command_complete_count(out, "COPY", n),
+        Tag::Plain(s) => backend::command_complete(out, s),
+    }
+}
+
+fn unplanned() -> SqlError {
+    SqlError::internal("the end of a transaction cannot be planned again")
+}
+
+fn ends_failed_block(statement: &Statement) -> bool {
+    matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_) | Statement::Empty)
+}
+
+/// What a failed block answers to everything but its end.
+pub(super) fn failed_block() -> SqlError {
+    SqlError::new(
+        SqlState::IN_FAILED_TRANSACTION,
+        "current transaction is aborted, commands ignored until end of transaction block",
+    )
+}

@@ -1,0 +1,165 @@
+//! What all workers share: their inboxes, who may be cancelled, how many connections there are, whether to stop.
+//!
+//! Invariants
+//! 1. A backend id is in the registry from before its client learns it until its session has ended.
+//! 2. `connections` counts every accepted connection until it is closed.
+//!
+//! Locking: each inbox and the registry are mutexes held for a few instructions; none is taken while another is held. A crash leaves nothing.
+
+use crate::config::Config;
+use crate::doorbell::Doorbell;
+use crate::net::Stream;
+use clearway_env::{Clock, Entropy};
+use hashbrown::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What one thread leaves for a worker.
+pub enum Note {
+    /// A new connection.
+    Connection {
+        /// It.
+        stream: Stream,
+        /// There are too many: it is told so.
+        refused: bool,
+    },
+    /// A cancel request for a session.
+    Cancel {
+        /// Its place at the worker.
+        slot: u32,
+        /// Its backend id, in case the place has been taken by another.
+        pid: i32,
+    },
+}
+
+struct Target {
+    secret: i32,
+    worker: u16,
+    slot: u32,
+}
+
+/// One worker's inbox.
+pub struct Inbox {
+    notes: Mutex<Vec<Note>>,
+    /// Rings when something for the worker has come.
+    pub bell: Arc<Doorbell>,
+}
+
+/// What all workers share.
+pub struct Shared {
+    /// The configuration.
+    pub config: Config,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness for cancel keys.
+    pub entropy: Arc<dyn Entropy + Send + Sync>,
+    inboxes: Vec<Inbox>,
+    registry: Mutex<HashMap<i32, Target>>,
+    next_pid: AtomicI32,
+    connections: AtomicUsize,
+    /// Sessions that had something to do lately, in all workers: decides whether spinning pays.
+    pub busy: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Shared state of workers with these doorbells.
+    pub fn new(
+        config: Config,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy + Send + Sync>,
+        bells: Vec<Arc<Doorbell>>,
+    ) -> Self {
+        Self {
+            config,
+            clock,
+            entropy,
+            inboxes: bells.into_iter().map(|bell| Inbox { notes: Mutex::default(), bell }).collect(),
+            registry: Mutex::default(),
+            next_pid: AtomicI32::new(1000),
+            connections: AtomicUsize::new(0),
+            busy: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.inboxes.len()
+    }
+
+    /// A worker's doorbell.
+    pub fn bell(&self, worker: usize) -> &Arc<Doorbell> {
+        &self.inboxes[worker].bell
+    }
+
+    /// Leaves a note for a worker.
+    pub fn post(&self, worker: usize, note: Note) {
+        lock(&self.inboxes[worker].notes).push(note);
+        self.inboxes[worker].bell.ring();
+    }
+
+    /// Takes a worker's notes.
+    pub fn take_notes(&self, worker: usize, into: &mut Vec<Note>) {
+        into.append(&mut lock(&self.inboxes[worker].notes));
+    }
+
+    /// Counts a connection; false if there are too many now.
+    pub fn connect(&self) -> bool {
+        // Relaxed: a count; nothing else is ordered by it.
+        self.connections.fetch_add(1, Ordering::Relaxed) < self.config.max_connections
+    }
+
+    /// A connection is closed.
+    pub fn disconnect(&self) {
+        // Relaxed: as in `connect`.
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives a session its backend id and cancel key.
+    pub fn register(&self, worker: u16, slot: u32) -> (i32, i32) {
+        let secret = self.entropy.u64() as i32;
+        let mut registry = lock(&self.registry);
+        loop {
+            // Relaxed: uniqueness is the registry's.
+            let pid = self.next_pid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
+            if pid != 0 && !registry.contains_key(&pid) {
+                registry.insert(pid, Target { secret, worker, slot });
+                return (pid, secret);
+            }
+        }
+    }
+
+    /// The session has ended.
+    pub fn unregister(&self, pid: i32) {
+        lock(&self.registry).remove(&pid);
+    }
+
+    /// Passes a cancel request on; one with a wrong key is ignored, as it must be.
+    pub fn cancel(&self, pid: i32, secret: i32) {
+        let target = match lock(&self.registry).get(&pid) {
+            Some(t) if t.secret == secret => (t.worker, t.slot),
+            _ => return,
+        };
+        self.post(usize::from(target.0), Note::Cancel { slot: target.1, pid });
+    }
+
+    /// Tells all workers to stop.
+    pub fn stop(&self) {
+        // Release: pairs with the Acquire in `stopping`; the doorbell makes a sleeping worker look.
+        self.stopping.store(true, Ordering::Release);
+        for inbox in &self.inboxes {
+            inbox.bell.ring();
+        }
+    }
+
+    /// Whether workers shall stop.
+    pub fn stopping(&self) -> bool {
+        // Acquire: pairs with the Release in `stop`.
+        self.stopping.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,33 @@
+//! Deadlines of sessions: sleeping, statement timeouts.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Instant;
+
+/// A worker's deadlines, earliest first. A deadline is never taken back: a session ignores one whose ticket is not its current one.
+#[derive(Default)]
+pub struct Timers {
+    heap: BinaryHeap<Reverse<(Instant, u32, u64)>>,
+    tickets: u64,
+}
+
+impl Timers {
+    /// Sets a deadline for a session; returns its ticket.
+    pub fn set(&mut self, at: Instant, slot: u32) -> u64 {
+        self.tickets += 1;
+        self.heap.push(Reverse((at, slot, self.tickets)));
+        self.tickets
+    }
+    /// The earliest deadline.
+    pub fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, _, _))| *at)
+    }
+    /// Takes a session and ticket whose deadline has come.
+    pub fn due(&mut self, now: Instant) -> Option<(u32, u64)> {
+        let Reverse((at, slot, ticket)) = *self.heap.peek()?;
+        (at <= now).then(|| {
+            self.heap.pop();
+            (slot, ticket)
+        })
+    }
+}

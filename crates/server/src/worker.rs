@@ -1,0 +1,421 @@
+//! A worker: one thread, its share of the sessions, and the partitions that it happens to run.
+//!
+//! Invariants
+//! 1. The worker sleeps only after it has told its doorbell so and then found no news.
+//! 2. A session that can go on is in `ready`, or the socket, the engine, a deadline or the durable end will announce it.
+//! 3. While other sessions wait, none is driven further than a bounded number of messages.
+//!
+//! Locking: none of its own. A crash leaves nothing.
+
+use crate::io::Input;
+use crate::net::{Listener, Stream};
+use crate::plans::Plans;
+use crate::session::{Context, Session, Turn};
+use crate::shared::{Note, Shared};
+use crate::timers::Timers;
+use clearway_coordinator::{Engine, Event, Port};
+use clearway_types::Lsn;
+use mio::{Events, Poll, Token};
+use slab::Slab;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// The doorbell's token.
+pub const BELL: Token = Token(usize::MAX);
+const FIRST_LISTENER: usize = usize::MAX - 16;
+/// Events taken from the system at once.
+const EVENTS: usize = 512;
+/// Connections accepted before sessions have a turn.
+const ACCEPTS_A_TURN: usize = 64;
+/// How long nothing is accepted after the system had no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A session counts as busy if it had something to do within such a span.
+const EPOCH: Duration = Duration::from_millis(5);
+/// How long a stopping worker waits for running statements.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a stopping worker goes on serving the engine after its last session: aborts of other sessions' transactions end meanwhile.
+const STOP_GRACE: Duration = Duration::from_millis(50);
+
+/// A worker.
+pub struct Worker {
+    id: u16,
+    shared: Arc<Shared>,
+    poll: Poll,
+    port: Port,
+    sessions: Slab<Session>,
+    listeners: Vec<Listener>,
+    plans: Plans,
+    timers: Timers,
+    /// Sessions that have more to do at once.
+    ready: Vec<u32>,
+    /// Sessions whose replies wait for the log.
+    awaiting: Vec<u32>,
+    durable: Lsn,
+    wanted: Lsn,
+    spare: Input,
+    notes: Vec<Note>,
+    news: Vec<Event>,
+    next_worker: usize,
+    accept_after: Option<Instant>,
+    epoch: u64,
+    epoch_ends: Instant,
+    busy: usize,
+    busy_published: usize,
+}
+
+impl Worker {
+    /// A worker with its event loop; `listeners`, if any, are this worker's to accept from.
+    pub fn new(
+        id: u16,
+        shared: Arc<Shared>,
+        engine: &Arc<Engine>,
+        poll: Poll,
+        mut listeners: Vec<Listener>,
+    ) -> io::Result<Self> {
+        for (i, listener) in listeners.iter_mut().enumerate() {
+            poll.registry().register(listener.source(), Token(FIRST_LISTENER + i), mio::Interest::READABLE)?;
+        }
+        Ok(Self {
+            id,
+            shared,
+            poll,
+            port: engine.port(id),
+            sessions: Slab::new(),
+            listeners,
+            plans: Plans::default(),
+            timers: Timers::default(),
+            ready: Vec::new(),
+            awaiting: Vec::new(),
+            durable: engine.durable(),
+            wanted: Lsn(0),
+            spare: Input::default(),
+            notes: Vec::new(),
+            news: Vec::new(),
+            next_worker: 0,
+            accept_after: None,
+            epoch: 1,
+            epoch_ends: Instant::now() + EPOCH,
+            busy: 0,
+            busy_published: 0,
+        })
+    }
+
+    /// Runs until the server stops.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut stop_by = None;
+        let mut empty_since = None;
+        loop {
+            self.turn(&mut events);
+            if self.shared.stopping() {
+                let now = Instant::now();
+                if stop_by.is_none() {
+                    stop_by = Some(now + STOP_PATIENCE);
+                    self.stop_accepting();
+                }
+                self.stop_sessions(stop_by.is_some_and(|by| now >= by));
+                if self.sessions.is_empty() {
+                    let since = *empty_since.get_or_insert(now);
+                    if now - since > STOP_GRACE {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, events: &mut Events) {
+        self.engine_news();
+        let ready = std::mem::take(&mut self.ready);
+        for slot in ready {
+            if let Some(session) = self.sessions.get_mut(slot as usize) {
+                session.listed = false;
+                self.drive(slot);
+            }
+        }
+        self.deadlines();
+        self.ask_durable();
+        self.sleep(events);
+        for event in events.iter() {
+            match event.token() {
+                BELL => {}
+                Token(t) if t >= FIRST_LISTENER => self.accept(t - FIRST_LISTENER),
+                Token(slot) => {
+                    let Some(session) = self.sessions.get_mut(slot) else { continue };
+                    if event.is_readable() || event.is_read_closed() {
+                        session.set_readable();
+                    }
+                    if event.is_writable() {
+                        session.set_writable();
+                    }
+                    if event.is_error() || event.is_write_closed() {
+                        self.close(slot as u32);
+                    } else {
+                        self.drive(slot as u32);
+                    }
+                }
+            }
+        }
+        self.read_notes();
+    }
+
+    /// Waits for events: not at all if there is work, a moment by looking again and again if that pays, else asleep.
+    fn sleep(&mut self, events: &mut Events) {
+        if !self.ready.is_empty() || self.port.has_work() {
+            return self.look(events, Some(Duration::ZERO));
+        }
+        if self.spin(events) {
+            return;
+        }
+        let bell = self.shared.bell(usize::from(self.id)).clone();
+        bell.lie_down();
+        self.engine_news();
+        self.shared.take_notes(usize::from(self.id), &mut self.notes);
+        self.ask_durable();
+        let news = !self.ready.is_empty() || !self.notes.is_empty() || self.port.has_work();
+        let timeout = if news { Some(Duration::ZERO) } else { self.timeout() };
+        self.look(events, timeout);
+        bell.get_up();
+    }
+
+    fn look(&mut self, events: &mut Events, timeout: Option<Duration>) {
+        if let Err(e) = self.poll.poll(events, timeout)
+            && e.kind() != io::ErrorKind::Interrupted
+        {
+            tracing::error!("the event loop of worker {} fails: {e}", self.id);
+        }
+    }
+
+    /// Looks for news without sleeping while few sessions are active. True if there are some.
+    fn spin(&mut self, events: &mut Events) -> bool {
+        let now = Instant::now();
+        self.count_epoch(now);
+        let spin = Duration::from_micros(self.shared.config.spin_us);
+        // Relaxed: a hint. With as many busy sessions as workers, spinning would take the clients' cores.
+        if spin.is_zero() || self.busy == 0 || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers() {
+            return false;
+        }
+        let until = now + spin;
+        loop {
+            self.look(events, Some(Duration::ZERO));
+            if !events.is_empty() {
+                return true;
+            }
+            self.engine_news();
+            if !self.ready.is_empty() || self.port.has_work() {
+                return true;
+            }
+            self.ask_durable();
+            if Instant::now() >= until {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn timeout(&self) -> Option<Duration> {
+        if self.shared.stopping() {
+            return Some(Duration::from_millis(10));
+        }
+        let now = Instant::now();
+        let next = [self.timers.next(), self.accept_after].into_iter().flatten().min();
+        // Rounded up to the system's millisecond, or the worker would wake a little early, again and again.
+        next.map(|at| at.saturating_duration_since(now) + Duration::from_micros(999))
+    }
+
+    fn count_epoch(&mut self, now: Instant) {
+        if now < self.epoch_ends {
+            return;
+        }
+        self.epoch += 1;
+        self.epoch_ends = now + EPOCH;
+        let (new, old) = (self.busy, self.busy_published);
+        // Relaxed: a hint, as in `spin`.
+        if new > old {
+            self.shared.busy.fetch_add(new - old, Ordering::Relaxed);
+        } else if old > new {
+            self.shared.busy.fetch_sub(old - new, Ordering::Relaxed);
+        }
+        self.busy_published = new;
+        self.busy = 0;
+    }
+
+    /// Reads the engine's mailbox; sessions that may go on do, or are listed.
+    fn engine_news(&mut self) {
+        let mut news = std::mem::take(&mut self.news);
+        self.port.poll(&mut news);
+        for event in news.drain(..) {
+            match event {
+                Event::Continue { session } => {
+                    self.with(session, |session, cx, _| session.resume(cx));
+                    self.list(session);
+                }
+                Event::Durable(lsn) => {
+                    self.durable = lsn;
+                    for slot in std::mem::take(&mut self.awaiting) {
+                        self.list(slot);
+                    }
+                }
+            }
+        }
+        self.news = news;
+    }
+
+    fn list(&mut self, slot: u32) {
+        if let Some(session) = self.sessions.get_mut(slot as usize)
+            && !session.listed
+        {
+            session.listed = true;
+            self.ready.push(slot);
+        }
+    }
+
+    fn with<R>(&mut self, slot: u32, f: impl FnOnce(&mut Session, &mut Context<'_>, &mut Input) -> R) -> Option<R> {
+        let session = self.sessions.get_mut(slot as usize)?;
+        let mut cx = Context {
+            port: &mut self.port,
+            shared: &self.shared,
+            plans: &mut self.plans,
+            timers: &mut self.timers,
+            worker: self.id,
+            durable: self.durable,
+        };
+        Some(f(session, &mut cx, &mut self.spare))
+    }
+
+    fn drive(&mut self, slot: u32) {
+        let Some(turn) = self.with(slot, Session::drive) else { return };
+        let Some(session) = self.sessions.get_mut(slot as usize) else { return };
+        if session.epoch != self.epoch {
+            session.epoch = self.epoch;
+            self.busy += 1;
+        }
+        if let Some(lsn) = session.waits_for() {
+            self.wanted = self.wanted.max(lsn);
+            self.awaiting.push(slot);
+        }
+        match turn {
+            Turn::Waits => {}
+            Turn::Again => self.list(slot),
+            Turn::Over => self.close(slot),
+        }
+    }
+
+    /// One request for all that this turn's replies wait for: the group that one flush of the log serves.
+    fn ask_durable(&mut self) {
+        if self.wanted > self.durable {
+            self.port.want_durable(self.wanted);
+        }
+        self.wanted = Lsn(0);
+    }
+
+    fn deadlines(&mut self) {
+        if self.timers.next().is_none() {
+            return;
+        }
+        let now = Instant::now();
+        while let Some((slot, ticket)) = self.timers.due(now) {
+            self.with(slot, |session, cx, _| session.deadline(cx, ticket));
+            self.list(slot);
+        }
+    }
+
+    fn accept(&mut self, listener: usize) {
+        for _ in 0..ACCEPTS_A_TURN {
+            let Some(l) = self.listeners.get(listener) else { return };
+            match l.accept() {
+                Ok(stream) => self.place(stream),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted || e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(e) => {
+                    tracing::warn!("a connection could not be accepted: {e}");
+                    break;
+                }
+            }
+        }
+        // There may be more; the edge that announced them will not come again.
+        self.accept_after = Some(Instant::now() + ACCEPT_PAUSE.mul_f32(0.01));
+    }
+
+    /// Gives a connection to the workers in turn.
+    fn place(&mut self, stream: Stream) {
+        let refused = !self.shared.connect();
+        let worker = self.next_worker;
+        self.next_worker = (worker + 1) % self.shared.workers();
+        if worker == usize::from(self.id) {
+            self.open(stream, refused);
+        } else {
+            self.shared.post(worker, Note::Connection { stream, refused });
+        }
+    }
+
+    fn open(&mut self, mut stream: Stream, refused: bool) {
+        let entry = self.sessions.vacant_entry();
+        let slot = entry.key();
+        if let Err(e) = stream.register(self.poll.registry(), Token(slot)) {
+            tracing::warn!("a connection could not be registered: {e}");
+            return self.shared.disconnect();
+        }
+        entry.insert(Session::new(stream, slot as u32, refused, &self.shared));
+        self.drive(slot as u32);
+    }
+
+    fn close(&mut self, slot: u32) {
+        let Some(mut session) = self.sessions.try_remove(slot as usize) else { return };
+        session.stream().deregister(self.poll.registry());
+        let mut cx = Context {
+            port: &mut self.port,
+            shared: &self.shared,
+            plans: &mut self.plans,
+            timers: &mut self.timers,
+            worker: self.id,
+            durable: self.durable,
+        };
+        session.close(&mut cx);
+    }
+
+    fn read_notes(&mut self) {
+        if self.accept_after.is_some_and(|at| at <= Instant::now()) {
+            self.accept_after = None;
+            for i in 0..self.listeners.len() {
+                self.accept(i);
+            }
+        }
+        self.shared.take_notes(usize::from(self.id), &mut self.notes);
+        for note in std::mem::take(&mut self.notes) {
+            match note {
+                Note::Connection { stream, refused } => self.open(stream, refused),
+                Note::Cancel { slot, pid } => {
+                    self.with(slot, |session, cx, _| {
+                        if session.pid() == pid {
+                            session.cancel(cx);
+                        }
+                    });
+                    self.list(slot);
+                }
+            }
+        }
+    }
+
+    fn stop_accepting(&mut self) {
+        for mut listener in self.listeners.drain(..) {
+            // Closing the socket takes it out as well.
+            let _ = self.poll.registry().deregister(listener.source());
+        }
+        self.accept_after = None;
+    }
+
+    fn stop_sessions(&mut self, by_force: bool) {
+        let slots: Vec<u32> = self.sessions.iter().map(|(slot, _)| slot as u32).collect();
+        for slot in slots {
+            if by_force {
+                self.close(slot);
+            } else {
+                self.with(slot, |session, cx, _| session.shut_down(cx));
+                self.drive(slot);
+            }
+        }
+    }
+}
