@@ -1,1 +1,48 @@
-//! SQL text and a catalog snapshot in, a plan out: parsing, binding, the plan cache.
+//! SQL text and a catalog snapshot in, a plan out.
+//!
+//! [`parse`] splits and parses the text, [`plan()`] binds one statement against a [`Catalog`]: it resolves names, infers types as
+//! PostgreSQL does, and chooses access path and route. [`normalize()`] and [`PlanCache`] let the simple protocol reuse plans.
+//!
+//! Everything here is a pure function of its arguments. Must not know: sessions, partitions at work, storage, the wire.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod bind;
+mod cache;
+mod copy;
+mod cursor;
+mod ddl;
+mod dml;
+mod error;
+mod explain;
+mod funcs;
+mod literal;
+mod normalize;
+mod ops;
+mod parse;
+mod query;
+mod scope;
+mod select;
+mod statement;
+mod types;
+mod utility;
+
+pub use cache::PlanCache;
+pub use normalize::{Normalized, normalize, normalize_into};
+pub use parse::{ParsedStatement, parse};
+
+use clearway_plan::{Catalog, Plan, SessionEnv};
+use clearway_types::{SqlResult, SqlType};
+
+/// Plans one statement. `param_types` are the types that the client declared, [`SqlType::Unknown`] where the use decides; the plan's
+/// `params` has the final ones, and may be longer. The plan does not depend on `session`: it may be shared.
+pub fn plan(
+    stmt: &ParsedStatement,
+    catalog: &Catalog,
+    param_types: &[SqlType],
+    session: &SessionEnv,
+) -> SqlResult<Plan> {
+    let _ = session;
+    statement::plan(stmt, catalog, param_types)
+}

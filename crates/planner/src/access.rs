@@ -1,0 +1,264 @@
+//! Choice of the access path and of the route.
+//!
+//! A condition that the path answers exactly leaves the filter; one that it only narrows down stays there. A key expression is
+//! comparable with the column as the key encoding has it: any integer width for an integer column, a numeric or float8 by way
+//! of [`Func::ExactInt`] and its like.
+
+use crate::bind::is_constant;
+use clearway_plan::expr::{BinaryOp, Func};
+use clearway_plan::statement::{Route, SortKey};
+use clearway_plan::{Access, Distribution, Expr, Path, TableDef};
+use clearway_types::{Datum, SqlType};
+use std::sync::Arc;
+
+/// Most conditions of one WHERE that are looked at; more are only filtered.
+const MAX_CONDITIONS: usize = 64;
+
+/// What was chosen.
+pub(crate) struct Choice {
+    pub(crate) access: Access,
+    pub(crate) route: Route,
+    /// Each partition gives its rows in the order asked for.
+    pub(crate) ordered: bool,
+}
+
+/// One condition `column op expr`.
+struct Condition {
+    column: usize,
+    op: BinaryOp,
+    key: Expr,
+    /// Whether a lookup by `key` is the whole condition.
+    exact: bool,
+    /// Its place among the conjuncts.
+    at: usize,
+}
+
+/// What a path would use.
+#[derive(Clone, Default)]
+struct Candidate {
+    index: Option<usize>,
+    prefix: Vec<(Expr, usize, bool)>,
+    low: Option<(Expr, bool)>,
+    high: Option<(Expr, bool)>,
+}
+
+impl Candidate {
+    fn score(&self) -> usize {
+        self.prefix.len() * 4 + usize::from(self.low.is_some()) + usize::from(self.high.is_some())
+    }
+}
+
+/// Finds path and route for the rows that satisfy `filter`, in the order of `order` if that costs nothing. `limited`: few rows of that
+/// order are wanted, so that an index may be walked for the order alone.
+pub(crate) fn choose(
+    table: &Arc<TableDef>,
+    filter: Option<Expr>,
+    order: &[SortKey],
+    limited: bool,
+    for_update: bool,
+) -> Choice {
+    let mut conjuncts = Vec::new();
+    if let Some(f) = filter {
+        split(f, &mut conjuncts);
+    }
+    let mut conditions = Vec::new();
+    for (at, c) in conjuncts.iter().enumerate().take(MAX_CONDITIONS) {
+        comparisons(table, c, at, &mut conditions);
+    }
+    let route = route(table, &conditions);
+    let (path, used, ordered) = path(table, &conjuncts, &conditions, order, limited);
+    let rest = conjuncts.into_iter().enumerate().filter(|(at, _)| !used.contains(at)).map(|(_, c)| c);
+    let filter = rest.reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)));
+    Choice { access: Access { table: table.clone(), path, filter, for_update }, route, ordered }
+}
+
+fn split(e: Expr, out: &mut Vec<Expr>) {
+    match e {
+        Expr::Binary(BinaryOp::And, l, r) => {
+            split(*l, out);
+            split(*r, out);
+        }
+        other => out.push(other),
+    }
+}
+
+fn flip(op: BinaryOp) -> BinaryOp {
+    match op {
+        BinaryOp::Lt => BinaryOp::Gt,
+        BinaryOp::Le => BinaryOp::Ge,
+        BinaryOp::Gt => BinaryOp::Lt,
+        BinaryOp::Ge => BinaryOp::Le,
+        other => other,
+    }
+}
+
+/// The column on one side, bare or converted, and what it was converted to.
+fn column_side(table: &TableDef, e: &Expr) -> Option<(usize, Option<SqlType>)> {
+    match e {
+        Expr::Column(c) => Some((*c, None)),
+        Expr::Cast { expr, to: to @ (SqlType::Numeric | SqlType::Float8), explicit: false } => match &**expr {
+            Expr::Column(c) if table.columns[*c].ty.is_integer() => Some((*c, Some(*to))),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn comparisons(table: &TableDef, e: &Expr, at: usize, out: &mut Vec<Condition>) {
+    let Expr::Binary(op @ (BinaryOp::Eq | BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge), l, r) = e else {
+        // A boolean column alone, or its negation.
+        if let Expr::Column(column) = e {
+            let key = Expr::Literal(Datum::Bool(true));
+            out.push(Condition { column: *column, op: BinaryOp::Eq, key, exact: true, at });
+        }
+        return;
+    };
+    let (op, (column, converted), key) = match (column_side(table, l), column_side(table, r)) {
+        (Some(c), _) if is_constant(r) => (*op, c, r),
+        (_, Some(c)) if is_constant(l) => (flip(*op), c, l),
+        _ => return,
+    };
+    let call = |f| Expr::Func(f, vec![(**key).clone()]);
+    let wide = table.columns[column].ty == SqlType::Int8;
+    let (op, key, exact) = match (op, converted) {
+        (op, None) => (op, (**key).clone(), op == BinaryOp::Eq),
+        // Beyond 2^53 several bigints equal one float8.
+        (BinaryOp::Eq, Some(SqlType::Float8)) if wide => return,
+        (BinaryOp::Eq, Some(_)) => (op, call(Func::ExactInt), true),
+        (BinaryOp::Gt | BinaryOp::Ge, Some(_)) => (BinaryOp::Ge, call(Func::FloorInt), false),
+        (_, Some(_)) => (BinaryOp::Le, call(Func::CeilInt), false),
+    };
+    out.push(Condition { column, op, key, exact, at });
+}
+
+fn equality<'c>(conditions: &'c [Condition], column: usize) -> Option<&'c Condition> {
+    conditions.iter().find(|c| c.column == column && c.op == BinaryOp::Eq)
+}
+
+fn route(table: &TableDef, conditions: &[Condition]) -> Route {
+    let Distribution::Hash(columns) = &table.distribution else { return Route::All };
+    let keys: Option<Vec<Expr>> = columns.iter().map(|c| equality(conditions, *c).map(|c| c.key.clone())).collect();
+    keys.map_or(Route::All, Route::Hash)
+}
+
+fn candidate(index: Option<usize>, columns: &[usize], table: &TableDef, conditions: &[Condition]) -> Candidate {
+    let mut c = Candidate { index, ..Candidate::default() };
+    for &column in columns {
+        if let Some(eq) = equality(conditions, column) {
+            // A NULL key would find the NULLs of a nullable column: there the filter decides.
+            let exact = eq.exact && table.columns[column].not_null;
+            c.prefix.push((eq.key.clone(), eq.at, exact));
+            continue;
+        }
+        for cond in conditions.iter().filter(|c| c.column == column) {
+            match cond.op {
+                BinaryOp::Gt | BinaryOp::Ge if c.low.is_none() => {
+                    c.low = Some((cond.key.clone(), cond.op == BinaryOp::Ge));
+                }
+                BinaryOp::Lt | BinaryOp::Le if c.high.is_none() => {
+                    c.high = Some((cond.key.clone(), cond.op == BinaryOp::Le));
+                }
+                _ => {}
+            }
+        }
+        break;
+    }
+    c
+}
+
+/// The columns by which the entries of a tree are ordered.
+fn order_of(table: &TableDef, index: Option<usize>) -> Vec<usize> {
+    match index {
+        None => table.primary_key.clone(),
+        Some(i) => {
+            let def = &table.indexes[i];
+            let mut columns = def.columns.clone();
+            if !def.unique {
+                columns.extend(&table.primary_key);
+            }
+            columns
+        }
+    }
+}
+
+/// Whether walking the candidate gives the order asked for: `Some(reverse)`.
+fn serves(table: &TableDef, c: &Candidate, order: &[SortKey]) -> Option<bool> {
+    let columns = order_of(table, c.index);
+    let fixed = &columns[..c.prefix.len().min(columns.len())];
+    let mut next = columns[fixed.len()..].iter();
+    let mut reverse = None;
+    for key in order {
+        let Expr::Column(column) = key.expr else { return None };
+        if fixed.contains(&column) {
+            continue;
+        }
+        if next.next() != Some(&column) {
+            return None;
+        }
+        let natural = key.nulls_first == key.descending || table.columns[column].not_null;
+        if !natural || *reverse.get_or_insert(key.descending) != key.descending {
+            return None;
+        }
+    }
+    Some(reverse.unwrap_or(false))
+}
+
+fn path(
+    table: &TableDef,
+    conjuncts: &[Expr],
+    conditions: &[Condition],
+    order: &[SortKey],
+    limited: bool,
+) -> (Path, Vec<usize>, bool) {
+    let keyed = !table.primary_key.is_empty();
+    let primary = candidate(None, &table.primary_key, table, conditions);
+    if keyed && primary.prefix.len() == table.primary_key.len() {
+        let used = primary.prefix.iter().filter(|p| p.2).map(|p| p.1).collect();
+        return (Path::Point(primary.prefix.into_iter().map(|p| p.0).collect()), used, true);
+    }
+    if let [column] = table.primary_key[..]
+        && let Some((at, keys)) =
+            conjuncts.iter().enumerate().take(MAX_CONDITIONS).find_map(|(at, c)| Some((at, points(table, column, c)?)))
+    {
+        return (Path::Points(keys), vec![at], order.is_empty());
+    }
+    let secondary = |i: usize| candidate(Some(i), &table.indexes[i].columns, table, conditions);
+    let mut best = if keyed { primary } else { Candidate::default() };
+    for c in (0..table.indexes.len()).map(secondary) {
+        if c.score() > best.score() {
+            best = c;
+        }
+    }
+    let mut served = if keyed || best.index.is_some() { serves(table, &best, order) } else { None };
+    if best.score() == 0 && limited && served.is_none() {
+        let by_order = (0..table.indexes.len())
+            .map(|i| Candidate { index: Some(i), ..Candidate::default() })
+            .find_map(|c| serves(table, &c, order).map(|reverse| (c, reverse)));
+        if let Some((c, reverse)) = by_order {
+            best = c;
+            served = Some(reverse);
+        }
+    }
+    let ordered = order.is_empty() || served.is_some();
+    let reverse = !order.is_empty() && served == Some(true);
+    if best.score() == 0 && best.index.is_none() && !reverse {
+        return (Path::Full, Vec::new(), ordered);
+    }
+    let used = best.prefix.iter().filter(|p| p.2).map(|p| p.1).collect();
+    let prefix = best.prefix.into_iter().map(|p| p.0).collect();
+    (Path::Range { index: best.index, prefix, low: best.low, high: best.high, reverse }, used, ordered)
+}
+
+/// `pk IN (constants)`.
+fn points(table: &TableDef, column: usize, e: &Expr) -> Option<Vec<Expr>> {
+    let Expr::InList(needle, items) = e else { return None };
+    let (found, converted) = column_side(table, needle)?;
+    if found != column || !items.iter().all(is_constant) {
+        return None;
+    }
+    match converted {
+        None => Some(items.clone()),
+        Some(SqlType::Float8) if table.columns[column].ty == SqlType::Int8 => None,
+        Some(_) => Some(items.iter().map(|e| Expr::Func(Func::ExactInt, vec![e.clone()])).collect()),
+    }
+}

@@ -1,0 +1,278 @@
+//! INSERT, UPDATE, DELETE.
+
+use crate::bind::{Aggregates, Binder, Typed, rewrite, walk};
+use crate::query::{self, Planned};
+use crate::scope::{Scope, column, fold, parts};
+use crate::select::{condition, items, lookup, target};
+use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
+use clearway_plan::{Catalog, Distribution, Expr, Program, Statement, TableDef};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{self, SetExpr, TableFactor};
+use std::sync::Arc;
+
+type Bound = (Statement, Vec<OutColumn>);
+
+/// INSERT.
+pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> SqlResult<Bound> {
+    let ast::TableObject::TableName(name) = &i.table else {
+        return Err(SqlError::unsupported("INSERT into this"));
+    };
+    let table = lookup(b, catalog, name)?;
+    let ignore_conflicts = conflicts(&table, i)?;
+    let columns = insert_columns(&table, &i.columns)?;
+    let source = match i.source.as_deref() {
+        None => Query { source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() },
+        Some(q) => match &*q.body {
+            SetExpr::Values(v) if q.order_by.is_none() && q.limit_clause.is_none() && q.with.is_none() => {
+                Query { source: Source::Rows(value_rows(b, &table, &columns, v)?), finish: Vec::new() }
+            }
+            _ => {
+                let targets: Vec<SqlType> = columns.iter().map(|c| table.columns[*c].ty).collect();
+                let planned = query::plan(b, catalog, q, &targets)?;
+                from_query(b, &table, &columns, planned)?
+            }
+        },
+    };
+    let alias = i.table_alias.as_ref().map(|a| fold(&a.alias));
+    b.scope = Scope::of_table(&table, alias);
+    b.aggregates.clear();
+    let (returning, out) = returning(b, i.returning.as_deref())?;
+    let program = Arc::new(Program::Insert { table: table.clone(), returning, ignore_conflicts });
+    Ok((Statement::Insert(Insert { table, source, program }), out))
+}
+
+/// Whether ON CONFLICT DO NOTHING was asked for.
+fn conflicts(table: &TableDef, i: &ast::Insert) -> SqlResult<bool> {
+    let on = match &i.on {
+        None => return Ok(false),
+        Some(ast::OnInsert::OnConflict(on)) => on,
+        Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
+    };
+    if !matches!(on.action, ast::OnConflictAction::DoNothing) {
+        return Err(SqlError::unsupported("ON CONFLICT DO UPDATE"));
+    }
+    match &on.conflict_target {
+        None => Ok(true),
+        Some(ast::ConflictTarget::Columns(names)) => {
+            let mut wanted: Vec<usize> = names.iter().map(|n| column(table, &fold(n))).collect::<SqlResult<_>>()?;
+            wanted.sort_unstable();
+            let sorted = |columns: &[usize]| {
+                let mut c = columns.to_vec();
+                c.sort_unstable();
+                c
+            };
+            let primary = sorted(&table.primary_key);
+            let unique: Vec<Vec<usize>> =
+                table.indexes.iter().filter(|i| i.unique).map(|i| sorted(&i.columns)).collect();
+            if primary != wanted && !unique.contains(&wanted) {
+                return Err(SqlError::new(
+                    SqlState::INVALID_COLUMN_REFERENCE,
+                    "there is no unique or exclusion constraint matching the ON CONFLICT specification",
+                ));
+            }
+            // Another unique key would have to raise its error: one key only is what we can promise.
+            if usize::from(!primary.is_empty()) + unique.len() > 1 {
+                return Err(SqlError::unsupported("ON CONFLICT on one of several unique keys"));
+            }
+            Ok(true)
+        }
+        Some(_) => Err(SqlError::unsupported("ON CONFLICT ON CONSTRAINT")),
+    }
+}
+
+fn insert_columns(table: &TableDef, names: &[ast::ObjectName]) -> SqlResult<Vec<usize>> {
+    if names.is_empty() {
+        return Ok((0..table.columns.len()).collect());
+    }
+    let mut columns = Vec::new();
+    for name in names {
+        let name = parts(name)?.last().map(|i| fold(i)).unwrap_or_default();
+        columns.push(column(table, &name)?);
+    }
+    unique_columns(table, &columns)?;
+    Ok(columns)
+}
+
+/// 42701 if a column is named twice.
+pub(crate) fn unique_columns(table: &TableDef, columns: &[usize]) -> SqlResult<()> {
+    for (n, c) in columns.iter().enumerate() {
+        if columns[..n].contains(c) {
+            let text = format!("column \"{}\" specified more than once", table.columns[*c].name);
+            return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, text));
+        }
+    }
+    Ok(())
+}
+
+/// A row of defaults.
+pub(crate) fn defaults(table: &TableDef) -> Vec<Expr> {
+    table.columns.iter().map(|c| c.default.clone().unwrap_or(Expr::Literal(Datum::Null))).collect()
+}
+
+fn wrong_count(more_expressions: bool) -> SqlError {
+    let text = if more_expressions {
+        "INSERT has more expressions than target columns"
+    } else {
+        "INSERT has more target columns than expressions"
+    };
+    SqlError::new(SqlState::SYNTAX, text)
+}
+
+fn value_rows(b: &mut Binder<'_>, table: &TableDef, columns: &[usize], v: &ast::Values) -> SqlResult<Vec<Vec<Expr>>> {
+    b.mode = Aggregates::Refused("VALUES");
+    let width = v.rows.first().map_or(0, |r| r.content.len());
+    let named = columns.len() < table.columns.len();
+    let mut rows = Vec::with_capacity(v.rows.len());
+    for row in &v.rows {
+        if row.content.len() != width {
+            return Err(SqlError::new(SqlState::SYNTAX, "VALUES lists must all be the same length"));
+        }
+        if width > columns.len() || named && width < columns.len() {
+            return Err(wrong_count(width > columns.len()));
+        }
+        let mut out = defaults(table);
+        for (e, &c) in row.content.iter().zip(columns) {
+            if matches!(e, ast::Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default"))
+            {
+                continue;
+            }
+            let t = b.bind(e)?;
+            let r = b.assign(t, table.columns[c].ty, &table.columns[c].name);
+            out[c] = b.at(e, r)?;
+        }
+        rows.push(out);
+    }
+    Ok(rows)
+}
+
+/// Puts a query's columns into the table's.
+fn from_query(b: &mut Binder<'_>, table: &TableDef, columns: &[usize], planned: Planned) -> SqlResult<Query> {
+    let width = planned.columns.len();
+    if width > columns.len() || columns.len() < table.columns.len() && width < columns.len() {
+        return Err(wrong_count(width > columns.len()));
+    }
+    let mut row = defaults(table);
+    for (n, (out, &c)) in planned.columns.iter().zip(columns).enumerate() {
+        let t = Typed::new(Expr::Column(n), out.ty);
+        row[c] = b.assign(t, table.columns[c].ty, &table.columns[c].name)?;
+    }
+    let mut query = planned.query;
+    fuse(&mut query, row)?;
+    Ok(query)
+}
+
+/// Appends a projection, or works it into the last one if that computes nothing twice.
+fn fuse(query: &mut Query, row: Vec<Expr>) -> SqlResult<()> {
+    if let Some(Finish::Project(inner)) = query.finish.last_mut() {
+        let mut uses = vec![0usize; inner.len()];
+        for e in &row {
+            walk(e, &mut |e| {
+                if let Expr::Column(n) = e {
+                    uses[*n] += 1;
+                }
+            });
+        }
+        if uses.iter().all(|n| *n <= 1) {
+            let fused: SqlResult<Vec<Expr>> = row
+                .iter()
+                .map(|e| rewrite(e, &mut |e| Ok(if let Expr::Column(n) = e { Some(inner[*n].clone()) } else { None })))
+                .collect();
+            *inner = fused?;
+            return Ok(());
+        }
+    }
+    query.finish.push(Finish::Project(row));
+    Ok(())
+}
+
+fn returning(b: &mut Binder<'_>, list: Option<&[ast::SelectItem]>) -> SqlResult<(Vec<Expr>, Vec<OutColumn>)> {
+    let Some(list) = list else { return Ok((Vec::new(), Vec::new())) };
+    b.mode = Aggregates::Refused("RETURNING");
+    let outputs = items(b, list, &[])?;
+    let exprs = outputs.iter().map(|o| o.expr.clone()).collect();
+    Ok((exprs, outputs.into_iter().map(|o| OutColumn { name: o.name, ty: o.ty }).collect()))
+}
+
+/// The one table of UPDATE or DELETE, put in scope.
+fn target_table(b: &mut Binder<'_>, catalog: &Catalog, t: &ast::TableWithJoins) -> SqlResult<Arc<TableDef>> {
+    if !t.joins.is_empty() {
+        return Err(SqlError::unsupported("a join"));
+    }
+    let TableFactor::Table { name, alias, args: None, .. } = &t.relation else {
+        return Err(SqlError::unsupported("this target"));
+    };
+    let table = lookup(b, catalog, name)?;
+    b.scope = Scope::of_table(&table, alias.as_ref().map(|a| fold(&a.name)));
+    Ok(table)
+}
+
+fn where_clause(b: &mut Binder<'_>, e: Option<&ast::Expr>) -> SqlResult<Option<Expr>> {
+    b.mode = Aggregates::Refused("WHERE");
+    e.map(|e| condition(b, e, "WHERE")).transpose()
+}
+
+/// UPDATE.
+pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> SqlResult<Bound> {
+    if u.from.is_some() {
+        return Err(SqlError::unsupported("UPDATE ... FROM"));
+    }
+    if !u.order_by.is_empty() || u.limit.is_some() || u.or.is_some() {
+        return Err(SqlError::unsupported("UPDATE with ORDER BY or LIMIT"));
+    }
+    let table = target_table(b, catalog, &u.table)?;
+    b.mode = Aggregates::Refused("UPDATE");
+    let mut set: Vec<(usize, Expr)> = Vec::new();
+    for a in &u.assignments {
+        let ast::AssignmentTarget::ColumnName(name) = &a.target else {
+            return Err(SqlError::unsupported("UPDATE SET (columns)"));
+        };
+        let names: Vec<String> = parts(name)?.into_iter().map(fold).collect();
+        let c = column(&table, names.first().map_or("", |n| n.as_str())).map_err(|e| {
+            use ast::Spanned;
+            crate::error::place(e, b.sql, name.span().start)
+        })?;
+        if set.iter().any(|(have, _)| *have == c) {
+            let text = format!("multiple assignments to same column \"{}\"", table.columns[c].name);
+            return Err(SqlError::new(SqlState::SYNTAX, text));
+        }
+        let def = &table.columns[c];
+        let value = match &a.value {
+            ast::Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") => {
+                def.default.clone().unwrap_or(Expr::Literal(Datum::Null))
+            }
+            e => {
+                let t = b.bind(e)?;
+                let r = b.assign(t, def.ty, &def.name);
+                b.at(e, r)?
+            }
+        };
+        set.push((c, value));
+    }
+    let filter = where_clause(b, u.selection.as_ref())?;
+    let (access, route) = target(&table, filter);
+    let (returning, out) = returning(b, u.returning.as_deref())?;
+    let moves = match &table.distribution {
+        Distribution::Hash(columns) => set.iter().any(|(c, _)| columns.contains(c)),
+        Distribution::Random => false,
+    };
+    let program = Arc::new(Program::Update { access, set, returning, moves });
+    Ok((Statement::Modify { program, route }, out))
+}
+
+/// DELETE.
+pub(crate) fn delete(b: &mut Binder<'_>, catalog: &Catalog, d: &ast::Delete) -> SqlResult<Bound> {
+    if d.using.is_some() {
+        return Err(SqlError::unsupported("DELETE ... USING"));
+    }
+    if !d.order_by.is_empty() || d.limit.is_some() || !d.tables.is_empty() {
+        return Err(SqlError::unsupported("DELETE with ORDER BY or LIMIT"));
+    }
+    let (ast::FromTable::WithFromKeyword(from) | ast::FromTable::WithoutKeyword(from)) = &d.from;
+    let [from] = &from[..] else { return Err(SqlError::unsupported("DELETE from several tables")) };
+    let table = target_table(b, catalog, from)?;
+    let filter = where_clause(b, d.selection.as_ref())?;
+    let (access, route) = target(&table, filter);
+    let (returning, out) = returning(b, d.returning.as_deref())?;
+    let program = Arc::new(Program::Delete { access, returning });
+    Ok((Statement::Modify { program, route }, out))
+}

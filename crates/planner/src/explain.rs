@@ -1,0 +1,227 @@
+//! EXPLAIN: the plan as an indented tree, what happens last on top.
+
+use clearway_plan::expr::{BinaryOp, UnaryOp};
+use clearway_plan::program::{AggFunc, Aggregate, Group};
+use clearway_plan::statement::{Finish, Insert, Query, Route, SortKey, Source};
+use clearway_plan::{Access, Expr, Path, Program, Statement, TableDef, Zone, value};
+use clearway_types::{Datum, SqlError, SqlResult, SqlType};
+
+/// The lines that EXPLAIN prints.
+pub(crate) fn lines(s: &Statement) -> SqlResult<Vec<String>> {
+    let mut out = Vec::new();
+    match s {
+        Statement::Query(q) => query(q, 0, &mut out),
+        Statement::Insert(i) => insert(i, &mut out),
+        Statement::Modify { program, route } => program_lines(program, route, 0, &mut out),
+        _ => return Err(SqlError::unsupported("EXPLAIN of other than SELECT, INSERT, UPDATE, DELETE or VALUES")),
+    }
+    Ok(out)
+}
+
+fn line(depth: usize, text: String, out: &mut Vec<String>) {
+    out.push(if depth == 0 { text } else { format!("{}->  {text}", "  ".repeat(depth * 2 - 1)) });
+}
+
+fn note(depth: usize, text: String, out: &mut Vec<String>) {
+    out.push(format!("{}{text}", "  ".repeat(depth * 2 + 1)));
+}
+
+fn insert(i: &Insert, out: &mut Vec<String>) {
+    line(0, format!("Insert on {}", i.table.name), out);
+    if let Program::Insert { ignore_conflicts: true, .. } = &*i.program {
+        note(0, "Conflict Resolution: NOTHING".to_owned(), out);
+    }
+    query(&i.source, 1, out);
+}
+
+fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
+    let mut depth = depth;
+    for step in q.finish.iter().rev() {
+        let text = match step {
+            Finish::Filter(e) => format!("Filter: {}", show(e, None)),
+            Finish::Merge(g) => format!("Merge {}", group(g, None)),
+            Finish::Aggregate { keys, aggregates } => {
+                group(&Group { keys: keys.clone(), aggregates: aggregates.clone() }, None)
+            }
+            Finish::Project(_) => continue,
+            Finish::Distinct => "Unique".to_owned(),
+            Finish::Sort(keys) => format!("Sort: {}", list(keys, |k| sort_key(k))),
+            Finish::Limit { limit, offset } => {
+                let part = |name: &str, e: &Option<Expr>| e.as_ref().map(|e| format!("{name} {}", show(e, None)));
+                let parts: Vec<String> = [part("Limit", limit), part("Offset", offset)].into_iter().flatten().collect();
+                parts.join(", ")
+            }
+        };
+        line(depth, text, out);
+        depth += 1;
+    }
+    match &q.source {
+        Source::Rows(rows) if rows.len() == 1 => line(depth, "Result".to_owned(), out),
+        Source::Rows(rows) => line(depth, format!("Values: {} rows", rows.len()), out),
+        Source::Series { start, stop, .. } => {
+            let text = format!("Function Scan on generate_series from {} to {}", show(start, None), show(stop, None));
+            line(depth, text, out);
+        }
+        Source::Table { program, route } => program_lines(program, route, depth, out),
+    }
+}
+
+fn program_lines(p: &Program, route: &Route, depth: usize, out: &mut Vec<String>) {
+    let (access, mut depth) = match p {
+        Program::Scan { access, group: Some(g), .. } => {
+            line(depth, format!("Partial {}", group(g, Some(&access.table))), out);
+            (access, depth + 1)
+        }
+        Program::Scan { access, limit: Some(limit), .. } => {
+            line(depth, format!("Limit {} in each partition", show(limit, None)), out);
+            (access, depth + 1)
+        }
+        Program::Scan { access, .. } => (access, depth),
+        Program::Update { access, moves, .. } => {
+            let how = if *moves { " (may move rows to other partitions)" } else { "" };
+            line(depth, format!("Update on {}{how}", access.table.name), out);
+            (access, depth + 1)
+        }
+        Program::Delete { access, .. } => {
+            line(depth, format!("Delete on {}", access.table.name), out);
+            (access, depth + 1)
+        }
+        Program::Insert { table, .. } | Program::BuildIndex { table, .. } => {
+            return line(depth, format!("Insert on {}", table.name), out);
+        }
+    };
+    if access.for_update {
+        line(depth, "Lock Rows".to_owned(), out);
+        depth += 1;
+    }
+    access_lines(access, route, depth, out);
+}
+
+fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) {
+    let table = &a.table;
+    let name = &table.name;
+    let pk = &table.primary_key_name;
+    let equal = |columns: &[usize], exprs: &[Expr]| {
+        let pairs: Vec<String> = columns
+            .iter()
+            .zip(exprs)
+            .map(|(c, e)| format!("{} = {}", table.columns[*c].name, show(e, Some(table))))
+            .collect();
+        pairs.join(" AND ")
+    };
+    match &a.path {
+        Path::Full => line(depth, format!("Seq Scan on {name}"), out),
+        Path::Point(keys) => {
+            line(depth, format!("Point Lookup using {pk} on {name}"), out);
+            note(depth, format!("Key: {}", equal(&table.primary_key, keys)), out);
+        }
+        Path::Points(keys) => {
+            line(depth, format!("Point Lookups using {pk} on {name}"), out);
+            let column = table.primary_key.first().map_or("?", |c| &table.columns[*c].name);
+            note(depth, format!("Key: {column} IN ({})", list(keys, |e| show(e, Some(table)))), out);
+        }
+        Path::Range { index, prefix, low, high, reverse } => {
+            let def = index.map(|i| &table.indexes[i]);
+            let columns = def.map_or(&table.primary_key, |d| &d.columns);
+            let backward = if *reverse { " Backward" } else { "" };
+            line(depth, format!("Index Scan{backward} using {} on {name}", def.map_or(pk, |d| &d.name)), out);
+            let mut parts = Vec::new();
+            if !prefix.is_empty() {
+                parts.push(equal(columns, prefix));
+            }
+            let column = columns.get(prefix.len()).map_or("?", |c| &table.columns[*c].name);
+            for (bound, open, closed) in [(low, ">", ">="), (high, "<", "<=")] {
+                if let Some((e, inclusive)) = bound {
+                    parts.push(format!("{column} {} {}", if *inclusive { closed } else { open }, show(e, Some(table))));
+                }
+            }
+            if !parts.is_empty() {
+                note(depth, format!("Key: {}", parts.join(" AND ")), out);
+            }
+        }
+    }
+    if let Some(f) = &a.filter {
+        note(depth, format!("Filter: {}", show(f, Some(table))), out);
+    }
+    match route {
+        Route::All => note(depth, "Partitions: all".to_owned(), out),
+        Route::Hash(keys) => {
+            note(depth, format!("Partitions: the one of hash({})", list(keys, |e| show(e, Some(table)))), out);
+        }
+    }
+}
+
+fn list<T>(items: &[T], show: impl Fn(&T) -> String) -> String {
+    items.iter().map(show).collect::<Vec<_>>().join(", ")
+}
+
+fn sort_key(k: &SortKey) -> String {
+    let direction = if k.descending { " DESC" } else { "" };
+    let nulls = match (k.descending, k.nulls_first) {
+        (true, false) => " NULLS LAST",
+        (false, true) => " NULLS FIRST",
+        _ => "",
+    };
+    format!("{}{direction}{nulls}", show(&k.expr, None))
+}
+
+fn group(g: &Group, table: Option<&TableDef>) -> String {
+    let aggregates = list(&g.aggregates, |a| aggregate(a, table));
+    if g.keys.is_empty() {
+        return format!("Aggregate: {aggregates}");
+    }
+    format!("Group by {}: {aggregates}", list(&g.keys, |e| show(e, table)))
+}
+
+fn aggregate(a: &Aggregate, table: Option<&TableDef>) -> String {
+    let name = match a.func {
+        AggFunc::Count => "count",
+        AggFunc::Sum => "sum",
+        AggFunc::Min => "min",
+        AggFunc::Max => "max",
+        AggFunc::Avg => "avg",
+    };
+    let arg = a.arg.as_ref().map_or("*".to_owned(), |e| show(e, table));
+    format!("{name}({}{arg})", if a.distinct { "DISTINCT " } else { "" })
+}
+
+/// An expression, with the table's column names or, without one, numbered columns.
+fn show(e: &Expr, table: Option<&TableDef>) -> String {
+    let sub = |e: &Expr| show(e, table);
+    match e {
+        Expr::Literal(d) => literal(d),
+        Expr::Param(n) => format!("${}", n + 1),
+        Expr::Column(n) => match table.and_then(|t| t.columns.get(*n)) {
+            Some(c) => c.name.clone(),
+            None => format!("column {}", n + 1),
+        },
+        Expr::Unary(UnaryOp::Not, a) => format!("(NOT {})", sub(a)),
+        Expr::Unary(UnaryOp::Neg, a) => format!("(- {})", sub(a)),
+        Expr::Binary(BinaryOp::NotDistinct, a, b) => format!("({} IS NOT DISTINCT FROM {})", sub(a), sub(b)),
+        Expr::Binary(op, a, b) => format!("({} {} {})", sub(a), crate::ops::symbol(*op), sub(b)),
+        Expr::Cast { expr, to, .. } => format!("({})::{to}", sub(expr)),
+        Expr::IsNull(a) => format!("({} IS NULL)", sub(a)),
+        Expr::InList(a, items) => format!("({} IN ({}))", sub(a), list(items, sub)),
+        Expr::Like { expr, pattern, insensitive } => {
+            format!("({} {} {})", sub(expr), if *insensitive { "ILIKE" } else { "LIKE" }, sub(pattern))
+        }
+        Expr::Case(arms, last) => {
+            let arms: Vec<String> = arms.iter().map(|(w, t)| format!("WHEN {} THEN {}", sub(w), sub(t))).collect();
+            let last = last.as_ref().map_or(String::new(), |e| format!(" ELSE {}", sub(e)));
+            format!("CASE {}{last} END", arms.join(" "))
+        }
+        Expr::Func(f, args) => format!("{}({})", format!("{f:?}").to_lowercase(), list(args, sub)),
+    }
+}
+
+fn literal(d: &Datum) -> String {
+    match d {
+        Datum::Null => "NULL".to_owned(),
+        Datum::Bool(b) => b.to_string(),
+        Datum::Text(s) => format!("'{}'", s.replace('\'', "''")),
+        Datum::Timestamp(_) | Datum::Timestamptz(_) => {
+            format!("'{}'", value::to_text(SqlType::Text, d.as_ref(), &Zone::utc()))
+        }
+        other => value::to_text(SqlType::Text, other.as_ref(), &Zone::utc()),
+    }
+}

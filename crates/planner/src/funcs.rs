@@ -1,0 +1,349 @@
+//! Function calls: scalar functions and aggregates.
+
+use crate::bind::{AGGREGATE, Aggregates, Binder, Typed};
+use crate::scope::{fold, parts};
+use clearway_plan::Expr;
+use clearway_plan::expr::Func;
+use clearway_plan::program::{AggFunc, Aggregate};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArguments};
+
+/// Words without parentheses that are calls.
+pub(crate) fn bare_word(name: &str) -> Option<Typed> {
+    let (f, ty) = match name {
+        "current_timestamp" => (Func::Now, SqlType::Timestamptz),
+        "current_user" | "session_user" | "user" | "current_role" => (Func::CurrentUser, SqlType::Text),
+        "current_catalog" => (Func::CurrentDatabase, SqlType::Text),
+        "current_schema" => (Func::CurrentSchema, SqlType::Text),
+        "localtimestamp" => {
+            let now = Typed::new(Expr::Func(Func::Now, Vec::new()), SqlType::Timestamptz);
+            return Some(crate::bind::cast_expr(now, SqlType::Timestamp, false));
+        }
+        _ => return None,
+    };
+    Some(Typed::new(Expr::Func(f, Vec::new()), ty))
+}
+
+/// Calls and what reads like one; anything else is 0A000 by its name.
+pub(crate) fn bind(b: &mut Binder<'_>, e: &ast::Expr) -> SqlResult<Typed> {
+    use ast::Expr as E;
+    match e {
+        E::Function(f) => function(b, f),
+        E::Substring { expr, substring_from, substring_for, .. } => {
+            let mut args = vec![b.bind(expr)?];
+            args.push(match substring_from {
+                Some(e) => b.bind(e)?,
+                None => Typed::new(Expr::Literal(Datum::Int4(1)), SqlType::Int4),
+            });
+            if let Some(e) = substring_for {
+                args.push(b.bind(e)?);
+            }
+            scalar(b, "substring", args)
+        }
+        E::Trim { trim_where, trim_what, expr, trim_characters } => {
+            let text = b.bind(expr)?;
+            let chars = trim_what.as_deref().or(trim_characters.as_ref().and_then(|c| c.first()));
+            let chars = match chars {
+                Some(e) => b.bind(e)?,
+                None => Typed::new(Expr::Literal(" ".into()), SqlType::Text),
+            };
+            let mode = match trim_where {
+                Some(ast::TrimWhereField::Leading) => 1,
+                Some(ast::TrimWhereField::Trailing) => 2,
+                _ => 0,
+            };
+            trim(b, text, chars, mode)
+        }
+        E::Position { expr, r#in } => {
+            let args = vec![b.bind(r#in)?, b.bind(expr)?];
+            scalar(b, "strpos", args)
+        }
+        E::Ceil { expr, .. } => {
+            let args = vec![b.bind(expr)?];
+            scalar(b, "ceil", args)
+        }
+        E::Floor { expr, .. } => {
+            let args = vec![b.bind(expr)?];
+            scalar(b, "floor", args)
+        }
+        _ => Err(SqlError::unsupported(construct(e))),
+    }
+}
+
+fn construct(e: &ast::Expr) -> &'static str {
+    use ast::Expr as E;
+    match e {
+        E::Subquery(_) | E::InSubquery { .. } | E::Exists { .. } => "a subquery",
+        E::Array(_) | E::InUnnest { .. } | E::CompoundFieldAccess { .. } => "an array",
+        E::AnyOp { .. } | E::AllOp { .. } => "ANY or ALL",
+        E::Interval(_) => "type interval",
+        E::Extract { .. } => "EXTRACT",
+        E::AtTimeZone { .. } => "AT TIME ZONE",
+        E::Tuple(_) | E::Struct { .. } => "a row constructor",
+        E::Collate { .. } => "COLLATE",
+        E::SimilarTo { .. } | E::RLike { .. } => "SIMILAR TO",
+        E::Overlay { .. } => "OVERLAY",
+        E::GroupingSets(_) | E::Cube(_) | E::Rollup(_) => "GROUPING SETS",
+        E::Wildcard(_) | E::QualifiedWildcard(..) => "* in an expression",
+        E::Like { .. } | E::ILike { .. } => "LIKE ANY",
+        _ => "this expression",
+    }
+}
+
+fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
+    let names: Vec<String> = parts(&f.name)?.into_iter().map(fold).collect();
+    let name = match names.as_slice() {
+        [name] => name.as_str(),
+        [schema, name] if schema == "pg_catalog" => name.as_str(),
+        _ => return Err(SqlError::new(SqlState::UNDEFINED_SCHEMA, format!("schema \"{}\" does not exist", names[0]))),
+    };
+    for (there, what) in [
+        (f.over.is_some(), "a window function"),
+        (f.filter.is_some(), "FILTER"),
+        (!f.within_group.is_empty(), "WITHIN GROUP"),
+        (f.null_treatment.is_some(), "IGNORE NULLS"),
+    ] {
+        if there {
+            return Err(SqlError::unsupported(what));
+        }
+    }
+    let list = match &f.args {
+        FunctionArguments::None => return bare_word(name).ok_or_else(|| undefined(name, &[])),
+        FunctionArguments::Subquery(_) => return Err(SqlError::unsupported("a subquery")),
+        FunctionArguments::List(list) => list,
+    };
+    if !list.clauses.is_empty() {
+        return Err(SqlError::unsupported("a clause in a function's arguments"));
+    }
+    let distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+    if let Some(func) = aggregate_function(name) {
+        return aggregate(b, name, func, &list.args, distinct);
+    }
+    if distinct {
+        let text = format!("DISTINCT specified, but {name} is not an aggregate function");
+        return Err(SqlError::new(SqlState(*b"42809"), text));
+    }
+    let mut args = Vec::with_capacity(list.args.len());
+    for arg in &list.args {
+        args.push(match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => b.bind(e)?,
+            _ => return Err(SqlError::unsupported("this function argument")),
+        });
+    }
+    scalar(b, name, args)
+}
+
+fn aggregate_function(name: &str) -> Option<AggFunc> {
+    Some(match name {
+        "count" => AggFunc::Count,
+        "sum" => AggFunc::Sum,
+        "min" => AggFunc::Min,
+        "max" => AggFunc::Max,
+        "avg" => AggFunc::Avg,
+        _ => return None,
+    })
+}
+
+fn aggregate(b: &mut Binder<'_>, name: &str, func: AggFunc, args: &[FunctionArg], distinct: bool) -> SqlResult<Typed> {
+    match b.mode {
+        Aggregates::Allowed => {}
+        Aggregates::Nested => {
+            return Err(SqlError::new(SqlState::GROUPING, "aggregate function calls cannot be nested"));
+        }
+        Aggregates::Refused(clause) => {
+            let text = format!("aggregate functions are not allowed in {clause}");
+            return Err(SqlError::new(SqlState::GROUPING, text));
+        }
+    }
+    let arg = match args {
+        [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if func == AggFunc::Count => None,
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(e))] => {
+            b.mode = Aggregates::Nested;
+            let bound = b.bind(e);
+            b.mode = Aggregates::Allowed;
+            Some(bound?)
+        }
+        _ => return Err(undefined(name, &[])),
+    };
+    let (arg, ty) = match (func, arg) {
+        (AggFunc::Count, arg) => {
+            let arg = arg.map(|a| b.decide(a, SqlType::Text)).transpose()?;
+            (arg, SqlType::Int8)
+        }
+        (_, None) => return Err(undefined(name, &[])),
+        (AggFunc::Min | AggFunc::Max, Some(a)) => {
+            let a = b.decide(a, SqlType::Text)?;
+            let ty = if a.ty.is_string() && !matches!(a.ty, SqlType::Char(_)) { SqlType::Text } else { a.ty };
+            if ty == SqlType::Bool {
+                return Err(undefined(name, &[a.ty]));
+            }
+            (Some(a), crate::types::base(ty))
+        }
+        (AggFunc::Sum | AggFunc::Avg, Some(a)) => {
+            let ty = match a.ty {
+                SqlType::Int2 | SqlType::Int4 if func == AggFunc::Sum => SqlType::Int8,
+                SqlType::Int2 | SqlType::Int4 | SqlType::Int8 | SqlType::Numeric => SqlType::Numeric,
+                SqlType::Float8 => SqlType::Float8,
+                other => return Err(undefined(name, &[other])),
+            };
+            (Some(a), ty)
+        }
+    };
+    let agg = Aggregate { func, arg: arg.map(|a| a.expr), distinct, ty };
+    let at = match b.aggregates.iter().position(|a| *a == agg) {
+        Some(at) => at,
+        None => {
+            b.aggregates.push(agg);
+            b.aggregates.len() - 1
+        }
+    };
+    Ok(Typed::new(Expr::Column(AGGREGATE + at), ty))
+}
+
+fn trim(b: &mut Binder<'_>, text: Typed, chars: Typed, mode: i32) -> SqlResult<Typed> {
+    let mut args = Vec::new();
+    for t in [text, chars] {
+        let t = b.decide(t, SqlType::Text)?;
+        if !t.ty.is_string() {
+            return Err(undefined("btrim", &[t.ty]));
+        }
+        args.push(t.expr);
+    }
+    args.push(Expr::Literal(Datum::Int4(mode)));
+    Ok(Typed::new(Expr::Func(Func::Trim, args), SqlType::Text))
+}
+
+fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
+    use SqlType as T;
+    let call = |f, args, ty| Ok(Typed::new(Expr::Func(f, args), ty));
+    match (name, args.len()) {
+        ("now" | "transaction_timestamp" | "statement_timestamp", 0) => return call(Func::Now, vec![], T::Timestamptz),
+        ("version", 0) => return call(Func::Version, vec![], T::Text),
+        ("current_database" | "current_catalog", 0) => return call(Func::CurrentDatabase, vec![], T::Text),
+        ("current_schema", 0) => return call(Func::CurrentSchema, vec![], T::Text),
+        ("pg_backend_pid", 0) => return call(Func::PgBackendPid, vec![], T::Int4),
+        ("random", 0) => {
+            b.randoms += 1;
+            return call(Func::Random, vec![Expr::Literal(Datum::Int4(b.randoms))], T::Float8);
+        }
+        ("coalesce", 1..) => {
+            let (args, ty) = b.unify(args, "COALESCE")?;
+            return call(Func::Coalesce, args, ty);
+        }
+        ("greatest", 1..) => {
+            let (args, ty) = b.unify(args, "GREATEST")?;
+            return call(Func::Greatest, args, ty);
+        }
+        ("least", 1..) => {
+            let (args, ty) = b.unify(args, "LEAST")?;
+            return call(Func::Least, args, ty);
+        }
+        ("nullif", 2) => {
+            let mut args = args.into_iter();
+            let (Some(a), Some(c)) = (args.next(), args.next()) else { return Err(undefined(name, &[])) };
+            let ty = a.ty;
+            let (a, c) = b.comparable("=", a, c)?;
+            let ty = if ty == T::Unknown { a.ty } else { ty };
+            let whole = Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), a.ty);
+            return if a.ty == ty { Ok(whole) } else { b.cast_to(whole, ty) };
+        }
+        ("btrim" | "ltrim" | "rtrim", 1 | 2) => {
+            let mode = ["btrim", "ltrim", "rtrim"].iter().position(|n| *n == name).unwrap_or(0) as i32;
+            let mut args = args.into_iter();
+            let Some(text) = args.next() else { return Err(undefined(name, &[])) };
+            let chars = args.next().unwrap_or(Typed::new(Expr::Literal(" ".into()), T::Text));
+            return trim(b, text, chars, mode);
+        }
+        ("abs" | "round" | "floor" | "ceil" | "ceiling", 1) => return number(b, name, args),
+        ("concat", 1..) => return concat(b, args),
+        _ => {}
+    }
+    fixed(b, name, args)
+}
+
+/// concat(): NULLs are empty.
+fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
+    let mut whole: Option<Typed> = None;
+    for arg in args {
+        let text = b.cast_to(arg, SqlType::Text)?;
+        let part = Expr::Func(Func::Coalesce, vec![text.expr, Expr::Literal("".into())]);
+        let part = Typed::new(part, SqlType::Text);
+        whole = Some(match whole {
+            Some(w) => b.binary(clearway_plan::expr::BinaryOp::Concat, w, part)?,
+            None => part,
+        });
+    }
+    whole.ok_or_else(|| undefined("concat", &[]))
+}
+
+fn number(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
+    let Some(arg) = args.into_iter().next() else { return Err(undefined(name, &[])) };
+    let arg = b.decide(arg, SqlType::Float8)?;
+    let f = match name {
+        "abs" => Func::Abs,
+        "round" => Func::Round,
+        "floor" => Func::Floor,
+        _ => Func::Ceil,
+    };
+    let arg = match arg.ty {
+        ty if ty.is_integer() && f != Func::Abs => b.cast_to(arg, SqlType::Float8)?,
+        ty if ty.is_integer() || matches!(ty, SqlType::Float8 | SqlType::Numeric) => arg,
+        ty => return Err(undefined(name, &[ty])),
+    };
+    Ok(Typed::new(Expr::Func(f, vec![arg.expr]), arg.ty))
+}
+
+/// Functions of fixed argument types.
+fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
+    use SqlType as T;
+    let time = args.get(1).map_or(T::Timestamptz, |a| if a.ty == T::Timestamp { T::Timestamp } else { T::Timestamptz });
+    let (f, wanted, ty): (Func, &[SqlType], SqlType) = match (name, args.len()) {
+        ("lower", 1) => (Func::Lower, &[T::Text], T::Text),
+        ("upper", 1) => (Func::Upper, &[T::Text], T::Text),
+        ("length" | "char_length" | "character_length", 1) => (Func::Length, &[T::Text], T::Int4),
+        ("md5", 1) => (Func::Md5, &[T::Text], T::Text),
+        ("substring" | "substr", 2) => (Func::Substring, &[T::Text, T::Int4], T::Text),
+        ("substring" | "substr", 3) => (Func::Substring, &[T::Text, T::Int4, T::Int4], T::Text),
+        ("replace", 3) => (Func::Replace, &[T::Text, T::Text, T::Text], T::Text),
+        ("repeat", 2) => (Func::Repeat, &[T::Text, T::Int4], T::Text),
+        ("left", 2) => (Func::Left, &[T::Text, T::Int4], T::Text),
+        ("right", 2) => (Func::Right, &[T::Text, T::Int4], T::Text),
+        ("strpos", 2) => (Func::Position, &[T::Text, T::Text], T::Int4),
+        ("round", 2) => (Func::Round, &[T::Numeric, T::Int4], T::Numeric),
+        ("date_trunc", 2) => {
+            let wanted: &[SqlType] =
+                if time == T::Timestamp { &[T::Text, T::Timestamp] } else { &[T::Text, T::Timestamptz] };
+            (Func::DateTrunc, wanted, time)
+        }
+        ("current_setting", 1) => (Func::CurrentSetting, &[T::Text], T::Text),
+        ("current_setting", 2) => (Func::CurrentSetting, &[T::Text, T::Bool], T::Text),
+        ("pg_sleep", 1) => (Func::PgSleep, &[T::Float8], T::Void),
+        _ => return Err(undefined(name, &args.iter().map(|a| a.ty).collect::<Vec<_>>())),
+    };
+    let given: Vec<SqlType> = args.iter().map(|a| a.ty).collect();
+    let mut out = Vec::with_capacity(args.len());
+    for (arg, &want) in args.into_iter().zip(wanted) {
+        let arg = b.decide(arg, want)?;
+        out.push(match (arg.ty, want) {
+            (have, want) if have == want => arg.expr,
+            (have, T::Text) if have.is_string() => arg.expr,
+            (T::Int2, T::Int4) | (T::Timestamp, T::Timestamptz) => b.cast_to(arg, want)?.expr,
+            (have, T::Float8 | T::Numeric) if crate::ops::numeric_common(have, want) == Some(want) => {
+                b.cast_to(arg, want)?.expr
+            }
+            _ => return Err(undefined(name, &given)),
+        });
+    }
+    Ok(Typed::new(Expr::Func(f, out), ty))
+}
+
+fn undefined(name: &str, args: &[SqlType]) -> SqlError {
+    let args: Vec<String> = args.iter().map(SqlType::to_string).collect();
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", args.join(", ")))
+        .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
+}
+
+/// The name of a function's result column.
+pub(crate) fn result_name(f: &ast::Function) -> String {
+    parts(&f.name).ok().and_then(|p| p.last().map(|i| fold(i))).unwrap_or_default()
+}

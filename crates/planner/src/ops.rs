@@ -1,0 +1,163 @@
+//! Operators: which types go together, and to what.
+
+use crate::bind::{Binder, Typed};
+use clearway_plan::Expr;
+use clearway_plan::expr::{BinaryOp, UnaryOp};
+use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+
+const HINT: &str = "No operator matches the given name and argument types. You might need to add explicit type casts.";
+
+impl Binder<'_> {
+    /// A binary operator on bound sides.
+    pub(crate) fn binary(&mut self, op: BinaryOp, left: Typed, right: Typed) -> SqlResult<Typed> {
+        match op {
+            BinaryOp::And | BinaryOp::Or => {
+                let name = if op == BinaryOp::And { "AND" } else { "OR" };
+                let (l, r) = (self.boolean(left, name)?, self.boolean(right, name)?);
+                Ok(Typed::new(Expr::Binary(op, Box::new(l), Box::new(r)), SqlType::Bool))
+            }
+            BinaryOp::Concat => self.concat(left, right),
+            BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div | BinaryOp::Mod => {
+                self.arithmetic(op, left, right)
+            }
+            _ => {
+                let (l, r) = self.comparable(symbol(op), left, right)?;
+                Ok(Typed::new(Expr::Binary(op, Box::new(l.expr), Box::new(r.expr)), SqlType::Bool))
+            }
+        }
+    }
+
+    /// Both sides in types whose values compare: integers of any width are left as they are.
+    pub(crate) fn comparable(&mut self, op: &str, left: Typed, right: Typed) -> SqlResult<(Typed, Typed)> {
+        let (left, right) = self.known(left, right)?;
+        let (l, r) = (left.ty, right.ty);
+        let common = match (l, r) {
+            _ if l.is_integer() && r.is_integer() || l == r => return Ok((left, right)),
+            _ if l.is_string() && r.is_string() => return Ok((left, right)),
+            (SqlType::Timestamp | SqlType::Timestamptz, SqlType::Timestamp | SqlType::Timestamptz) => {
+                SqlType::Timestamptz
+            }
+            _ => numeric_common(l, r).ok_or_else(|| no_operator(op, l, r))?,
+        };
+        Ok((self.cast_to(left, common)?, self.cast_to(right, common)?))
+    }
+
+    /// An undecided side takes the other's type; two undecided ones are text.
+    fn known(&mut self, left: Typed, right: Typed) -> SqlResult<(Typed, Typed)> {
+        Ok(match (left.ty, right.ty) {
+            (SqlType::Unknown, SqlType::Unknown) => {
+                (self.decide(left, SqlType::Text)?, self.decide(right, SqlType::Text)?)
+            }
+            (SqlType::Unknown, ty) => (self.decide(left, comparison_type(ty))?, right),
+            (ty, SqlType::Unknown) => {
+                let right = self.decide(right, comparison_type(ty))?;
+                (left, right)
+            }
+            _ => (left, right),
+        })
+    }
+
+    fn arithmetic(&mut self, op: BinaryOp, left: Typed, right: Typed) -> SqlResult<Typed> {
+        if left.ty == SqlType::Unknown && right.ty == SqlType::Unknown {
+            let text = format!("operator is not unique: unknown {} unknown", symbol(op));
+            return Err(SqlError::new(SqlState(*b"42725"), text)
+                .hint("Could not choose a best candidate operator. You might need to add explicit type casts."));
+        }
+        let (left, right) = self.known(left, right)?;
+        let (l, r) = (left.ty, right.ty);
+        let common = numeric_common(l, r).ok_or_else(|| no_operator(symbol(op), l, r))?;
+        if op == BinaryOp::Mod && common == SqlType::Float8 {
+            return Err(no_operator("%", l, r));
+        }
+        let (left, right) = if common.is_integer() {
+            (left, right)
+        } else {
+            (self.cast_to(left, common)?, self.cast_to(right, common)?)
+        };
+        Ok(Typed::new(Expr::Binary(op, Box::new(left.expr), Box::new(right.expr)), common))
+    }
+
+    fn concat(&mut self, left: Typed, right: Typed) -> SqlResult<Typed> {
+        if !left.ty.is_string() && !right.ty.is_string() {
+            return Err(no_operator("||", left.ty, right.ty));
+        }
+        let side = |b: &mut Self, t: Typed| match t.ty {
+            SqlType::Unknown => b.decide(t, SqlType::Text),
+            // A char(n) keeps its blanks here in no case: as text it has none. A boolean is spelt out by the cast.
+            SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) => Ok(t),
+            _ => b.cast_to(t, SqlType::Text),
+        };
+        let (left, right) = (side(self, left)?, side(self, right)?);
+        Ok(Typed::new(Expr::Binary(BinaryOp::Concat, Box::new(left.expr), Box::new(right.expr)), SqlType::Text))
+    }
+
+    /// Unary minus; a literal is negated in place.
+    pub(crate) fn negate(&mut self, inner: Typed) -> SqlResult<Typed> {
+        match inner.ty {
+            SqlType::Unknown => {
+                let inner = self.decide(inner, SqlType::Float8)?;
+                Ok(Typed::new(Expr::Unary(UnaryOp::Neg, Box::new(inner.expr)), SqlType::Float8))
+            }
+            ty if ty.is_integer() || matches!(ty, SqlType::Float8 | SqlType::Numeric) => {
+                Ok(Typed::new(Expr::Unary(UnaryOp::Neg, Box::new(inner.expr)), ty))
+            }
+            ty => {
+                Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: - {ty}")).hint(HINT))
+            }
+        }
+    }
+}
+
+/// What an undecided literal beside this type becomes: a length never counts in a comparison.
+fn comparison_type(ty: SqlType) -> SqlType {
+    match ty {
+        SqlType::Varchar(_) => SqlType::Text,
+        other => crate::types::base(other),
+    }
+}
+
+/// The wider of two numeric types; `None` if one is not numeric.
+pub(crate) fn numeric_common(l: SqlType, r: SqlType) -> Option<SqlType> {
+    let rank = |t| match t {
+        SqlType::Int2 => Some(0),
+        SqlType::Int4 => Some(1),
+        SqlType::Int8 => Some(2),
+        SqlType::Numeric => Some(3),
+        SqlType::Float8 => Some(4),
+        _ => None,
+    };
+    Some(if rank(l)? >= rank(r)? { l } else { r })
+}
+
+/// The operator as it is written.
+pub(crate) fn symbol(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::And => "AND",
+        BinaryOp::Or => "OR",
+        BinaryOp::Eq | BinaryOp::NotDistinct => "=",
+        BinaryOp::Ne => "<>",
+        BinaryOp::Lt => "<",
+        BinaryOp::Le => "<=",
+        BinaryOp::Gt => ">",
+        BinaryOp::Ge => ">=",
+        BinaryOp::Add => "+",
+        BinaryOp::Sub => "-",
+        BinaryOp::Mul => "*",
+        BinaryOp::Div => "/",
+        BinaryOp::Mod => "%",
+        BinaryOp::Concat => "||",
+    }
+}
+
+fn shown(ty: SqlType) -> String {
+    match ty {
+        SqlType::Char(_) => "character".to_owned(),
+        SqlType::Varchar(_) => "character varying".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn no_operator(op: &str, l: SqlType, r: SqlType) -> SqlError {
+    let text = format!("operator does not exist: {} {op} {}", shown(l), shown(r));
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, text).hint(HINT)
+}

@@ -1,0 +1,189 @@
+//! Text to statements: one pass of sqlparser's tokenizer over the whole text, so that places stay those of the text.
+
+use crate::cursor::Cursor;
+use crate::error::{from_parser, place, syntax_at};
+use crate::utility;
+use clearway_plan::Statement;
+use clearway_plan::statement::Maintain;
+use clearway_types::{SqlError, SqlResult, SqlState};
+use sqlparser::ast;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
+use std::sync::Arc;
+
+/// How deep expressions may nest.
+const RECURSION_LIMIT: usize = 100;
+
+/// A parsed statement, with the text it came from.
+#[derive(Clone, Debug)]
+pub struct ParsedStatement {
+    pub(crate) sql: Arc<str>,
+    pub(crate) kind: Kind,
+}
+
+impl ParsedStatement {
+    /// Whether there is nothing to do: only white space and comments.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.kind, Kind::Plain(Statement::Empty))
+    }
+}
+
+/// What was parsed.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// SELECT, VALUES, INSERT, UPDATE, DELETE.
+    Sql(Box<ast::Statement>),
+    /// A statement that needs no catalog.
+    Plain(Statement),
+    CreateTable {
+        create: Box<ast::CreateTable>,
+        distribution: Option<Distributed>,
+    },
+    AddPrimaryKey {
+        table: String,
+        name: Option<String>,
+        columns: Vec<String>,
+    },
+    CreateIndex {
+        table: String,
+        name: Option<String>,
+        columns: Vec<String>,
+        unique: bool,
+        if_not_exists: bool,
+    },
+    Truncate(Vec<String>),
+    Maintain(Maintain, Vec<String>),
+    Copy(CopyStatement),
+    Explain(Box<Kind>),
+    Prepare {
+        name: String,
+        types: Vec<ast::DataType>,
+        statement: Box<Kind>,
+    },
+    Execute {
+        name: String,
+        args: Vec<ast::Expr>,
+    },
+}
+
+/// DISTRIBUTED BY (columns), DISTRIBUTED RANDOMLY.
+#[derive(Clone, Debug)]
+pub(crate) enum Distributed {
+    By(Vec<String>),
+    Randomly,
+}
+
+/// COPY as parsed.
+#[derive(Clone, Debug)]
+pub(crate) struct CopyStatement {
+    pub(crate) source: CopySource,
+    pub(crate) from: bool,
+    pub(crate) format: clearway_plan::statement::CopyFormat,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum CopySource {
+    Table { name: String, columns: Vec<String> },
+    Query(Box<ast::Statement>),
+}
+
+/// Parses a text of any number of statements; no statement at all gives one empty one.
+pub fn parse(sql: &str) -> SqlResult<Vec<ParsedStatement>> {
+    let text: Arc<str> = sql.into();
+    let tokens = tokenize(sql)?;
+    let mut out = Vec::new();
+    for part in tokens.split(|t| t.token == Token::SemiColon) {
+        if !part.is_empty() {
+            out.push(ParsedStatement { sql: text.clone(), kind: statement(sql, part)? });
+        }
+    }
+    if out.is_empty() {
+        out.push(ParsedStatement { sql: text, kind: Kind::Plain(Statement::Empty) });
+    }
+    Ok(out)
+}
+
+fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
+    let dialect = PostgreSqlDialect {};
+    let tokens = Tokenizer::new(&dialect, sql).tokenize_with_location().map_err(|e| {
+        let message = if e.message.to_lowercase().contains("unterminated") {
+            "unterminated quoted string".to_owned()
+        } else {
+            format!("syntax error: {}", e.message)
+        };
+        place(SqlError::new(SqlState::SYNTAX, message), sql, e.location)
+    })?;
+    Ok(tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect())
+}
+
+/// One statement.
+pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> {
+    let mut cursor = Cursor::new(sql, tokens);
+    if let Some(kind) = utility::parse(&mut cursor)? {
+        cursor.expect_end()?;
+        return Ok(kind);
+    }
+    let first = cursor.peek_word().unwrap_or_default();
+    let known = matches!(first.as_str(), "select" | "insert" | "update" | "delete" | "values" | "with" | "table");
+    if known || cursor.peek() == Some(&Token::LParen) {
+        return Ok(Kind::Sql(Box::new(sql_statement(sql, tokens)?)));
+    }
+    if is_command(&first) {
+        return Err(cursor.unsupported(&command_name(&cursor)));
+    }
+    Err(cursor.error())
+}
+
+/// Words that begin statements of PostgreSQL's that we do not have.
+fn is_command(word: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "alter", "call", "cluster", "comment", "create", "declare", "do", "drop", "fetch", "grant", "import", "listen",
+        "load", "lock", "merge", "move", "notify", "reassign", "refresh", "reindex", "revoke", "security",
+    ];
+    WORDS.contains(&word)
+}
+
+/// `CREATE TYPE`, `DECLARE`: the leading keywords in upper case.
+fn command_name(cursor: &Cursor<'_>) -> String {
+    let mut cursor = cursor.clone();
+    let first = cursor.ident().unwrap_or_default();
+    let two = matches!(first.as_str(), "create" | "alter" | "drop" | "comment" | "import" | "refresh");
+    match cursor.peek_word().filter(|_| two) {
+        Some(second) => format!("{first} {second}").to_uppercase(),
+        None => first.to_uppercase(),
+    }
+}
+
+/// What sqlparser parses; all tokens must be used.
+pub(crate) fn sql_statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<ast::Statement> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens.to_vec());
+    let parsed = parser.parse_statement().map_err(|e| from_parser(sql, &e, tokens))?;
+    let next = parser.peek_token();
+    if next.token != Token::EOF {
+        return Err(syntax_at(sql, Some(&next)));
+    }
+    Ok(parsed)
+}
+
+/// Expressions separated by commas.
+pub(crate) fn expressions(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<ast::Expr>> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(RECURSION_LIMIT).with_tokens_with_locations(tokens.to_vec());
+    let parsed = parser.parse_comma_separated(Parser::parse_expr).map_err(|e| from_parser(sql, &e, tokens))?;
+    let next = parser.peek_token();
+    if next.token != Token::EOF {
+        return Err(syntax_at(sql, Some(&next)));
+    }
+    Ok(parsed)
+}
+
+/// Type names separated by commas.
+pub(crate) fn data_types(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Vec<ast::DataType>> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens.to_vec());
+    parser.parse_comma_separated(Parser::parse_data_type).map_err(|e| from_parser(sql, &e, tokens))
+}

@@ -1,0 +1,284 @@
+//! Queries: SELECT or VALUES with what follows them.
+
+use crate::bind::{Aggregates, Binder};
+use crate::scope::fold;
+use crate::select::{self, Tail};
+use crate::types;
+use clearway_plan::statement::{Finish, OutColumn, Query, SortKey, Source};
+use clearway_plan::{Catalog, Expr};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{self, SetExpr};
+
+/// One output column: of the rows before ORDER BY.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) expr: Expr,
+    pub(crate) name: String,
+    pub(crate) ty: SqlType,
+}
+
+/// A planned query.
+pub(crate) struct Planned {
+    pub(crate) query: Query,
+    pub(crate) columns: Vec<OutColumn>,
+}
+
+pub(crate) fn planned(query: Query, items: Vec<Output>) -> Planned {
+    let columns = items.into_iter().map(|i| OutColumn { name: i.name, ty: i.ty }).collect();
+    Planned { query, columns }
+}
+
+/// Plans a query. `targets`: what an undecided output column becomes (of INSERT), else text.
+pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, q: &ast::Query, targets: &[SqlType]) -> SqlResult<Planned> {
+    if q.with.is_some() {
+        return Err(SqlError::unsupported("WITH"));
+    }
+    if q.for_clause.is_some() || q.settings.is_some() || q.format_clause.is_some() || !q.pipe_operators.is_empty() {
+        return Err(SqlError::unsupported("this clause of the query"));
+    }
+    let bare = q.order_by.is_none() && q.limit_clause.is_none() && q.fetch.is_none() && q.locks.is_empty();
+    match &*q.body {
+        SetExpr::Select(s) => {
+            let tail = tail(b, q)?;
+            select::plan(b, catalog, s, tail, targets)
+        }
+        SetExpr::Values(v) => {
+            let tail = tail(b, q)?;
+            values(b, v, tail, targets)
+        }
+        SetExpr::Query(inner) if bare => plan(b, catalog, inner, targets),
+        SetExpr::Query(_) => Err(SqlError::unsupported("a subquery")),
+        SetExpr::SetOperation { op, .. } => Err(SqlError::unsupported(op)),
+        SetExpr::Table(_) => Err(SqlError::unsupported("TABLE")),
+        _ => Err(SqlError::unsupported("a data-modifying query")),
+    }
+}
+
+fn tail<'q>(b: &mut Binder<'_>, q: &'q ast::Query) -> SqlResult<Tail<'q>> {
+    let mut tail = Tail::default();
+    if let Some(order) = &q.order_by {
+        tail.order = match &order.kind {
+            ast::OrderByKind::Expressions(list) if order.interpolate.is_none() => list,
+            _ => return Err(SqlError::unsupported("ORDER BY ALL")),
+        };
+    }
+    match &q.limit_clause {
+        None => {}
+        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+            tail.limit = limit.as_ref().map(|e| count(b, e, "LIMIT")).transpose()?;
+            tail.offset = offset.as_ref().map(|o| count(b, &o.value, "OFFSET")).transpose()?;
+        }
+        Some(_) => return Err(SqlError::unsupported("LIMIT #,#")),
+    }
+    if let Some(fetch) = &q.fetch {
+        if fetch.with_ties || fetch.percent {
+            return Err(SqlError::unsupported("FETCH WITH TIES"));
+        }
+        tail.limit = Some(match &fetch.quantity {
+            Some(e) => count(b, e, "FETCH")?,
+            None => Expr::Literal(Datum::Int8(1)),
+        });
+    }
+    for lock in &q.locks {
+        if lock.nonblock.is_some() {
+            return Err(SqlError::unsupported("NOWAIT or SKIP LOCKED"));
+        }
+        tail.for_update |= matches!(lock.lock_type, ast::LockType::Update);
+    }
+    tail.limit = tail.limit.filter(|e| *e != Expr::Literal(Datum::Null));
+    tail.offset = tail.offset.filter(|e| *e != Expr::Literal(Datum::Null) && *e != Expr::Literal(Datum::Int8(0)));
+    Ok(tail)
+}
+
+/// The count of LIMIT or OFFSET: a bigint without columns.
+fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<Expr> {
+    let scope = std::mem::take(&mut b.scope);
+    b.mode = Aggregates::Refused(clause);
+    let bound = b.bind(e);
+    b.scope = scope;
+    let t = b.decide(bound?, SqlType::Int8)?;
+    if !t.ty.is_integer() && t.ty != SqlType::Numeric && t.ty != SqlType::Float8 {
+        let text = format!("argument of {clause} must be type bigint, not type {}", t.ty);
+        return b.at(e, Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text)));
+    }
+    b.cast_to(t, SqlType::Int8).map(|t| t.expr)
+}
+
+fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlType]) -> SqlResult<Planned> {
+    b.mode = Aggregates::Refused("VALUES");
+    let width = v.rows.first().map_or(0, |r| r.content.len());
+    let mut columns = vec![Vec::new(); width];
+    for row in &v.rows {
+        if row.content.len() != width {
+            return Err(SqlError::new(SqlState::SYNTAX, "VALUES lists must all be the same length"));
+        }
+        for (n, e) in row.content.iter().enumerate() {
+            columns[n].push(b.bind(e)?);
+        }
+    }
+    let (mut lists, mut items) = (Vec::new(), Vec::new());
+    for (n, column) in columns.into_iter().enumerate() {
+        let column = match targets.get(n) {
+            Some(ty) if column.iter().all(|t| t.ty == SqlType::Unknown) => {
+                column.into_iter().map(|t| b.decide(t, *ty)).collect::<SqlResult<_>>()?
+            }
+            _ => column,
+        };
+        let (exprs, ty) = b.unify(column, "VALUES")?;
+        lists.push(exprs.into_iter());
+        items.push(Output { expr: Expr::Column(n), name: format!("column{}", n + 1), ty });
+    }
+    let rows = (0..v.rows.len()).map(|_| lists.iter_mut().filter_map(Iterator::next).collect()).collect();
+    let order = order(b, tail.order, &items, false)?;
+    let hidden = order.iter().any(|k| !matches!(k.expr, Expr::Column(_)));
+    let (exprs, steps) = outputs(&items, order, false, tail.limit, tail.offset);
+    let mut finish = Vec::new();
+    if hidden {
+        finish.push(Finish::Project(exprs));
+    }
+    finish.extend(steps);
+    Ok(planned(Query { source: Source::Rows(rows), finish }, items))
+}
+
+/// ORDER BY: positions, output names, else expressions of the input.
+pub(crate) fn order(
+    b: &mut Binder<'_>,
+    list: &[ast::OrderByExpr],
+    items: &[Output],
+    distinct: bool,
+) -> SqlResult<Vec<SortKey>> {
+    let mut keys = Vec::new();
+    for o in list {
+        if o.with_fill.is_some() {
+            return Err(SqlError::unsupported("WITH FILL"));
+        }
+        let named = alias_of(&o.expr).and_then(|name| items.iter().find(|i| i.name == name));
+        let expr = match (ordinal(&o.expr, items.len(), "ORDER BY")?, named) {
+            (Some(n), _) => items[n].expr.clone(),
+            (None, Some(item)) => item.expr.clone(),
+            (None, None) => {
+                b.mode = Aggregates::Allowed;
+                let t = b.bind(&o.expr)?;
+                b.decide(t, SqlType::Text)?.expr
+            }
+        };
+        if distinct && !items.iter().any(|i| i.expr == expr) {
+            return Err(SqlError::new(
+                SqlState::INVALID_COLUMN_REFERENCE,
+                "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
+            ));
+        }
+        let descending = match &o.options.sort {
+            None | Some(ast::OrderBySort::Asc) => false,
+            Some(ast::OrderBySort::Desc) => true,
+            Some(_) => return Err(SqlError::unsupported("ORDER BY USING")),
+        };
+        let nulls_first = o.options.nulls_first.unwrap_or(descending);
+        if !keys.iter().any(|k: &SortKey| k.expr == expr) {
+            keys.push(SortKey { expr, descending, nulls_first });
+        }
+    }
+    Ok(keys)
+}
+
+/// A position in the select list, from 0.
+pub(crate) fn ordinal(e: &ast::Expr, items: usize, clause: &str) -> SqlResult<Option<usize>> {
+    let ast::Expr::Value(v) = e else { return Ok(None) };
+    match &v.value {
+        ast::Value::Number(n, _) => match n.parse::<usize>() {
+            Ok(n) if (1..=items).contains(&n) => Ok(Some(n - 1)),
+            Ok(n) => {
+                let text = format!("{clause} position {n} is not in select list");
+                Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, text))
+            }
+            Err(_) => Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}"))),
+        },
+        ast::Value::SingleQuotedString(_) | ast::Value::Boolean(_) => {
+            Err(SqlError::new(SqlState::SYNTAX, format!("non-integer constant in {clause}")))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The name, if the expression is one.
+pub(crate) fn alias_of(e: &ast::Expr) -> Option<String> {
+    if let ast::Expr::Identifier(i) = e { Some(fold(i)) } else { None }
+}
+
+/// What to project, and the steps behind it. Sort keys that are not outputs are projected behind them and cut off at the end.
+pub(crate) fn outputs(
+    items: &[Output],
+    order: Vec<SortKey>,
+    distinct: bool,
+    limit: Option<Expr>,
+    offset: Option<Expr>,
+) -> (Vec<Expr>, Vec<Finish>) {
+    let mut project: Vec<Expr> = items.iter().map(|i| i.expr.clone()).collect();
+    let mut finish = Vec::new();
+    if distinct {
+        finish.push(Finish::Distinct);
+    }
+    if !order.is_empty() {
+        let mut keys = Vec::new();
+        for mut key in order {
+            let at = project.iter().position(|e| *e == key.expr).unwrap_or_else(|| {
+                project.push(key.expr.clone());
+                project.len() - 1
+            });
+            key.expr = Expr::Column(at);
+            keys.push(key);
+        }
+        finish.push(Finish::Sort(keys));
+    }
+    if limit.is_some() || offset.is_some() {
+        finish.push(Finish::Limit { limit, offset });
+    }
+    if project.len() > items.len() {
+        finish.push(Finish::Project((0..items.len()).map(Expr::Column).collect()));
+    }
+    (project, finish)
+}
+
+/// The limit that each partition may stop at.
+pub(crate) fn pushed_limit(limit: &Option<Expr>, offset: &Option<Expr>) -> Option<Expr> {
+    match (limit, offset) {
+        (Some(l), None) => Some(l.clone()),
+        (Some(l), Some(o)) => Some(select::sum_of(l, o)),
+        _ => None,
+    }
+}
+
+/// The name of a result column without an alias.
+pub(crate) fn column_name(e: &ast::Expr) -> String {
+    name_of(e).unwrap_or_else(|| "?column?".to_owned())
+}
+
+fn name_of(e: &ast::Expr) -> Option<String> {
+    use ast::Expr as E;
+    Some(match e {
+        E::Identifier(i) => fold(i),
+        E::CompoundIdentifier(names) => fold(names.last()?),
+        E::Nested(inner) => return name_of(inner),
+        E::Function(f) => crate::funcs::result_name(f),
+        E::Cast { expr, data_type, .. } => match name_of(expr) {
+            Some(name) => name,
+            None => types::internal_name(types::resolve(data_type).ok()?).to_owned(),
+        },
+        E::TypedString(t) => types::internal_name(types::resolve(&t.data_type).ok()?).to_owned(),
+        E::Value(v) if matches!(v.value, ast::Value::Boolean(_)) => "bool".to_owned(),
+        E::Case { else_result, .. } => match else_result.as_deref().and_then(name_of) {
+            Some(name) => name,
+            None => "case".to_owned(),
+        },
+        E::Substring { .. } => "substring".to_owned(),
+        E::Position { .. } => "position".to_owned(),
+        E::Ceil { .. } => "ceil".to_owned(),
+        E::Floor { .. } => "floor".to_owned(),
+        E::Trim { trim_where, .. } => match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
+            Some(ast::TrimWhereField::Trailing) => "rtrim".to_owned(),
+            _ => "btrim".to_owned(),
+        },
+        _ => return None,
+    })
+}

@@ -1,0 +1,114 @@
+//! Type names of SQL to our types.
+
+use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
+
+/// The longest `char(n)` and `varchar(n)` of PostgreSQL.
+const MAX_LENGTH: u64 = 10_485_760;
+
+/// The type that a cast or a parameter declaration names.
+pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
+    Ok(match ty {
+        DataType::Bool | DataType::Boolean => SqlType::Bool,
+        DataType::SmallInt(_) | DataType::Int2(_) => SqlType::Int2,
+        DataType::Int(_) | DataType::Int4(_) | DataType::Integer(_) => SqlType::Int4,
+        DataType::BigInt(_) | DataType::Int8(_) => SqlType::Int8,
+        DataType::Float8 | DataType::DoublePrecision => SqlType::Float8,
+        DataType::Float(ExactNumberInfo::None) => SqlType::Float8,
+        DataType::Float(ExactNumberInfo::Precision(n)) if (25..=53).contains(n) => SqlType::Float8,
+        DataType::Text => SqlType::Text,
+        DataType::Varchar(n) | DataType::CharacterVarying(n) | DataType::CharVarying(n) => {
+            SqlType::Varchar(length(n.as_ref(), "varchar")?)
+        }
+        DataType::Char(n) | DataType::Character(n) => SqlType::Char(length(n.as_ref(), "char")?.unwrap_or(1)),
+        DataType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
+        DataType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::Timestamptz,
+        DataType::Numeric(ExactNumberInfo::None)
+        | DataType::Decimal(ExactNumberInfo::None)
+        | DataType::Dec(ExactNumberInfo::None) => SqlType::Numeric,
+        DataType::Custom(name, args) => return custom(&name.to_string(), args),
+        other => return Err(unsupported(&other.to_string())),
+    })
+}
+
+/// The type of a column: as [`resolve`], but numeric is of expressions only.
+pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
+    match resolve(ty)? {
+        SqlType::Numeric => Err(SqlError::unsupported("a column of type numeric")),
+        ty => Ok(ty),
+    }
+}
+
+fn unsupported(name: &str) -> SqlError {
+    SqlError::unsupported(format!("type {}", name.to_lowercase()))
+}
+
+fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
+    let Some(n) = n else { return Ok(None) };
+    let n = match n {
+        CharacterLength::IntegerLength { length, .. } => *length,
+        CharacterLength::Max => return Err(SqlError::new(SqlState::SYNTAX, "syntax error at or near \"max\"")),
+    };
+    if n == 0 {
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER, format!("length for type {name} must be at least 1")));
+    }
+    if n > MAX_LENGTH {
+        let text = format!("length for type {name} cannot exceed {MAX_LENGTH}");
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
+    }
+    Ok(Some(n as u32))
+}
+
+fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
+    let lower = name.to_lowercase().replace('"', "");
+    let plain = lower.strip_prefix("pg_catalog.").unwrap_or(&lower);
+    Ok(match plain {
+        "bpchar" => match args.first().and_then(|n| n.parse().ok()) {
+            Some(n) => SqlType::Char(n),
+            None => SqlType::Char(u32::MAX),
+        },
+        "int2" => SqlType::Int2,
+        "int4" => SqlType::Int4,
+        "int8" => SqlType::Int8,
+        "float8" => SqlType::Float8,
+        "bool" => SqlType::Bool,
+        "text" | "name" => SqlType::Text,
+        "varchar" => SqlType::Varchar(None),
+        "timestamp" => SqlType::Timestamp,
+        "timestamptz" => SqlType::Timestamptz,
+        "numeric" => SqlType::Numeric,
+        "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" | "json" | "jsonb" | "uuid"
+        | "regclass" | "regtype" | "regproc" | "oid" | "money" | "xml" | "inet" | "cidr" | "float4" | "real"
+        | "date" | "time" | "interval" | "bytea" | "int4range" | "int8range" | "tsvector" | "tsquery" => {
+            return Err(unsupported(plain));
+        }
+        _ => return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))),
+    })
+}
+
+/// The internal name: what a cast's result column is called.
+pub(crate) fn internal_name(ty: SqlType) -> &'static str {
+    match ty {
+        SqlType::Bool => "bool",
+        SqlType::Int2 => "int2",
+        SqlType::Int4 => "int4",
+        SqlType::Int8 => "int8",
+        SqlType::Float8 => "float8",
+        SqlType::Text | SqlType::Unknown => "text",
+        SqlType::Varchar(_) => "varchar",
+        SqlType::Char(_) => "bpchar",
+        SqlType::Timestamp => "timestamp",
+        SqlType::Timestamptz => "timestamptz",
+        SqlType::Numeric => "numeric",
+        SqlType::Void => "void",
+    }
+}
+
+/// The type without its length: what a parameter compared with it or assigned to it becomes.
+pub(crate) fn base(ty: SqlType) -> SqlType {
+    match ty {
+        SqlType::Char(_) => SqlType::Char(u32::MAX),
+        SqlType::Varchar(_) => SqlType::Varchar(None),
+        other => other,
+    }
+}
