@@ -2,15 +2,21 @@
 //!
 //! The buffer pool owns bytes 0..24 of the header; kind (byte 5) and bytes 24..32 are ours.
 //!
-//! A node: count of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level u8 (0: leaf), 0; from
-//! byte 32 a u16 offset for each slot in key order; cells from the page's end down. A cell: key length u16, value length
-//! u16 (its top bit: the value lies in overflow pages), key, value. An inner node's value is its child's page number, u32;
-//! the key of its slot 0 counts as less than every key, whatever it is.
+//! A node: count of slots u16, start of the lowest cell u16, dead bytes among the cells u16, level u8 (0: leaf), length of
+//! the prefix u8; at byte 32 the prefix, at most 16 bytes; from byte 48 the slots in key order; cells from the page's end
+//! down. A slot: offset of its cell u16, hint u32. A cell: key length u16, value length u16 (its top bit: the value lies
+//! in overflow pages), key, value. An inner node's value is its child's page number, u32; the key of its slot 0 counts as
+//! less than every key, whatever it is.
+//!
+//! Hints spare a search the cells, which are as many cache misses: it touches the slots, and one cell in the end. (The
+//! idea is LeanStore's and older: "poor man's normalized key" with prefix truncation.)
 //!
 //! Invariants
 //! 1. Readers never panic, whatever the bytes: what lies outside of the page reads as empty or zero.
 //! 2. Slots are in strictly ascending key order (slot 0 of an inner node aside).
 //! 3. Cells do not overlap; free room = gap between slots and cells + dead bytes.
+//! 4. All keys (but that of an inner node's slot 0) start with the prefix; a slot's hint is the next four bytes of its key,
+//!    zeros if it ends before, as a big-endian number. So hints that differ are in the order of their keys.
 
 use std::cmp::Ordering;
 
@@ -30,6 +36,11 @@ const COUNT: usize = 24;
 const HEAP: usize = 26;
 const DEAD: usize = 28;
 const LEVEL: usize = 30;
+const PREFIX_LEN: usize = 31;
+const PREFIX: usize = HEADER;
+const MAX_PREFIX: usize = 16;
+/// Where the slots start.
+const SLOTS: usize = PREFIX + MAX_PREFIX;
 /// Of overflow and free pages: the next page's number, 0 at the end.
 const NEXT: usize = 24;
 /// Of overflow pages: bytes of the value in this page.
@@ -43,9 +54,9 @@ pub(crate) const OVERFLOW: u16 = 0x8000;
 /// Bytes of a cell beside key and value.
 pub(crate) const CELL_HEAD: usize = 4;
 /// Bytes that a slot takes beside its cell.
-pub(crate) const SLOT: usize = 2;
+pub(crate) const SLOT: usize = 6;
 /// Bytes for slots and cells in a node.
-pub(crate) const ROOM: usize = PAGE_SIZE - HEADER;
+pub(crate) const ROOM: usize = PAGE_SIZE - SLOTS;
 /// The largest cell: at least four fit in a page, so that a split always finds two halves that fit.
 pub(crate) const MAX_CELL: usize = ROOM / 4 - SLOT;
 /// Bytes of a long value in one overflow page.
@@ -152,20 +163,18 @@ impl Cell<'_> {
     }
 }
 
-/// As `a.cmp(b)`, but the first eight bytes are compared without a call.
+/// The four bytes of a key that follow the prefix.
 #[inline]
-fn cmp_keys(a: &[u8], b: &[u8]) -> Ordering {
-    if let (Some((x, a_rest)), Some((y, b_rest))) = (a.split_first_chunk::<8>(), b.split_first_chunk::<8>()) {
-        let (x, y) = (u64::from_be_bytes(*x), u64::from_be_bytes(*y));
-        if x != y {
-            return x.cmp(&y);
-        }
-        if let (&[p], &[q]) = (a_rest, b_rest) {
-            return p.cmp(&q);
-        }
-        return a_rest.cmp(b_rest);
+fn hint(key: &[u8], prefix: usize) -> u32 {
+    let rest = key.get(prefix..).unwrap_or(&[]);
+    match rest.first_chunk::<4>() {
+        Some(bytes) => u32::from_be_bytes(*bytes),
+        None => (0..4).fold(0, |hint, i| hint << 8 | u32::from(rest.get(i).copied().unwrap_or(0))),
     }
-    a.cmp(b)
+}
+
+fn common_len(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 impl<'a> Node<'a> {
@@ -187,10 +196,10 @@ impl<'a> Node<'a> {
         self.gap() + u16_at(self.0, DEAD)
     }
     fn gap(self) -> usize {
-        u16_at(self.0, HEAP).saturating_sub(HEADER + SLOT * self.count())
+        u16_at(self.0, HEAP).saturating_sub(SLOTS + SLOT * self.count())
     }
     fn offset(self, slot: usize) -> usize {
-        u16_at(self.0, HEADER + SLOT * slot)
+        u16_at(self.0, SLOTS + SLOT * slot)
     }
     #[inline]
     pub(crate) fn key(self, slot: usize) -> &'a [u8] {
@@ -199,45 +208,56 @@ impl<'a> Node<'a> {
         self.0.get(at + CELL_HEAD..at + CELL_HEAD + len).unwrap_or(&[])
     }
     pub(crate) fn cell(self, slot: usize) -> Cell<'a> {
-        let bytes = self.0.get(self.offset(slot).max(HEADER)..).unwrap_or(&[]);
+        let bytes = self.0.get(self.offset(slot).max(SLOTS)..).unwrap_or(&[]);
         Cell::read(bytes).map_or(Cell { key: &[], value: &[], overflow: false }, |(cell, _)| cell)
     }
-    /// The slot of `key`, or where it would be inserted.
-    pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (0, self.count());
+    fn hint(self, slot: usize) -> u32 {
+        u32_at(self.0, SLOTS + SLOT * slot + 2)
+    }
+    #[inline]
+    fn prefix(self) -> &'a [u8] {
+        let len = usize::from(self.0[PREFIX_LEN]).min(MAX_PREFIX);
+        &self.0[PREFIX..PREFIX + len]
+    }
+    /// The first slot from `low` on whose key is greater than `key`, or, unless `above`, equal to it.
+    #[inline]
+    fn bound(self, low: usize, key: &[u8], above: bool) -> usize {
+        let (mut low, mut high) = (low, self.count().max(low));
+        let prefix = self.prefix();
+        match key.get(..prefix.len()).map_or_else(|| key.cmp(prefix), |front| front.cmp(prefix)) {
+            Ordering::Less => return low,
+            Ordering::Greater => return high,
+            Ordering::Equal => {}
+        }
+        let sought = hint(key, prefix.len());
         while low < high {
             let middle = (low + high) / 2;
-            match cmp_keys(self.key(middle), key) {
-                Ordering::Less => low = middle + 1,
-                Ordering::Equal => return Ok(middle),
-                Ordering::Greater => high = middle,
+            let order = match self.hint(middle).cmp(&sought) {
+                Ordering::Equal => self.key(middle).cmp(key),
+                order => order,
+            };
+            if order == Ordering::Less || (above && order == Ordering::Equal) {
+                low = middle + 1;
+            } else {
+                high = middle;
             }
         }
-        Err(low)
+        low
+    }
+    /// The slot of `key`, or where it would be inserted.
+    #[inline]
+    pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
+        let slot = self.bound(0, key, false);
+        if slot < self.count() && self.key(slot) == key { Ok(slot) } else { Err(slot) }
     }
     /// Of an inner node: the slot of the child that holds `key`.
+    #[inline]
     pub(crate) fn child_slot(self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (1, self.count().max(1));
-        while low < high {
-            let middle = (low + high) / 2;
-            match cmp_keys(self.key(middle), key) {
-                Ordering::Greater => high = middle,
-                _ => low = middle + 1,
-            }
-        }
-        low - 1
+        self.bound(1, key, true) - 1
     }
     /// Of an inner node: the slot of the child that holds the greatest key below `key`.
     pub(crate) fn child_slot_below(self, key: &[u8]) -> usize {
-        let (mut low, mut high) = (1, self.count().max(1));
-        while low < high {
-            let middle = (low + high) / 2;
-            match cmp_keys(self.key(middle), key) {
-                Ordering::Less => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        low - 1
+        self.bound(1, key, false) - 1
     }
     /// Of an inner node: a child's page number.
     pub(crate) fn child(self, slot: usize) -> u32 {
@@ -268,11 +288,45 @@ pub(crate) fn insert(page: &mut [u8], slot: usize, cell: &Cell<'_>) -> Result<()
     page[at + CELL_HEAD..value_at].copy_from_slice(cell.key);
     page[value_at..at + size].copy_from_slice(cell.value);
     put_u16(page, HEAP, at);
-    let (from, to) = (HEADER + SLOT * slot, HEADER + SLOT * count);
+    let (from, to) = (SLOTS + SLOT * slot, SLOTS + SLOT * count);
     page.copy_within(from..to, from + SLOT);
     put_u16(page, from, at);
     put_u16(page, COUNT, count + 1);
+    fit_prefix(page, slot, cell.key);
     Ok(())
+}
+
+/// The first slot whose key counts.
+fn first_key(page: &[u8]) -> usize {
+    usize::from(page[LEVEL] > 0)
+}
+
+/// Sets the hint of a new slot, for which the prefix may have to become shorter.
+fn fit_prefix(page: &mut [u8], slot: usize, key: &[u8]) {
+    let first = first_key(page);
+    if slot < first {
+        return;
+    }
+    let old = Node(page).prefix();
+    let common = common_len(old, key);
+    if Node(page).count() == first + 1 {
+        let len = key.len().min(MAX_PREFIX);
+        set_prefix(page, &key[..len]);
+    } else if common < old.len() {
+        set_prefix(page, &key[..common]);
+    } else {
+        put_u32(page, SLOTS + SLOT * slot + 2, hint(key, common));
+    }
+}
+
+/// Sets the prefix, which all keys must have, and all hints.
+fn set_prefix(page: &mut [u8], prefix: &[u8]) {
+    page[PREFIX_LEN] = prefix.len() as u8;
+    page[PREFIX..PREFIX + prefix.len()].copy_from_slice(prefix);
+    for slot in first_key(page)..Node(page).count() {
+        let hint = hint(Node(page).key(slot), prefix.len());
+        put_u32(page, SLOTS + SLOT * slot + 2, hint);
+    }
 }
 
 /// Removes slot `slot`.
@@ -280,7 +334,7 @@ pub(crate) fn remove(page: &mut [u8], slot: usize) -> Result<(), Misfit> {
     let count = Node(page).count();
     check(Node(page).is_node() && slot < count)?;
     let (at, size) = (Node(page).offset(slot), Node(page).cell(slot).size());
-    let (from, to) = (HEADER + SLOT * slot, HEADER + SLOT * count);
+    let (from, to) = (SLOTS + SLOT * slot, SLOTS + SLOT * count);
     page.copy_within(from + SLOT..to, from);
     put_u16(page, COUNT, count - 1);
     give_back(page, at, size);
@@ -304,6 +358,13 @@ pub(crate) fn truncate(page: &mut [u8], keep: usize) -> Result<(), Misfit> {
     check(Node(page).is_node() && keep <= Node(page).count())?;
     put_u16(page, COUNT, keep);
     compact(page);
+    let first = first_key(page);
+    if keep > first {
+        let (low, high) = (Node(page).key(first), Node(page).key(keep - 1));
+        let len = common_len(low, high).min(MAX_PREFIX);
+        let prefix = low[..len].to_vec();
+        set_prefix(page, &prefix);
+    }
     Ok(())
 }
 
@@ -351,14 +412,14 @@ fn compact(page: &mut [u8]) {
     let mut heap = PAGE_SIZE;
     for slot in 0..old.count() {
         let (at, size) = (old.offset(slot), old.cell(slot).size());
-        let low = HEADER + SLOT * old.count();
+        let low = SLOTS + SLOT * old.count();
         if at + size > PAGE_SIZE || heap < low + size {
             // A damaged page: leave this cell and the rest where they are; the caller sees that there is no room.
             continue;
         }
         heap -= size;
         page[heap..heap + size].copy_from_slice(&copy[at..at + size]);
-        put_u16(page, HEADER + SLOT * slot, heap);
+        put_u16(page, SLOTS + SLOT * slot, heap);
     }
     put_u16(page, HEAP, heap);
     put_u16(page, DEAD, 0);
