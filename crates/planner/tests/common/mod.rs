@@ -1,0 +1,70 @@
+//! A small catalog and shortcuts.
+
+use clearway_plan::catalog::{Catalog, Column, Distribution, IndexDef, TableDef};
+use clearway_plan::statement::unnumbered_table;
+use clearway_plan::{Plan, SessionEnv, Statement};
+use clearway_types::{SqlError, SqlResult, SqlType, TreeId};
+use std::sync::Arc;
+
+fn table(name: &str, columns: &[(&str, SqlType, bool)], key: &[usize]) -> TableDef {
+    let columns = columns
+        .iter()
+        .map(|(name, ty, not_null)| Column { name: (*name).to_owned(), ty: *ty, not_null: *not_null, default: None })
+        .collect();
+    let distribution = key.first().map_or(Distribution::Random, |c| Distribution::Hash(vec![*c]));
+    unnumbered_table(name, columns, key.to_vec(), distribution)
+}
+
+/// pgbench's tables, and one with a key of two columns and an index.
+pub fn catalog() -> Catalog {
+    use SqlType::{Char, Int4, Int8, Text, Timestamp};
+    let accounts = table(
+        "accounts",
+        &[("aid", Int4, true), ("bid", Int4, false), ("abalance", Int4, false), ("filler", Char(84), false)],
+        &[0],
+    );
+    let history = table(
+        "history",
+        &[
+            ("tid", Int4, false),
+            ("bid", Int4, false),
+            ("aid", Int4, false),
+            ("delta", Int4, false),
+            ("mtime", Timestamp, false),
+            ("filler", Char(22), false),
+        ],
+        &[],
+    );
+    let mut pairs =
+        table("pairs", &[("a", Int8, true), ("b", Int4, true), ("k", Int4, false), ("v", Text, false)], &[0, 1]);
+    pairs.indexes.push(IndexDef { name: "pairs_k".to_owned(), tree: TreeId(9), columns: vec![2], unique: false });
+    let tables = [accounts, history, pairs].into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
+    Catalog { version: 7, tables }
+}
+
+/// Plans the one statement of the text.
+pub fn plan(sql: &str) -> SqlResult<Plan> {
+    let parsed = clearway_planner::parse(sql)?;
+    assert_eq!(parsed.len(), 1, "{sql}");
+    clearway_planner::plan(&parsed[0], &catalog(), &[], &SessionEnv::default())
+}
+
+/// The error that planning gives.
+#[allow(dead_code)]
+#[track_caller]
+pub fn error(sql: &str) -> SqlError {
+    match plan(sql) {
+        Ok(p) => panic!("{sql} was planned: {p:?}"),
+        Err(e) => e,
+    }
+}
+
+/// The lines of EXPLAIN.
+#[allow(dead_code)]
+#[track_caller]
+pub fn explain(sql: &str) -> Vec<String> {
+    match plan(&format!("explain {sql}")).unwrap_or_else(|e| panic!("{sql}: {e}")).statement {
+        Statement::Explain(lines) => lines,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,295 @@
+//! SQL in; the plan's tree, its parameters and columns, or the error out.
+
+mod common;
+use common::{catalog, error, explain, plan};
+
+#[track_caller]
+fn check(sql: &str, expected: &[&str]) {
+    assert_eq!(explain(sql), expected, "{sql}");
+}
+
+#[track_caller]
+fn fails(sql: &str, state: &str, message: &str) {
+    let e = error(sql);
+    assert_eq!((e.state().as_str(), e.message()), (state, message), "{sql}");
+}
+
+#[test]
+fn a_full_key_is_a_point_lookup() {
+    let point =
+        ["Point Lookup using accounts_pkey on accounts", "  Key: aid = $1", "  Partitions: the one of hash($1)"];
+    check("SELECT abalance FROM accounts WHERE aid = $1", &point);
+    check(
+        "select * from public.accounts as a where $1 = a.aid for update",
+        &[
+            "Lock Rows",
+            "  ->  Point Lookup using accounts_pkey on accounts",
+            "      Key: aid = $1",
+            "      Partitions: the one of hash($1)",
+        ],
+    );
+    check(
+        "UPDATE accounts SET abalance = abalance + $1 WHERE aid = $2",
+        &[
+            "Update on accounts",
+            "  ->  Point Lookup using accounts_pkey on accounts",
+            "      Key: aid = $2",
+            "      Partitions: the one of hash($2)",
+        ],
+    );
+    check(
+        "delete from accounts where aid = 1 and abalance > 5",
+        &[
+            "Delete on accounts",
+            "  ->  Point Lookup using accounts_pkey on accounts",
+            "      Key: aid = 1",
+            "      Filter: (abalance > 5)",
+            "      Partitions: the one of hash(1)",
+        ],
+    );
+}
+
+#[test]
+fn keys_of_wider_types_still_use_the_key() {
+    check(
+        "select 1 from accounts where aid = $1::int8",
+        &["Point Lookup using accounts_pkey on accounts", "  Key: aid = $1", "  Partitions: the one of hash($1)"],
+    );
+    check(
+        "select 1 from accounts where aid = 2.0",
+        &[
+            "Point Lookup using accounts_pkey on accounts",
+            "  Key: aid = exactint(2.0)",
+            "  Partitions: the one of hash(exactint(2.0))",
+        ],
+    );
+    check(
+        "select 1 from accounts where aid > 2.5",
+        &[
+            "Index Scan using accounts_pkey on accounts",
+            "  Key: aid >= floorint(2.5)",
+            "  Filter: ((aid)::numeric > 2.5)",
+            "  Partitions: all",
+        ],
+    );
+}
+
+#[test]
+fn in_lists_and_ranges() {
+    check(
+        "select 1 from accounts where aid in (1, 2, $1)",
+        &["Point Lookups using accounts_pkey on accounts", "  Key: aid IN (1, 2, $1)", "  Partitions: all"],
+    );
+    check(
+        "select filler from accounts where aid between $1 and $2 order by filler",
+        &[
+            "Sort: column 1",
+            "  ->  Index Scan using accounts_pkey on accounts",
+            "      Key: aid >= $1 AND aid <= $2",
+            "      Filter: ((aid >= $1) AND (aid <= $2))",
+            "      Partitions: all",
+        ],
+    );
+    check(
+        "select b from pairs where a = 1 and b < 5 order by b desc limit 2",
+        &[
+            "Limit 2",
+            "  ->  Limit 2 in each partition",
+            "      ->  Index Scan Backward using pairs_pkey on pairs",
+            "          Key: a = 1 AND b < 5",
+            "          Filter: (b < 5)",
+            "          Partitions: the one of hash(1)",
+        ],
+    );
+    check(
+        "select 1 from pairs where k = 7",
+        &["Index Scan using pairs_k on pairs", "  Key: k = 7", "  Filter: (k = 7)", "  Partitions: all"],
+    );
+}
+
+#[test]
+fn sort_stays_where_several_partitions_answer() {
+    check(
+        "select aid from accounts order by aid desc limit 3 offset 1",
+        &[
+            "Limit 3, Offset 1",
+            "  ->  Sort: column 1 DESC",
+            "      ->  Limit CASE WHEN ((3 < 2305843009213693952) AND (1 < 2305843009213693952)) THEN (3 + 1) END in each \
+         partition",
+            "          ->  Index Scan Backward using accounts_pkey on accounts",
+            "              Partitions: all",
+        ],
+    );
+    check(
+        "select k from pairs order by k limit 1",
+        &[
+            "Limit 1",
+            "  ->  Sort: column 1",
+            "      ->  Limit 1 in each partition",
+            "          ->  Index Scan using pairs_k on pairs",
+            "              Partitions: all",
+        ],
+    );
+    check(
+        "select * from accounts limit 1",
+        &["Limit 1", "  ->  Limit 1 in each partition", "      ->  Seq Scan on accounts", "          Partitions: all"],
+    );
+}
+
+#[test]
+fn grouping() {
+    check(
+        "select count(*) from accounts",
+        &[
+            "Merge Aggregate: count(*)",
+            "  ->  Partial Aggregate: count(*)",
+            "      ->  Seq Scan on accounts",
+            "          Partitions: all",
+        ],
+    );
+    check(
+        "select bid, sum(abalance) s from accounts group by 1 having count(*) > 1 order by s desc",
+        &[
+            "Sort: column 2 DESC",
+            "  ->  Filter: (column 3 > 1)",
+            "      ->  Merge Group by column 2: sum(column 3), count(*)",
+            "          ->  Partial Group by bid: sum(abalance), count(*)",
+            "              ->  Seq Scan on accounts",
+            "                  Partitions: all",
+        ],
+    );
+    check(
+        "select count(distinct bid) from accounts",
+        &["Aggregate: count(DISTINCT column 1)", "  ->  Seq Scan on accounts", "      Partitions: all"],
+    );
+    fails(
+        "select aid, count(*) from accounts",
+        "42803",
+        "column \"accounts.aid\" must appear in the GROUP BY clause or be used in an aggregate function",
+    );
+    fails("select 1 from accounts where count(*) > 1", "42803", "aggregate functions are not allowed in WHERE");
+    fails("select sum(count(*)) from accounts", "42803", "aggregate function calls cannot be nested");
+}
+
+#[test]
+fn parameters_take_the_type_of_their_use() {
+    let params = |sql: &str| {
+        let p = plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        p.params.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(params("UPDATE accounts SET abalance = abalance + $1 WHERE aid = $2"), "integer, integer");
+    assert_eq!(params("select $1"), "text");
+    assert_eq!(params("select aid from accounts limit $1 offset $2"), "bigint, bigint");
+    assert_eq!(
+        params("insert into accounts values ($1, $2, $3, $4)"),
+        "integer, integer, integer, character(4294967295)"
+    );
+    assert_eq!(params("select $1::int8 + 1"), "bigint");
+    assert_eq!(params("insert into history (mtime, tid) values ($1, $2)"), "timestamp without time zone, integer");
+    assert_eq!(params("select 1 from accounts where aid in ($1, $2)"), "integer, integer");
+    assert_eq!(params("select 1 from accounts where filler like $1"), "text");
+}
+
+#[test]
+fn result_columns_are_named_and_typed() {
+    let columns = |sql: &str| {
+        let p = plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
+        p.columns.iter().map(|c| format!("{} {}", c.name, c.ty)).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(
+        columns("select 1, 'x', 1.5, true, null"),
+        "?column? integer, ?column? text, ?column? numeric, bool boolean, ?column? text"
+    );
+    assert_eq!(
+        columns("select aid::int8, count(*), now(), '1'::int4 from accounts group by aid"),
+        "aid bigint, count bigint, now timestamp with time zone, int4 integer"
+    );
+    assert_eq!(columns("select * from generate_series(1, 10)"), "generate_series integer");
+    assert_eq!(columns("select bid, 0 from generate_series(1, $1::int8) as bid"), "bid bigint, ?column? integer");
+    assert_eq!(columns("values (1, 'a'), (2.5, 'b')"), "column1 numeric, column2 text");
+    assert_eq!(
+        columns("insert into history default values returning *"),
+        "tid integer, bid integer, aid integer, delta integer, mtime timestamp without time zone, filler character(22)"
+    );
+    assert_eq!(
+        columns("select sum(abalance), avg(abalance), max(filler), min(aid) from accounts"),
+        "sum bigint, avg numeric, max character(4294967295), min integer"
+    );
+    assert_eq!(
+        columns("select current_schema(), current_catalog, pg_sleep(1)"),
+        "current_schema text, current_catalog text, pg_sleep void"
+    );
+}
+
+#[test]
+fn errors_in_postgresqls_words() {
+    fails("select 1 from nothing", "42P01", "relation \"nothing\" does not exist");
+    assert_eq!(error("select 1 from nothing").position(), Some(15));
+    fails("select abalanc from accounts", "42703", "column \"abalanc\" does not exist");
+    assert_eq!(error("select abalanc from accounts").position(), Some(8));
+    assert_eq!(
+        error("select abalanc from accounts").get_hint(),
+        Some("Perhaps you meant to reference the column \"accounts.abalance\".")
+    );
+    fails("select x.aid from accounts", "42P01", "missing FROM-clause entry for table \"x\"");
+    fails("selec 1", "42601", "syntax error at or near \"selec\"");
+    assert_eq!(error("selec 1").position(), Some(1));
+    fails("select 1 from", "42601", "syntax error at end of input");
+    fails("select 1 +", "42601", "syntax error at end of input");
+    fails("select (1", "42601", "syntax error at end of input");
+    fails("select 1 where aid = 'x'", "42703", "column \"aid\" does not exist");
+    fails("select 1 from accounts where aid = 'x'", "22P02", "invalid input syntax for type integer: \"x\"");
+    fails("select 1 from accounts where aid", "42804", "argument of WHERE must be type boolean, not type integer");
+    fails("select 1 from accounts where aid = filler", "42883", "operator does not exist: integer = character");
+    fails("select foo(1)", "42883", "function foo(integer) does not exist");
+    fails("update accounts set x = 1", "42703", "column \"x\" of relation \"accounts\" does not exist");
+    fails("insert into accounts (aid) values (1, 2)", "42601", "INSERT has more expressions than target columns");
+    fails(
+        "insert into accounts (aid) values (true)",
+        "42804",
+        "column \"aid\" is of type integer but expression is of type boolean",
+    );
+    fails(
+        "insert into history (filler) values ('12345678901234567890123')",
+        "22001",
+        "value too long for type character(22)",
+    );
+    fails("select 1 order by 2", "42P10", "ORDER BY position 2 is not in select list");
+    fails("create table t (a int, a int)", "42701", "column \"a\" specified more than once");
+    fails("select 'a", "42601", "unterminated quoted string");
+}
+
+#[test]
+fn what_does_not_exist_is_named() {
+    for (sql, what) in [
+        ("select 1 from accounts a join pairs b on a.aid = b.a", "a join"),
+        ("select (select 1)", "a subquery"),
+        ("select 1 from (select 1) x", "a subquery in FROM"),
+        ("select 1 union select 2", "UNION"),
+        ("with x as (select 1) select 1", "WITH"),
+        ("create table t (id serial)", "type serial"),
+        ("create type mood as enum('a')", "CREATE TYPE"),
+        ("declare c cursor for select 1", "DECLARE"),
+        ("create table t (a int) partition by hash (a)", "PARTITION BY"),
+        ("create table t (a numeric)", "a column of type numeric"),
+        ("alter table accounts add constraint f foreign key (bid) references branches", "a FOREIGN KEY constraint"),
+        ("copy accounts from stdin (format binary)", "COPY in binary format"),
+        ("select array[1,2]", "an array"),
+        ("select '{}'::jsonb", "type jsonb"),
+        ("select row_number() over () from accounts", "a window function"),
+        ("create unique index u on accounts (bid)", "a unique key without all distribution columns"),
+    ] {
+        fails(sql, "0A000", &format!("{what} is not supported"));
+    }
+    fails(
+        "select c.oid from pg_catalog.pg_class c left join pg_am a on 1=1",
+        "42P01",
+        "relation \"pg_catalog.pg_class\" does not exist",
+    );
+}
+
+#[test]
+fn plans_carry_the_catalog_version() {
+    assert_eq!(plan("select 1 from accounts").unwrap().catalog, Some(catalog().version));
+    assert_eq!(plan("begin").unwrap().catalog, None);
+}
