@@ -2,16 +2,18 @@
 //!
 //! Invariants
 //! 1. A plan that is handed out was made with the catalog that it was asked for with, or needs none.
-//! 2. There are at most [`MOST`] entries of each kind; when one more comes, all go.
+//! 2. There are at most [`MOST`] texts of Parse messages; when one more comes, all go. The planner bounds its own cache.
 //!
 //! Locking: none; one a worker. A crash leaves nothing.
 
 use crate::session::Prepared;
-use clearway_plan::{Catalog, SessionEnv};
+use clearway_plan::{Catalog, Plan, SessionEnv};
+use clearway_planner::PlanCache;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::frontend::Oids;
 use hashbrown::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Entries at most.
 const MOST: usize = 1000;
@@ -21,7 +23,7 @@ const LONGEST: usize = 16 << 10;
 /// Plans that the sessions of one worker share.
 #[derive(Default)]
 pub struct Plans {
-    by_text: HashMap<Box<str>, Rc<Prepared>>,
+    simple: PlanCache,
     by_types: HashMap<Box<str>, Vec<(Box<[SqlType]>, Rc<Prepared>)>>,
 }
 
@@ -36,9 +38,8 @@ fn types_of(oids: Oids<'_>) -> SqlResult<Vec<SqlType>> {
 
 impl Plans {
     /// A plan for the text of a simple query, with the values of its literals; `None` if it has to be parsed.
-    pub fn simple(&mut self, sql: &str, catalog: &Catalog, env: &SessionEnv) -> Option<(Rc<Prepared>, Vec<Datum>)> {
-        let _ = (&self.by_text, sql, catalog, env);
-        None
+    pub fn simple(&mut self, sql: &str, catalog: &Catalog, env: &SessionEnv) -> Option<(Arc<Plan>, Vec<Datum>)> {
+        self.simple.get_or_plan(sql, catalog, env)
     }
 
     /// The statement of a Parse message.

@@ -156,7 +156,7 @@ impl Session {
         }
         portal.state = PortalState::Done;
         let run = Run {
-            statement: portal.statement.clone(),
+            statement: Some(portal.statement.clone()),
             plan: portal.plan.clone(),
             env: portal.env.clone(),
             origin: Origin::Portal { name: key, max_rows },

@@ -28,7 +28,8 @@ impl Session {
                     let text = format!("prepared statement \"{name}\" already exists");
                     return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
                 }
-                let statement = Rc::new(run.statement.inner(plan.clone()));
+                let outer = run.statement.as_ref().ok_or_else(|| SqlError::internal("a PREPARE without its text"))?;
+                let statement = Rc::new(outer.inner(plan.clone()));
                 self.statements.insert(name.as_str().into(), statement);
                 done("PREPARE")
             }
@@ -79,7 +80,7 @@ impl Session {
             params.push(cast::cast(value.as_ref(), *ty, false, run.env.zone())?);
         }
         run.env = self.make_env(cx, params);
-        run.statement = statement;
+        run.statement = Some(statement);
         run.plan = plan;
         Ok(())
     }

@@ -115,6 +115,8 @@ pub struct Session {
     skip_to_sync: bool,
     implicit_open: bool,
     simple: Option<SimpleQuery>,
+    /// The text of the simple query that runs from the plan cache; kept for its room.
+    simple_text: String,
     copy: Option<copy::CopyIn>,
     txn_now: i64,
     seed: u64,
@@ -148,6 +150,7 @@ impl Session {
             skip_to_sync: false,
             implicit_open: false,
             simple: None,
+            simple_text: String::new(),
             copy: None,
             txn_now: 0,
             seed: shared.entropy.u64(),

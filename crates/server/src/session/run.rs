@@ -29,7 +29,8 @@ pub(super) enum Origin {
 
 /// A statement under way.
 pub(super) struct Run {
-    pub(super) statement: Rc<Prepared>,
+    /// What it is planned from again; `None`: the text of the simple query, through the plan cache.
+    pub(super) statement: Option<Rc<Prepared>>,
     pub(super) plan: Arc<Plan>,
     pub(super) env: Arc<Env>,
     pub(super) origin: Origin,
@@ -113,17 +114,32 @@ impl Session {
                         SqlError::new(SqlState::SERIALIZATION_FAILURE, "the tables of this statement keep changing");
                     return self.complete(cx, run, Err(e));
                 }
-                let fixed = matches!(run.origin, Origin::Portal { .. });
-                let catalog = self.catalog(cx);
-                match run.statement.replan(&catalog, &self.env, fixed) {
-                    Ok(()) => {
-                        run.plan = run.statement.plan();
-                        self.start_in_engine(cx, run);
-                    }
+                match self.replan(cx, &mut run) {
+                    Ok(()) => self.start_in_engine(cx, run),
                     Err(e) => self.complete(cx, run, Err(e)),
                 }
             }
         }
+    }
+
+    fn replan(&mut self, cx: &mut Context<'_>, run: &mut Run) -> SqlResult<()> {
+        let catalog = self.catalog(cx);
+        if run.statement.is_none() {
+            if let Some((plan, params)) = cx.plans.simple(&self.simple_text, &catalog, &self.env) {
+                run.plan = plan;
+                run.env = self.make_env(cx, params);
+                return Ok(());
+            }
+            // What can no longer be planned without its literals, because a table is gone say, is planned with them.
+            run.statement = Some(self.parse_simple_text(&catalog)?);
+            run.env = self.make_env(cx, Vec::new());
+        }
+        if let Some(statement) = &run.statement {
+            let fixed = matches!(run.origin, Origin::Portal { .. });
+            statement.replan(&catalog, &self.env, fixed)?;
+            run.plan = statement.plan();
+        }
+        Ok(())
     }
 
     /// Waits for the engine.
@@ -169,6 +185,9 @@ impl Session {
             Ok(outcome) => {
                 self.said(&outcome);
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
+                if let Statement::Noop(tag) = &plan.statement {
+                    self.discard(tag);
+                }
                 self.deliver(cx, plan, env, origin, outcome);
             }
         }

@@ -4,10 +4,12 @@ use super::prepared::Prepared;
 use super::run::{Origin, Run, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
+use clearway_plan::{Catalog, Env, Plan};
 use clearway_planner::ParsedStatement;
-use clearway_types::{Datum, SqlResult};
+use clearway_types::{SqlError, SqlResult};
 use std::collections::VecDeque;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// What is left of a simple query.
 pub(super) struct SimpleQuery {
@@ -22,9 +24,14 @@ impl Session {
         self.unnamed_portal = None;
         self.simple = None;
         let catalog = self.catalog(cx);
-        if let Some((statement, params)) = cx.plans.simple(sql, &catalog, &self.env) {
-            self.simple = Some(SimpleQuery { statements: VecDeque::new(), several: false });
-            return self.start_simple(cx, statement, params, false);
+        // In a failed block only its end counts, and that is never cached.
+        if self.status() != TxnStatus::Failed
+            && let Some((plan, params)) = cx.plans.simple(sql, &catalog, &self.env)
+        {
+            self.simple_text.clear();
+            self.simple_text.push_str(sql);
+            let env = self.make_env(cx, params);
+            return self.start_simple(cx, None, plan, env, false);
         }
         match clearway_planner::parse(sql) {
             Err(e) => self.fail(cx, &Origin::Simple, &e),
@@ -48,7 +55,11 @@ impl Session {
             return self.end_implicit(cx, true);
         };
         match self.plan_simple(cx, parsed) {
-            Ok(statement) => self.start_simple(cx, Rc::new(statement), Vec::new(), several),
+            Ok(statement) => {
+                let env = self.make_env(cx, Vec::new());
+                let plan = statement.plan();
+                self.start_simple(cx, Some(Rc::new(statement)), plan, env, several);
+            }
             Err(e) => self.fail(cx, &Origin::Simple, &e),
         }
     }
@@ -59,9 +70,21 @@ impl Session {
         if self.status() == TxnStatus::Failed { result.map_err(|_| failed_block()) } else { result }
     }
 
-    fn start_simple(&mut self, cx: &mut Context<'_>, statement: Rc<Prepared>, params: Vec<Datum>, several: bool) {
-        let env = self.make_env(cx, params);
-        let plan = statement.plan();
+    /// The statement of the last cached simple query, parsed as it was written.
+    pub(super) fn parse_simple_text(&self, catalog: &Catalog) -> SqlResult<Rc<Prepared>> {
+        let parsed = clearway_planner::parse(&self.simple_text)?.into_iter().next();
+        let parsed = parsed.ok_or_else(|| SqlError::internal("a cached statement has no text"))?;
+        Prepared::new(parsed, Vec::new(), catalog, &self.env).map(Rc::new)
+    }
+
+    fn start_simple(
+        &mut self,
+        cx: &mut Context<'_>,
+        statement: Option<Rc<Prepared>>,
+        plan: Arc<Plan>,
+        env: Arc<Env>,
+        several: bool,
+    ) {
         let run = Run { statement, plan, env, origin: Origin::Simple, implicit_block: several, replans: 0 };
         self.start(cx, run);
     }
