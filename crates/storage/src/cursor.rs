@@ -3,11 +3,12 @@
 //! Invariant: the position is a key, not a place in a page: it survives whatever happens to the tree in between, and no
 //! key is visited twice.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 
 use clearway_types::TreeId;
 
 use crate::error::Blocked;
+use crate::scan::Visit;
 use crate::store::Store;
 
 /// A scan of a range of one tree, between two visits.
@@ -25,11 +26,7 @@ impl Cursor {
         Self { tree, from, to, reverse }
     }
     /// Goes on visiting until `visit` breaks (false) or the range ends (true). After a `Blocked::Want`, fetch and call again.
-    pub fn run(
-        &mut self,
-        store: &Store,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<bool, Blocked> {
+    pub fn run(&mut self, store: &Store, visit: &mut Visit<'_>) -> Result<bool, Blocked> {
         let mut last: Option<Vec<u8>> = None;
         let mut broke = false;
         let (from, to) = (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice));

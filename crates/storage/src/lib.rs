@@ -25,5 +25,6 @@ pub mod wal;
 pub use cursor::Cursor;
 pub use error::{Blocked, MAX_KEY, OpenError, StorageError};
 pub use node::{Node, NodeConfig, RecoveryReport};
+pub use scan::Visit;
 pub use store::{Inserted, Store, TxnMode, rowid_key};
 pub use txn::TxnLog;

@@ -11,7 +11,8 @@ use crate::mini::Core;
 use crate::overflow;
 use crate::page::Node;
 
-type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+/// Is shown a key and its value; breaks to end the scan.
+pub type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// The first slot at or after a lower bound.
 fn first_slot(node: Node<'_>, from: Bound<&[u8]>) -> usize {
@@ -35,7 +36,7 @@ fn visit_slots(
     core: &Core,
     node: Node<'_>,
     slots: impl Iterator<Item = usize>,
-    visit: Visit<'_>,
+    visit: &mut Visit<'_>,
 ) -> Result<ControlFlow<()>, Blocked> {
     for slot in slots {
         let cell = node.cell(slot);
@@ -57,7 +58,7 @@ pub(crate) fn forward(
     root: u32,
     from: Bound<&[u8]>,
     to: Bound<&[u8]>,
-    visit: Visit<'_>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), Blocked> {
     // The separator at which the next leaf starts.
     let mut at: Vec<u8> = Vec::new();
@@ -99,7 +100,7 @@ pub(crate) fn backward(
     root: u32,
     from: Bound<&[u8]>,
     to: Bound<&[u8]>,
-    visit: Visit<'_>,
+    visit: &mut Visit<'_>,
 ) -> Result<(), Blocked> {
     // The separator below which the next leaf lies.
     let mut at: Vec<u8> = Vec::new();

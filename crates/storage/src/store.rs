@@ -23,7 +23,7 @@ use crate::overflow;
 use crate::page::Node;
 use crate::record;
 use crate::rollback;
-use crate::scan;
+use crate::scan::{self, Visit};
 use crate::txn::TxnLog;
 
 /// How a change is logged.
@@ -312,7 +312,7 @@ impl Store {
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         reverse: bool,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        visit: &mut Visit<'_>,
     ) -> Result<(), Blocked> {
         let root = self.tree(tree)?.root;
         let scan = if reverse { scan::backward } else { scan::forward };

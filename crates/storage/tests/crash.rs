@@ -17,6 +17,8 @@ const SPACE: u64 = 600;
 const SLOTS: usize = 4;
 
 type State = BTreeMap<(usize, u32), Model>;
+/// Partition, tree, key, new value.
+type Change = (usize, u32, Vec<u8>, Option<Vec<u8>>);
 
 /// A key of `slot`'s own; slot `SLOTS` is for changes that commit by themselves.
 fn key_of(random: &Random, slot: usize) -> Vec<u8> {
@@ -27,8 +29,8 @@ fn key_of(random: &Random, slot: usize) -> Vec<u8> {
 
 struct Running {
     logs: Vec<TxnLog>,
-    /// What it has changed so far: partition, tree, key, new value.
-    changes: Vec<(usize, u32, Vec<u8>, Option<Vec<u8>>)>,
+    /// What it has changed so far.
+    changes: Vec<Change>,
     /// For each savepoint: marks in the logs, and how many changes there were.
     savepoints: Vec<(Vec<usize>, usize)>,
 }
@@ -42,7 +44,7 @@ struct Run {
     long: bool,
 }
 
-fn apply(state: &mut State, changes: &[(usize, u32, Vec<u8>, Option<Vec<u8>>)]) {
+fn apply(state: &mut State, changes: &[Change]) {
     for (partition, tree, key, value) in changes {
         let model = state.entry((*partition, *tree)).or_default();
         match value {
@@ -53,7 +55,7 @@ fn apply(state: &mut State, changes: &[(usize, u32, Vec<u8>, Option<Vec<u8>>)]) 
 }
 
 impl Run {
-    fn commit(&mut self, lsn: Lsn, changes: &[(usize, u32, Vec<u8>, Option<Vec<u8>>)]) {
+    fn commit(&mut self, lsn: Lsn, changes: &[Change]) {
         let mut state = self.history.last().map(|(_, state)| state.clone()).unwrap_or_default();
         apply(&mut state, changes);
         self.history.push((lsn, state));

@@ -75,7 +75,7 @@ fn model_run(seed: u64, steps: u64, space: u64) {
     let mut model = Model::new();
     for i in 0..steps {
         // Phases of growth and of decay, so that nodes split and empty.
-        let deletes = if i / (steps / 4) % 2 == 0 { 2 } else { 7 };
+        let deletes = if (i / (steps / 4)).is_multiple_of(2) { 2 } else { 7 };
         step(&mut world, &mut model, &random, space, deletes);
         if i % 97 == 0 {
             check_ranges(&mut world, &model, &random, space);
