@@ -39,6 +39,7 @@ impl Step {
 pub(super) struct Steps {
     steps: Vec<Step>,
     locked: usize,
+    checked: usize,
     taken: usize,
 }
 
@@ -46,6 +47,7 @@ impl Steps {
     pub(super) fn clear(&mut self) {
         self.steps.clear();
         self.locked = 0;
+        self.checked = 0;
         self.taken = 0;
     }
     pub(super) fn push(&mut self, step: Step) {
@@ -101,14 +103,16 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether an insert among the steps would meet an equal key.
-    pub(super) fn would_clash<T: Trees>(&self, cx: &Cx<'_, T>) -> Result<bool, Stop> {
-        for step in &self.steps {
+    /// Whether an insert among the steps would meet an equal key. One key at a time: what has been looked at is locked, and need not be
+    /// in the pool any more.
+    pub(super) fn would_clash<T: Trees>(&mut self, cx: &Cx<'_, T>) -> Result<bool, Stop> {
+        while let Some(step) = self.steps.get(self.checked) {
             if let Step::Insert { tree, key, .. } = step
                 && cx.trees.get(*tree, key, &mut |_| {})?
             {
                 return Ok(true);
             }
+            self.checked += 1;
         }
         Ok(false)
     }

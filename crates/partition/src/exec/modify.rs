@@ -16,9 +16,10 @@ use std::ops::ControlFlow;
 pub(super) struct Modify {
     keys: Option<Keys>,
     locked: bool,
-    /// Keys of rows to change, and how many of them have been dealt with.
+    /// Keys of rows to change, how many of them have been dealt with, and whether more are being collected before the next is.
     found: Vec<Vec<u8>>,
     at: usize,
+    collecting: bool,
     steps: Steps,
     old: Vec<u8>,
     new: Vec<u8>,
@@ -108,7 +109,7 @@ impl Modify {
             if out.rows.len() >= batch {
                 return Ok(true);
             }
-            if self.at < self.found.len() {
+            if self.at < self.found.len() && !self.collecting {
                 cx.spend()?;
                 self.prepare(cx, &plan, out)?;
             } else if !self.collect(cx, &plan, all_first)? {
@@ -128,11 +129,22 @@ impl Modify {
     /// Finds the next keys; false if there are no more.
     fn collect<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, all: bool) -> Result<bool, Stop> {
         let Some(keys) = &mut self.keys else { return Ok(false) };
-        if self.at > 0 {
+        if !self.collecting {
             self.found.clear();
             self.at = 0;
+            self.collecting = true;
         }
         match keys {
+            Keys::Points { keys, next } if all => {
+                let table = &plan.access.table;
+                while let Some(key) = keys.get(*next) {
+                    cx.lock_row(table.id, table.tree, key, Mode::Exclusive)?;
+                    if cx.trees.get(table.tree, key, &mut |_| {})? {
+                        self.found.push(key.clone());
+                    }
+                    *next += 1;
+                }
+            }
             Keys::Points { keys, .. } => self.found.append(keys),
             Keys::Range(r) => {
                 while !r.done && (all || self.found.is_empty()) {
@@ -148,6 +160,7 @@ impl Modify {
                 }
             }
         }
+        self.collecting = false;
         Ok(!self.found.is_empty())
     }
 

@@ -1,0 +1,173 @@
+//! Plays the coordinator of one partition: carries messages, fetches pages, finds deadlocks.
+
+use crate::trees::MemTrees;
+use clearway_buffer::{Keep, Pool, Want};
+use clearway_partition::{Body, Failure, Message, Origin, Out, Partition, Reply, Trees};
+use clearway_storage::Store;
+use clearway_types::{SqlError, SqlState, TxnId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Trees that say what they want, and get it from here.
+pub trait Paged: Trees {
+    type Pages;
+    type Held;
+    fn fetch(&mut self, pages: &Self::Pages, wants: Vec<Want>) -> Self::Held;
+    fn let_go(&mut self, held: Self::Held);
+}
+
+impl Paged for MemTrees {
+    type Pages = ();
+    type Held = ();
+    fn fetch(&mut self, (): &(), wants: Vec<Want>) {
+        self.pin(&wants);
+    }
+    fn let_go(&mut self, (): ()) {
+        self.unpin();
+    }
+}
+
+impl Paged for Store {
+    type Pages = Arc<Pool>;
+    type Held = Vec<Keep>;
+    fn fetch(&mut self, pool: &Arc<Pool>, wants: Vec<Want>) -> Vec<Keep> {
+        wants.into_iter().map(|w| pool.fetch_blocking(w).expect("a page")).collect()
+    }
+    fn let_go(&mut self, held: Vec<Keep>) {
+        drop(held);
+    }
+}
+
+pub type Answer = Result<Reply, Failure>;
+
+pub struct Driver<T: Paged> {
+    pub partition: Partition<T>,
+    pages: T::Pages,
+    seq: u32,
+    owed: BTreeSet<u32>,
+    /// Answers in the order in which they were given.
+    pub answers: Vec<(u32, Answer)>,
+    pub suspended: Vec<(TxnId, Vec<Want>)>,
+    pub waits: BTreeMap<TxnId, Vec<TxnId>>,
+    pub suspensions: u64,
+    pub deadlocks: u64,
+    next_txn: u64,
+}
+
+pub fn state_of(answer: &Answer) -> Option<SqlState> {
+    match answer {
+        Err(Failure::Sql(e)) => Some(e.state()),
+        _ => None,
+    }
+}
+
+impl<T: Paged> Driver<T> {
+    pub fn new(trees: T, pages: T::Pages) -> Self {
+        Self {
+            partition: Partition::new(trees),
+            pages,
+            seq: 0,
+            owed: BTreeSet::new(),
+            answers: Vec::new(),
+            suspended: Vec::new(),
+            waits: BTreeMap::new(),
+            suspensions: 0,
+            deadlocks: 0,
+            next_txn: 0,
+        }
+    }
+
+    pub fn txn(&mut self) -> TxnId {
+        self.next_txn += 1;
+        TxnId(self.next_txn)
+    }
+
+    pub fn send(&mut self, txn: TxnId, body: Body) -> u32 {
+        self.seq += 1;
+        let seq = self.seq;
+        if !matches!(body, Body::Cancel(_) | Body::Resume) {
+            self.owed.insert(seq);
+        }
+        let mut out = Vec::new();
+        self.partition.on_message(Message { txn, origin: Origin { worker: 0, session: 0, seq }, body }, &mut out);
+        let mut victims = Vec::new();
+        for o in out {
+            match o {
+                Out::Reply { to, reply, .. } => {
+                    assert!(self.owed.remove(&to.seq), "one reply a message");
+                    self.answers.push((to.seq, reply));
+                }
+                Out::Fetch { txn, wants, .. } => {
+                    assert!(!wants.is_empty());
+                    self.suspensions += 1;
+                    self.suspended.push((txn, wants));
+                }
+                Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
+                Out::Waits { txn, on, .. } => {
+                    assert!(!on.is_empty() && !on.contains(&txn));
+                    self.waits.insert(txn, on);
+                    if self.reaches(txn) {
+                        victims.push(txn);
+                    }
+                }
+                Out::Granted { txn, .. } => {
+                    assert!(self.waits.remove(&txn).is_some(), "a grant ends a wait");
+                }
+            }
+        }
+        for txn in victims {
+            self.deadlocks += 1;
+            self.send(txn, Body::Cancel(SqlError::new(SqlState::DEADLOCK, "deadlock detected")));
+        }
+        seq
+    }
+
+    fn reaches(&self, txn: TxnId) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![txn]);
+        while let Some(at) = stack.pop() {
+            for next in self.waits.get(&at).into_iter().flatten() {
+                if *next == txn {
+                    return true;
+                }
+                if seen.insert(*next) {
+                    stack.push(*next);
+                }
+            }
+        }
+        false
+    }
+
+    /// Resumes a suspended transaction, with what it wants at hand.
+    pub fn resume(&mut self, at: usize) {
+        let (txn, wants) = self.suspended.remove(at);
+        let held = self.partition.trees().fetch(&self.pages, wants);
+        self.send(txn, Body::Resume);
+        self.partition.trees().let_go(held);
+    }
+
+    pub fn take(&mut self, seq: u32) -> Option<Answer> {
+        let at = self.answers.iter().position(|(s, _)| *s == seq)?;
+        Some(self.answers.remove(at).1)
+    }
+
+    /// Resumes whatever is suspended until nothing is.
+    pub fn settle(&mut self) {
+        let mut rounds = 0;
+        while !self.suspended.is_empty() {
+            self.resume(0);
+            rounds += 1;
+            assert!(rounds < 1_000_000, "no progress");
+        }
+    }
+
+    /// A call that need not wait for anyone.
+    pub fn call(&mut self, txn: TxnId, body: Body) -> Answer {
+        let seq = self.send(txn, body);
+        self.settle();
+        self.take(seq).expect("an answer")
+    }
+
+    pub fn owes_nothing(&self) -> bool {
+        self.owed.is_empty() && self.waits.is_empty() && self.suspended.is_empty()
+    }
+}

@@ -1,0 +1,304 @@
+//! Random transactions, interleaved at random: what each answers must be what it answers when the committed ones run one after the
+//! other in the order of their commits. That is serialisability, phantoms included, and with strict two-phase locks the order is known.
+
+use crate::driver::{Driver, Paged, state_of};
+use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, table};
+use crate::trees::{MemTrees, Paging};
+use clearway_partition::Body;
+use clearway_types::{Lsn, SqlError, SqlState, TxnId};
+
+/// xorshift64*: a test names its seed.
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+    fn int(&mut self, n: i32) -> i32 {
+        self.below(n as u64) as i32
+    }
+    fn maybe(&mut self, n: i32) -> Option<i32> {
+        (self.below(3) > 0).then(|| self.int(n))
+    }
+}
+
+const IDS: i32 = 14;
+const VALUES: i32 = 24;
+
+fn random_find(rng: &mut Rng) -> Find {
+    let reverse = rng.below(2) == 0;
+    match rng.below(10) {
+        0..=3 => Find::Point(rng.int(IDS)),
+        4 => Find::Points((0..3).map(|_| rng.int(IDS)).collect()),
+        5 | 6 => {
+            let low = rng.int(IDS);
+            let high = rng.maybe(4).map(|n| low + n);
+            Find::Ids { low: Some(low), high, reverse }
+        }
+        7 => Find::ByA { low: rng.maybe(VALUES), high: rng.maybe(VALUES), reverse },
+        8 => Find::ByB(rng.int(VALUES)),
+        _ => Find::All { a_less: rng.maybe(VALUES) },
+    }
+}
+
+fn random_stmt(rng: &mut Rng) -> Stmt {
+    let row = |rng: &mut Rng| -> Row { (rng.int(IDS), rng.maybe(VALUES), rng.int(VALUES)) };
+    match rng.below(10) {
+        0..=2 => Stmt::Select { find: random_find(rng), limit: rng.maybe(3), for_update: rng.below(4) == 0 },
+        3..=5 => Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + rng.int(3) },
+        6 => Stmt::Delete(random_find(rng)),
+        _ => Stmt::Insert { rows: (0..=rng.below(3)).map(|_| row(rng)).collect(), ignore: rng.below(2) == 0 },
+    }
+}
+
+/// What a transaction has done, to be replayed when it commits.
+enum Done {
+    Ran(Stmt, Expected),
+    Savepoint(u32),
+    RolledBackTo(u32),
+}
+
+enum Call {
+    Run(Stmt),
+    Savepoint(u32),
+    RollbackTo(u32),
+    Commit,
+    Abort,
+}
+
+struct Client {
+    txn: TxnId,
+    one_shot: bool,
+    done: Vec<Done>,
+    savepoints: Vec<u32>,
+    pending: Option<(u32, Call)>,
+    doomed: bool,
+}
+
+struct World<T: Paged> {
+    driver: Driver<T>,
+    clients: Vec<Option<Client>>,
+    model: Model,
+    rng: Rng,
+    seed: u64,
+    committed: u64,
+}
+
+impl<T: Paged> World<T> {
+    fn check(&mut self, stmt: &Stmt, got: &Expected) {
+        let before = self.model.clone();
+        let expected = self.model.run(stmt);
+        assert_eq!(got, &expected, "seed {}: {stmt:?} on {before:?}", self.seed);
+    }
+
+    fn replay(&mut self, done: Vec<Done>) {
+        let mut marks: Vec<(u32, Model)> = Vec::new();
+        for step in done {
+            match step {
+                Done::Ran(stmt, got) => self.check(&stmt, &got),
+                Done::Savepoint(id) => marks.push((id, self.model.clone())),
+                Done::RolledBackTo(id) => {
+                    let at = marks.iter().position(|(i, _)| *i == id).unwrap();
+                    marks.truncate(at + 1);
+                    self.model = marks[at].1.clone();
+                }
+            }
+        }
+        self.committed += 1;
+    }
+
+    /// A client without a call outstanding makes its next.
+    fn next_call(&mut self, at: usize) {
+        let table = table();
+        let rng = &mut self.rng;
+        if self.clients[at].is_none() {
+            let txn = self.driver.txn();
+            let one_shot = rng.below(3) == 0;
+            self.clients[at] =
+                Some(Client { txn, one_shot, done: vec![], savepoints: vec![], pending: None, doomed: false });
+        }
+        let Some(client) = &mut self.clients[at] else { return };
+        let stmt = random_stmt(rng);
+        let (body, call) = if client.one_shot {
+            (stmt.one_shot(&table), Call::Run(stmt))
+        } else if client.doomed {
+            (Body::Finish { commit: None }, Call::Abort)
+        } else {
+            match rng.below(10) {
+                0 => (Body::Finish { commit: None }, Call::Abort),
+                1 | 2 => (Body::Finish { commit: Some(Lsn(1)) }, Call::Commit),
+                3 => {
+                    let id = client.savepoints.last().map_or(0, |i| i + 1);
+                    (Body::Savepoint(id), Call::Savepoint(id))
+                }
+                4 if !client.savepoints.is_empty() => {
+                    let id = client.savepoints[rng.below(client.savepoints.len() as u64) as usize];
+                    (Body::RollbackTo(id), Call::RollbackTo(id))
+                }
+                _ => (stmt.statement(&table), Call::Run(stmt)),
+            }
+        };
+        let txn = client.txn;
+        // The answer may come at once, and in any order with others': `answers` keeps the order of serialisation.
+        let seq = self.driver.send(txn, body);
+        if let Some(client) = &mut self.clients[at] {
+            client.pending = Some((seq, call));
+        }
+        self.take_answers();
+    }
+
+    fn take_answers(&mut self) {
+        for (seq, answer) in std::mem::take(&mut self.driver.answers) {
+            let at = self
+                .clients
+                .iter()
+                .position(|c| c.as_ref().is_some_and(|c| c.pending.as_ref().is_some_and(|(s, _)| *s == seq)))
+                .expect("whose answer");
+            let Some(mut client) = self.clients[at].take() else { continue };
+            let Some((_, call)) = client.pending.take() else { continue };
+            match (call, state_of(&answer)) {
+                (Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_), Some(SqlState::DEADLOCK)) => {
+                    client.doomed = true
+                }
+                (Call::Run(_), Some(SqlState::QUERY_CANCELED)) => {}
+                (Call::Run(stmt), _) if client.one_shot => {
+                    self.check(&stmt, &as_expected(&answer));
+                    self.committed += 1;
+                }
+                (Call::Run(stmt), _) => client.done.push(Done::Ran(stmt, as_expected(&answer))),
+                (Call::Savepoint(id), None) => {
+                    client.savepoints.push(id);
+                    client.done.push(Done::Savepoint(id));
+                }
+                (Call::RollbackTo(id), None) => {
+                    client.savepoints.retain(|s| *s <= id);
+                    client.done.push(Done::RolledBackTo(id));
+                }
+                (Call::Commit, None) => {
+                    self.replay(client.done);
+                    continue;
+                }
+                (Call::Abort, None) => continue,
+                (_, state) => panic!("seed {}: {state:?} {answer:?}", self.seed),
+            }
+            if !client.one_shot {
+                self.clients[at] = Some(client);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let suspended = self.driver.suspended.len() as u64;
+        if suspended > 0 && self.rng.below(3) > 0 {
+            let at = self.rng.below(suspended) as usize;
+            self.driver.resume(at);
+            return self.take_answers();
+        }
+        let at = self.rng.below(self.clients.len() as u64) as usize;
+        match &self.clients[at] {
+            Some(c) if c.pending.is_some() => {
+                if self.rng.below(40) == 0 {
+                    let txn = c.txn;
+                    let error = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+                    self.driver.send(txn, Body::Cancel(error));
+                    self.take_answers();
+                }
+            }
+            _ => self.next_call(at),
+        }
+    }
+
+    /// Ends everything that runs.
+    fn drain(&mut self) {
+        for round in 0.. {
+            assert!(round < 100_000, "seed {}: no progress", self.seed);
+            if !self.driver.suspended.is_empty() {
+                self.driver.resume(0);
+                self.take_answers();
+                continue;
+            }
+            let idle = |c: &Option<Client>| c.as_ref().is_some_and(|c| c.pending.is_none());
+            let Some(at) = self.clients.iter().position(idle) else { break };
+            if let Some(c) = &mut self.clients[at] {
+                c.doomed = true;
+            }
+            self.next_call(at);
+        }
+        assert!(self.clients.iter().all(Option::is_none), "seed {}", self.seed);
+        assert!(self.driver.owes_nothing(), "seed {}", self.seed);
+        assert_eq!(self.driver.partition.active(), 0, "seed {}", self.seed);
+    }
+
+    /// What is there now is what the model has, found by every path.
+    fn check_all(&mut self) {
+        for find in [
+            Find::All { a_less: None },
+            Find::Ids { low: None, high: None, reverse: true },
+            Find::ByA { low: None, high: None, reverse: false },
+        ] {
+            let stmt = Stmt::Select { find, limit: None, for_update: false };
+            let txn = self.driver.txn();
+            let answer = self.driver.call(txn, stmt.one_shot(&table()));
+            self.check(&stmt, &as_expected(&answer));
+        }
+        for b in 0..VALUES + 20 {
+            let stmt = Stmt::Select { find: Find::ByB(b), limit: None, for_update: false };
+            let txn = self.driver.txn();
+            let answer = self.driver.call(txn, stmt.one_shot(&table()));
+            self.check(&stmt, &as_expected(&answer));
+        }
+    }
+}
+
+/// What a history has seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub committed: u64,
+    pub suspensions: u64,
+    pub deadlocks: u64,
+}
+
+pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: usize) -> Seen {
+    let ddl = driver.txn();
+    driver.call(ddl, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
+    driver.call(ddl, Body::Finish { commit: Some(Lsn(1)) }).expect("commit");
+    let clients = (0..clients).map(|_| None).collect();
+    let mut world = World { driver, clients, model: Model::default(), rng: Rng::new(seed), seed, committed: 0 };
+    for _ in 0..steps {
+        world.step();
+    }
+    world.drain();
+    world.check_all();
+    Seen { committed: world.committed, suspensions: world.driver.suspensions, deadlocks: world.driver.deadlocks }
+}
+
+fn run_all(paging: Option<Paging>, seeds: u64) -> Seen {
+    let mut seen = Seen::default();
+    for seed in 1..=seeds {
+        let driver = Driver::new(MemTrees::new(paging), ());
+        let s = run(driver, seed, 2 + (seed % 5) as usize, 300);
+        seen.committed += s.committed;
+        seen.suspensions += s.suspensions;
+        seen.deadlocks += s.deadlocks;
+    }
+    assert!(seen.committed > 10 * seeds && seen.deadlocks > 0, "{seen:?}");
+    seen
+}
+
+#[test]
+fn committed_transactions_are_serialisable() {
+    let seen = run_all(None, 400);
+    assert_eq!(seen.suspensions, 0);
+}
+
+#[test]
+fn committed_transactions_are_serialisable_when_pages_are_missing_everywhere() {
+    let seen = run_all(Some(Paging { pages: 40, frames: 5 }), 400);
+    assert!(seen.suspensions > 1000, "{seen:?}");
+}

@@ -1,0 +1,8 @@
+//! Partitions as their surroundings see them: messages in, replies and requests out.
+
+mod driver;
+mod history;
+mod real;
+mod sql;
+mod trees;
+mod units;

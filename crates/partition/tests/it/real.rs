@@ -1,0 +1,101 @@
+//! The same histories with real trees, on a disk in memory, in a pool that holds everything and in one that holds nearly nothing.
+
+use crate::driver::Driver;
+use crate::history::{Rng, Seen, run};
+use crate::sql::{BY_A, BY_B, Find, Model, ROWS, Stmt, as_expected, table};
+use clearway_env::MemDisk;
+use clearway_partition::Body;
+use clearway_storage::{Node, NodeConfig};
+use std::path::Path;
+use std::sync::Arc;
+
+fn node(frames: u32) -> Node {
+    let config = NodeConfig {
+        partitions: Some(1),
+        frames,
+        io_threads: 1,
+        wal_segment_size: 1 << 20,
+        wal_buffer_size: 1 << 16,
+        ..NodeConfig::default()
+    };
+    Node::open(Arc::new(MemDisk::new()), Path::new("/d"), config).expect("a node")
+}
+
+fn history(frames: u32, seed: u64, steps: usize) -> Seen {
+    let mut node = node(frames);
+    let store = node.take_stores().remove(0);
+    let seen = run(Driver::new(store, node.pool().clone()), seed, 4, steps);
+    node.shutdown();
+    seen
+}
+
+#[test]
+fn real_trees_serve_the_same_histories() {
+    for seed in 1..=12 {
+        let seen = history(1024, seed, 400);
+        assert!(seen.committed > 10, "{seen:?}");
+    }
+}
+
+#[test]
+fn real_trees_in_a_tiny_pool_serve_the_same_histories() {
+    for seed in 1..=12 {
+        let seen = history(24, seed, 400);
+        assert!(seen.committed > 10, "{seen:?}");
+    }
+}
+
+/// A table several times the pool: every statement misses pages, transactions change more than the pool holds, and aborts undo it.
+#[test]
+fn a_table_larger_than_the_pool() {
+    const ROWS_THERE: i32 = 6000;
+    let mut node = node(32);
+    let store = node.take_stores().remove(0);
+    let mut d = Driver::new(store, node.pool().clone());
+    let mut rng = Rng::new(5);
+    let mut model = Model::default();
+    let t = d.txn();
+    d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
+    let lsn = node.commit(t);
+    d.call(t, Body::Finish { commit: Some(lsn) }).expect("commit");
+    for from in (0..ROWS_THERE).step_by(1000) {
+        let rows: Vec<_> = (from..from + 1000).map(|i| (i, Some(i * 7919 % ROWS_THERE), i * 31 % 100_003)).collect();
+        model.0.extend(rows.iter().map(|r| (r.0, (r.1, r.2))));
+        let t = d.txn();
+        d.call(t, Stmt::Insert { rows, ignore: false }.one_shot(&table())).expect("rows");
+    }
+    for round in 0..40 {
+        let t = d.txn();
+        let mut after = model.clone();
+        let commit = round % 2 == 0;
+        for _ in 0..3 {
+            let low = rng.below(ROWS_THERE as u64) as i32;
+            let find = match rng.below(4) {
+                0 => Find::Point(low),
+                1 => Find::ByA { low: Some(low), high: Some(low + 40), reverse: rng.below(2) == 0 },
+                2 => Find::Ids { low: Some(low), high: Some(low + 40), reverse: rng.below(2) == 0 },
+                _ => Find::All { a_less: Some(20) },
+            };
+            let stmt = match rng.below(4) {
+                0 => Stmt::Select { find, limit: None, for_update: false },
+                1 => Stmt::Add { find, column: 1, by: 50 },
+                2 => Stmt::Add { find, column: 0, by: 20_000 },
+                _ => Stmt::Delete(find),
+            };
+            let expected = after.run(&stmt);
+            assert_eq!(as_expected(&d.call(t, stmt.statement(&table()))), expected, "{stmt:?}");
+        }
+        let lsn = commit.then(|| node.commit(t));
+        d.call(t, Body::Finish { commit: lsn }).expect("the end");
+        if commit {
+            model = after;
+        }
+    }
+    for find in [Find::All { a_less: None }, Find::ByA { low: None, high: None, reverse: true }] {
+        let stmt = Stmt::Select { find, limit: None, for_update: false };
+        let t = d.txn();
+        assert_eq!(as_expected(&d.call(t, stmt.one_shot(&table()))), model.run(&stmt));
+    }
+    assert!(d.suspensions > 100, "{}", d.suspensions);
+    node.shutdown();
+}

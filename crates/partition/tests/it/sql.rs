@@ -1,0 +1,271 @@
+//! A small table, statements on it, and a model that says what each must answer.
+//!
+//! `t(id integer primary key, a integer, b integer not null)`, index on (a), unique index on (b).
+
+use clearway_partition::{Body, Failure, Reply};
+use clearway_plan::expr::BinaryOp;
+use clearway_plan::program::{Access, Env, Path};
+use clearway_plan::{Column, Distribution, Expr, IndexDef, Program, TableDef};
+use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub const ROWS: TreeId = TreeId(20);
+pub const BY_A: TreeId = TreeId(21);
+pub const BY_B: TreeId = TreeId(22);
+
+pub fn plain_table() -> TableDef {
+    let column = |name: &str, not_null| Column { name: name.to_owned(), ty: SqlType::Int4, not_null, default: None };
+    TableDef {
+        id: TableId(5),
+        version: 1,
+        name: "t".to_owned(),
+        columns: vec![column("id", true), column("a", false), column("b", true)],
+        tree: ROWS,
+        primary_key: vec![0],
+        primary_key_name: "t_pkey".to_owned(),
+        indexes: Vec::new(),
+        distribution: Distribution::Hash(vec![0]),
+    }
+}
+
+pub fn table() -> Arc<TableDef> {
+    let index =
+        |name: &str, tree, column, unique| IndexDef { name: name.to_owned(), tree, columns: vec![column], unique };
+    let indexes = vec![index("t_a", BY_A, 1, false), index("t_b_key", BY_B, 2, true)];
+    Arc::new(TableDef { indexes, ..plain_table() })
+}
+
+pub fn int(v: i32) -> Expr {
+    Expr::Literal(Datum::Int4(v))
+}
+
+pub type Row = (i32, Option<i32>, i32);
+
+pub fn row_of(datums: &[Datum]) -> Row {
+    let get = |d: &Datum| d.as_i64().map(|v| v as i32);
+    (get(&datums[0]).unwrap(), get(&datums[1]), get(&datums[2]).unwrap())
+}
+
+pub fn rows_of(reply: &Reply) -> Vec<Row> {
+    reply.rows.iter().map(|r| row_of(&r.to_datums().unwrap())).collect()
+}
+
+/// How rows are found. Bounds are inclusive.
+#[derive(Clone, Debug)]
+pub enum Find {
+    Point(i32),
+    Points(Vec<i32>),
+    Ids { low: Option<i32>, high: Option<i32>, reverse: bool },
+    ByA { low: Option<i32>, high: Option<i32>, reverse: bool },
+    ByB(i32),
+    All { a_less: Option<i32> },
+}
+
+#[derive(Clone, Debug)]
+pub enum Stmt {
+    Select {
+        find: Find,
+        limit: Option<i32>,
+        for_update: bool,
+    },
+    /// `SET column = column + by`.
+    Add {
+        find: Find,
+        column: usize,
+        by: i32,
+    },
+    Delete(Find),
+    Insert {
+        rows: Vec<Row>,
+        ignore: bool,
+    },
+}
+
+impl Find {
+    fn access(&self, table: &Arc<TableDef>, for_update: bool) -> Access {
+        let bound = |v: &Option<i32>| v.map(|v| (int(v), true));
+        let mut filter = None;
+        let path = match self {
+            Self::Point(id) => Path::Point(vec![int(*id)]),
+            Self::Points(ids) => Path::Points(ids.iter().map(|i| int(*i)).collect()),
+            Self::Ids { low, high, reverse } => {
+                Path::Range { index: None, prefix: vec![], low: bound(low), high: bound(high), reverse: *reverse }
+            }
+            Self::ByA { low, high, reverse } => {
+                Path::Range { index: Some(0), prefix: vec![], low: bound(low), high: bound(high), reverse: *reverse }
+            }
+            Self::ByB(b) => {
+                Path::Range { index: Some(1), prefix: vec![int(*b)], low: None, high: None, reverse: false }
+            }
+            Self::All { a_less } => {
+                filter = a_less.map(|v| Expr::Binary(BinaryOp::Lt, Box::new(Expr::Column(1)), Box::new(int(v))));
+                Path::Full
+            }
+        };
+        Access { table: table.clone(), path, filter, for_update }
+    }
+}
+
+pub fn all_columns() -> Vec<Expr> {
+    (0..3).map(Expr::Column).collect()
+}
+
+pub fn batch(rows: &[Row]) -> RowBatch {
+    let mut batch = RowBatch::new();
+    for (id, a, b) in rows {
+        batch.push_with(|r| {
+            for v in [Some(*id), *a, Some(*b)] {
+                r.push(v.map_or(Datum::Null, Datum::Int4).as_ref());
+            }
+        });
+    }
+    batch
+}
+
+impl Stmt {
+    pub fn program(&self, table: &Arc<TableDef>) -> Program {
+        match self {
+            Self::Select { find, limit, for_update } => Program::Scan {
+                access: find.access(table, *for_update),
+                group: None,
+                project: all_columns(),
+                limit: limit.map(int),
+            },
+            Self::Add { find, column, by } => Program::Update {
+                access: find.access(table, false),
+                set: vec![(*column, Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(*column)), Box::new(int(*by))))],
+                returning: all_columns(),
+                moves: false,
+            },
+            Self::Delete(find) => Program::Delete { access: find.access(table, false), returning: all_columns() },
+            Self::Insert { ignore, .. } => {
+                Program::Insert { table: table.clone(), returning: all_columns(), ignore_conflicts: *ignore }
+            }
+        }
+    }
+
+    fn rows(&self) -> Option<RowBatch> {
+        match self {
+            Self::Insert { rows, .. } => Some(batch(rows)),
+            _ => None,
+        }
+    }
+
+    pub fn one_shot(&self, table: &Arc<TableDef>) -> Body {
+        Body::OneShot { program: Arc::new(self.program(table)), env: Arc::new(Env::default()), rows: self.rows() }
+    }
+
+    pub fn statement(&self, table: &Arc<TableDef>) -> Body {
+        let program = Arc::new(self.program(table));
+        Body::Statement { program, env: Arc::new(Env::default()), rows: self.rows(), batch: None, fresh: false }
+    }
+}
+
+/// What a statement must answer: rows, or the constraint that it violates.
+pub type Expected = Result<Vec<Row>, &'static str>;
+
+pub fn as_expected(answer: &Result<Reply, Failure>) -> Expected {
+    match answer {
+        Ok(reply) => {
+            let rows = rows_of(reply);
+            assert_eq!(reply.count, rows.len() as u64);
+            Ok(rows)
+        }
+        Err(Failure::Sql(e)) if e.message().ends_with("\"t_pkey\"") => Err("t_pkey"),
+        Err(Failure::Sql(e)) if e.message().ends_with("\"t_b_key\"") => Err("t_b_key"),
+        Err(e) => panic!("{e:?}"),
+    }
+}
+
+/// The table's rows by id.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model(pub BTreeMap<i32, (Option<i32>, i32)>);
+
+impl Model {
+    fn find(&self, find: &Find) -> Vec<Row> {
+        let within =
+            |v: i32, low: &Option<i32>, high: &Option<i32>| low.is_none_or(|l| v >= l) && high.is_none_or(|h| v <= h);
+        let all = self.0.iter().map(|(id, (a, b))| (*id, *a, *b));
+        let (mut rows, reverse): (Vec<Row>, bool) = match find {
+            Find::Point(id) => (all.filter(|r| r.0 == *id).collect(), false),
+            Find::Points(ids) => (all.filter(|r| ids.contains(&r.0)).collect(), false),
+            Find::Ids { low, high, reverse } => (all.filter(|r| within(r.0, low, high)).collect(), *reverse),
+            Find::ByA { low, high, reverse } => {
+                let mut rows: Vec<Row> = all
+                    .filter(|r| match r.1 {
+                        Some(a) => within(a, low, high),
+                        None => low.is_none() && high.is_none(),
+                    })
+                    .collect();
+                rows.sort_by_key(|r| (r.1.is_none(), r.1, r.0));
+                (rows, *reverse)
+            }
+            Find::ByB(b) => (all.filter(|r| r.2 == *b).collect(), false),
+            Find::All { a_less } => {
+                (all.filter(|r| a_less.is_none_or(|v| r.1.is_some_and(|a| a < v))).collect(), false)
+            }
+        };
+        if reverse {
+            rows.reverse();
+        }
+        rows
+    }
+
+    fn insert(&mut self, (id, a, b): Row) -> Result<(), &'static str> {
+        if self.0.contains_key(&id) {
+            return Err("t_pkey");
+        }
+        if self.0.values().any(|r| r.1 == b) {
+            return Err("t_b_key");
+        }
+        self.0.insert(id, (a, b));
+        Ok(())
+    }
+
+    fn change(&mut self, stmt: &Stmt) -> Expected {
+        let mut out = Vec::new();
+        match stmt {
+            Stmt::Select { find, limit, .. } => {
+                out = self.find(find);
+                out.truncate(limit.map_or(usize::MAX, |l| l as usize));
+            }
+            Stmt::Add { find, column, by } => {
+                for (id, a, b) in self.find(find) {
+                    let new = match column {
+                        0 => (id + by, a, b),
+                        1 => (id, a.map(|a| a + by), b),
+                        _ => (id, a, b + by),
+                    };
+                    self.0.remove(&id);
+                    self.insert(new)?;
+                    out.push(new);
+                }
+            }
+            Stmt::Delete(find) => {
+                out = self.find(find);
+                out.iter().for_each(|r| _ = self.0.remove(&r.0));
+            }
+            Stmt::Insert { rows, ignore } => {
+                for row in rows {
+                    match self.insert(*row) {
+                        Ok(()) => out.push(*row),
+                        Err(_) if *ignore => {}
+                        Err(e) => return Err(e),
+                    }
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Runs a statement; it changes nothing if it fails.
+    pub fn run(&mut self, stmt: &Stmt) -> Expected {
+        let before = self.clone();
+        let result = self.change(stmt);
+        if result.is_err() {
+            *self = before;
+        }
+        result
+    }
+}

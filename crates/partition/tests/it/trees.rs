@@ -1,0 +1,255 @@
+//! Trees in memory, on pages that are mostly somewhere else: any access may want one first.
+
+use clearway_buffer::Want;
+use clearway_partition::{Trees, UndoLog, Visit};
+use clearway_storage::{Blocked, Inserted, StorageError, TxnMode};
+use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+
+type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// How a tree's keys are spread over pages, and how many of these are at hand.
+#[derive(Clone, Copy)]
+pub struct Paging {
+    pub pages: u32,
+    pub frames: usize,
+}
+
+pub struct MemTrees {
+    pub trees: BTreeMap<TreeId, Tree>,
+    dropping: BTreeSet<TreeId>,
+    rowids: BTreeMap<TreeId, u64>,
+    lsn: u64,
+    paging: Option<Paging>,
+    resident: RefCell<VecDeque<PageId>>,
+    pinned: Vec<PageId>,
+    pub misses: RefCell<u64>,
+}
+
+pub struct MemLog {
+    undo: Vec<(TreeId, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl UndoLog for MemLog {
+    fn new(_: TxnId) -> Self {
+        Self { undo: Vec::new() }
+    }
+    fn mark(&self) -> usize {
+        self.undo.len()
+    }
+}
+
+impl MemTrees {
+    pub fn new(paging: Option<Paging>) -> Self {
+        Self {
+            trees: BTreeMap::new(),
+            dropping: BTreeSet::new(),
+            rowids: BTreeMap::new(),
+            lsn: 0,
+            paging,
+            resident: RefCell::default(),
+            pinned: Vec::new(),
+            misses: RefCell::new(0),
+        }
+    }
+
+    /// Brings pages in for the next attempt.
+    pub fn pin(&mut self, wants: &[Want]) {
+        self.pinned = wants
+            .iter()
+            .filter_map(|w| match w {
+                Want::Page(id) => Some(*id),
+                Want::Frames(_) => None,
+            })
+            .collect();
+    }
+
+    pub fn unpin(&mut self) {
+        let mut resident = self.resident.borrow_mut();
+        resident.extend(self.pinned.drain(..));
+        while resident.len() > self.paging.map_or(0, |p| p.frames) {
+            resident.pop_front();
+        }
+    }
+
+    fn touch(&self, tree: TreeId, key: &[u8]) -> Result<(), Blocked> {
+        let Some(paging) = self.paging else { return Ok(()) };
+        let hash = clearway_types::hash::stable_hash(key) as u32;
+        let page = PageId::new(PartitionId(0), tree.0 * 1000 + hash % paging.pages);
+        if self.pinned.contains(&page) || self.resident.borrow().contains(&page) {
+            return Ok(());
+        }
+        *self.misses.borrow_mut() += 1;
+        Err(Blocked::Want(vec![Want::Page(page)]))
+    }
+
+    fn tree(&self, tree: TreeId) -> Result<&Tree, Blocked> {
+        self.trees.get(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))
+    }
+
+    fn set(
+        &mut self,
+        log: Option<&mut MemLog>,
+        tree: TreeId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<Lsn, Blocked> {
+        let rows = self.trees.get_mut(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))?;
+        let old = match value {
+            Some(v) => rows.insert(key.to_vec(), v.to_vec()),
+            None => rows.remove(key),
+        };
+        if let Some(log) = log {
+            log.undo.push((tree, key.to_vec(), old));
+        }
+        self.lsn += 8;
+        Ok(Lsn(self.lsn))
+    }
+
+    fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+        let there = self.tree(tree)?.contains_key(key);
+        self.touch(tree, key)?;
+        Ok(there)
+    }
+}
+
+fn logged(log: &mut MemLog, mode: TxnMode) -> Option<&mut MemLog> {
+    (mode == TxnMode::Logged).then_some(log)
+}
+
+impl Trees for MemTrees {
+    type Log = MemLog;
+    fn partition(&self) -> PartitionId {
+        PartitionId(0)
+    }
+    fn has_tree(&self, tree: TreeId) -> bool {
+        self.trees.contains_key(&tree) && !self.dropping.contains(&tree)
+    }
+    fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
+        self.touch(tree, b"root")?;
+        assert!(self.trees.insert(tree, Tree::new()).is_none());
+        Ok(())
+    }
+    fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
+        self.dropping.insert(tree);
+        if self.tree(tree)?.is_empty() {
+            self.trees.remove(&tree);
+            return Ok(true);
+        }
+        self.trees.get_mut(&tree).map(Tree::pop_first);
+        Ok(false)
+    }
+    fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
+        self.touch(tree, key)?;
+        let value = self.tree(tree)?.get(key);
+        value.iter().for_each(|v| f(v));
+        Ok(value.is_some())
+    }
+    fn insert(
+        &mut self,
+        log: &mut MemLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted, Blocked> {
+        if self.has(tree, key)? {
+            return Ok(Inserted::Exists);
+        }
+        self.set(logged(log, mode), tree, key, Some(value)).map(|_| Inserted::Ok)
+    }
+    fn update(
+        &mut self,
+        log: &mut MemLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, Blocked> {
+        if !self.has(tree, key)? {
+            return Ok(false);
+        }
+        self.set(logged(log, mode), tree, key, Some(value)).map(|_| true)
+    }
+    fn delete(&mut self, log: &mut MemLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+        if !self.has(tree, key)? {
+            return Ok(false);
+        }
+        self.set(logged(log, mode), tree, key, None).map(|_| true)
+    }
+    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        if self.has(tree, key)? {
+            return Ok(None);
+        }
+        self.set(None, tree, key, Some(value)).map(Some)
+    }
+    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        if !self.has(tree, key)? {
+            return Ok(None);
+        }
+        self.set(None, tree, key, Some(value)).map(Some)
+    }
+    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        if !self.has(tree, key)? {
+            return Ok(None);
+        }
+        self.set(None, tree, key, None).map(Some)
+    }
+    fn commit_local(&mut self, _: MemLog) -> Lsn {
+        self.lsn += 8;
+        Lsn(self.lsn)
+    }
+    fn committed(&mut self, _: MemLog) {}
+    fn rollback(&mut self, log: &mut MemLog, to: usize) -> Result<(), Blocked> {
+        while log.undo.len() > to {
+            let (tree, key, old) = &log.undo[log.undo.len() - 1];
+            self.touch(*tree, key)?;
+            let (tree, key, old) = (*tree, key.clone(), old.clone());
+            log.undo.pop();
+            self.set(None, tree, &key, old.as_deref())?;
+        }
+        Ok(())
+    }
+    fn aborted(&mut self, log: MemLog) {
+        assert!(log.undo.is_empty());
+    }
+    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
+        self.touch(tree, b"last")?;
+        let id = self.rowids.entry(tree).or_default();
+        *id += 1;
+        Ok(*id)
+    }
+    fn scan(
+        &self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Blocked> {
+        let inside = |k: &[u8]| {
+            (match from {
+                Bound::Included(b) => k >= b,
+                Bound::Excluded(b) => k > b,
+                Bound::Unbounded => true,
+            }) && match to {
+                Bound::Included(b) => k <= b,
+                Bound::Excluded(b) => k < b,
+                Bound::Unbounded => true,
+            }
+        };
+        let mut rows: Vec<_> = self.tree(tree)?.iter().filter(|(k, _)| inside(k)).collect();
+        if reverse {
+            rows.reverse();
+        }
+        for (key, value) in rows {
+            self.touch(tree, key)?;
+            if visit(key, value).is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

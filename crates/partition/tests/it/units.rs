@@ -1,0 +1,395 @@
+//! Single rules of the partition's contract.
+
+use crate::driver::{Answer, Driver, state_of};
+use crate::sql::{
+    BY_A, BY_B, Find, ROWS, Row, Stmt, all_columns, as_expected, batch, int, plain_table, rows_of, table,
+};
+use crate::trees::{MemTrees, Paging};
+use clearway_partition::{Body, Failure, RawOp, Reply};
+use clearway_plan::program::{Access, AggFunc, Aggregate, Env, Group, Path};
+use clearway_plan::{Expr, Program, TableDef};
+use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlState, SqlType, TableId, TreeId, TxnId};
+use std::sync::Arc;
+
+type D = Driver<MemTrees>;
+
+fn driver(rows: &[Row]) -> D {
+    let mut d = Driver::new(MemTrees::new(None), ());
+    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
+    one(&mut d, &Stmt::Insert { rows: rows.to_vec(), ignore: false }).expect("rows");
+    d
+}
+
+fn make_trees(d: &mut D, trees: &[TreeId]) {
+    let ddl = d.txn();
+    d.call(ddl, Body::CreateTrees(trees.to_vec())).expect("trees");
+    d.call(ddl, Body::Finish { commit: Some(Lsn(1)) }).expect("commit");
+}
+
+fn one(d: &mut D, stmt: &Stmt) -> Answer {
+    let txn = d.txn();
+    d.call(txn, stmt.one_shot(&table()))
+}
+
+fn select(find: Find) -> Stmt {
+    Stmt::Select { find, limit: None, for_update: false }
+}
+
+fn add(id: i32) -> Stmt {
+    Stmt::Add { find: Find::Point(id), column: 1, by: 1 }
+}
+
+fn statement(program: Program, rows: Option<RowBatch>, batch: Option<usize>, fresh: bool) -> Body {
+    Body::Statement { program: Arc::new(program), env: Arc::new(Env::default()), rows, batch, fresh }
+}
+
+fn one_program(d: &mut D, program: Program) -> Answer {
+    let txn = d.txn();
+    d.call(txn, Body::OneShot { program: Arc::new(program), env: Arc::new(Env::default()), rows: None })
+}
+
+fn abort(d: &mut D, txn: TxnId) {
+    d.call(txn, Body::Finish { commit: None }).expect("abort");
+}
+
+fn full(table: &Arc<TableDef>) -> Access {
+    Access { table: table.clone(), path: Path::Full, filter: None, for_update: false }
+}
+
+fn numbers(n: i32) -> Vec<Row> {
+    (0..n).map(|i| (i, Some(i % 10), 1000 + i)).collect()
+}
+
+#[test]
+fn a_point_update_commits_by_itself_and_readers_depend_on_it() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let update = Stmt::Add { find: Find::Point(1), column: 1, by: 5 };
+    let plain = Arc::new(TableDef { indexes: Vec::new(), ..plain_table() });
+    let txn = d.txn();
+    let reply = d.call(txn, update.one_shot(&plain)).unwrap();
+    let lsn = reply.commit.expect("a commit record");
+    assert_eq!((reply.count, rows_of(&reply)), (1, vec![(1, Some(6), 1)]));
+    assert_eq!(one(&mut d, &select(Find::Point(1))).unwrap().depends_on, lsn);
+    assert_eq!(d.partition.active(), 0);
+    let nothing = Stmt::Add { find: Find::Point(9), column: 1, by: 5 };
+    let txn = d.txn();
+    assert_eq!(d.call(txn, nothing.one_shot(&plain)).unwrap().commit, None);
+}
+
+#[test]
+fn what_was_never_here_is_finished_and_cancelled_quietly() {
+    let mut d = driver(&[]);
+    let txn = d.txn();
+    let reply = d.call(txn, Body::Finish { commit: Some(Lsn(77)) }).unwrap();
+    assert_eq!(reply, Reply { depends_on: Lsn(77), ..Reply::default() });
+    abort(&mut d, txn);
+    d.send(txn, Body::Cancel(SqlError::internal("x")));
+    d.send(txn, Body::Resume);
+    assert!(d.owes_nothing() && d.answers.is_empty());
+}
+
+#[test]
+fn waiting_is_in_order_and_ends_with_the_holder() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (t1, t2, t3) = (d.txn(), d.txn(), d.txn());
+    d.call(t1, add(1).statement(&table())).unwrap();
+    let s2 = d.send(t2, add(1).statement(&table()));
+    let s3 = d.send(t3, select(Find::Point(1)).one_shot(&table()));
+    assert_eq!(d.waits[&t2], [t1]);
+    assert_eq!(d.waits[&t3], [t2, t1]);
+    assert!(rows_of(&one(&mut d, &select(Find::Point(2))).unwrap()).is_empty(), "another key is free");
+    abort(&mut d, t1);
+    assert_eq!(as_expected(&d.take(s2).unwrap()), Ok(vec![(1, Some(2), 1)]));
+    assert!(d.take(s3).is_none());
+    d.call(t2, Body::Finish { commit: Some(Lsn(500)) }).unwrap();
+    let last = d.take(s3).unwrap().unwrap();
+    assert_eq!((rows_of(&last), last.depends_on), (vec![(1, Some(2), 1)], Lsn(500)));
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn an_upgrade_by_two_readers_is_a_deadlock() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (t1, t2) = (d.txn(), d.txn());
+    d.call(t1, select(Find::Point(1)).statement(&table())).unwrap();
+    d.call(t2, select(Find::Point(1)).statement(&table())).unwrap();
+    let s1 = d.send(t1, add(1).statement(&table()));
+    let s2 = d.send(t2, add(1).statement(&table()));
+    assert_eq!(state_of(&d.take(s2).unwrap()), Some(SqlState::DEADLOCK));
+    assert!(d.take(s1).is_none());
+    abort(&mut d, t2);
+    d.take(s1).unwrap().unwrap();
+    abort(&mut d, t1);
+}
+
+#[test]
+fn an_absent_key_and_a_range_are_locked_against_phantoms() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let insert = |id: i32| Stmt::Insert { rows: vec![(id, Some(4), 100 + id)], ignore: false };
+    for (read, hit, miss) in [
+        (Find::Point(5), 5, Some(6)),
+        (Find::Ids { low: Some(4), high: Some(8), reverse: false }, 8, Some(9)),
+        (Find::ByA { low: Some(3), high: Some(4), reverse: false }, 20, None),
+        (Find::All { a_less: None }, 30, None),
+    ] {
+        let (reader, other, writer) = (d.txn(), d.txn(), d.txn());
+        let before = rows_of(&d.call(reader, select(read.clone()).statement(&table())).unwrap());
+        if let Some(miss) = miss {
+            d.call(other, insert(miss).one_shot(&table())).unwrap();
+        }
+        let s = d.send(writer, insert(hit).one_shot(&table()));
+        assert_eq!(d.waits[&writer], [reader], "{read:?}");
+        assert_eq!(rows_of(&d.call(reader, select(read).statement(&table())).unwrap()), before);
+        abort(&mut d, reader);
+        d.take(s).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_failed_statement_leaves_no_trace_and_a_savepoint_is_kept() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let t = d.txn();
+    d.call(t, Stmt::Insert { rows: vec![(2, None, 2)], ignore: false }.statement(&table())).unwrap();
+    d.call(t, Body::Savepoint(0)).unwrap();
+    let clash = Stmt::Insert { rows: vec![(3, None, 3), (4, None, 1)], ignore: false };
+    let Err(Failure::Sql(e)) = d.call(t, clash.statement(&table())) else { panic!("a violation") };
+    assert_eq!(e.state(), SqlState::UNIQUE_VIOLATION);
+    assert_eq!(e.message(), "duplicate key value violates unique constraint \"t_b_key\"");
+    assert_eq!(e.get_detail(), Some("Key (b)=(1) already exists."));
+    let all = select(Find::All { a_less: None });
+    let now = |d: &mut D| rows_of(&d.call(t, all.statement(&table())).unwrap());
+    assert_eq!(now(&mut d), [(1, Some(1), 1), (2, None, 2)]);
+    d.call(t, Stmt::Delete(Find::All { a_less: None }).statement(&table())).unwrap();
+    d.call(t, Body::RollbackTo(0)).unwrap();
+    assert_eq!(now(&mut d), [(1, Some(1), 1), (2, None, 2)]);
+    abort(&mut d, t);
+    assert_eq!(rows_of(&one(&mut d, &all).unwrap()), [(1, Some(1), 1)]);
+}
+
+#[test]
+fn null_in_a_not_null_column_is_refused() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let table = table();
+    let access = Access { path: Path::Point(vec![int(1)]), ..full(&table) };
+    let set = vec![(2, Expr::Literal(Datum::Null))];
+    let answer = one_program(&mut d, Program::Update { access, set, returning: vec![], moves: false });
+    assert_eq!(state_of(&answer), Some(SqlState::NOT_NULL_VIOLATION));
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(1), 1)]);
+}
+
+#[test]
+fn a_move_deletes_here_and_hands_over_the_new_row() {
+    let mut d = driver(&[(1, Some(1), 1), (2, None, 2)]);
+    let access = Access { path: Path::Point(vec![int(1)]), ..full(&table()) };
+    let program = Program::Update { access, set: vec![(0, int(9))], returning: vec![], moves: true };
+    assert_eq!(as_expected(&one_program(&mut d, program)), Ok(vec![(9, Some(1), 1)]));
+    assert_eq!(rows_of(&one(&mut d, &select(Find::All { a_less: None })).unwrap()), [(2, None, 2)]);
+    assert!(rows_of(&one(&mut d, &select(Find::ByB(1))).unwrap()).is_empty());
+}
+
+#[test]
+fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let t = d.txn();
+    d.call(t, Body::LockTable { table: TableId(5), exclusive: true }).unwrap();
+    d.call(t, Body::TableChanged { table: TableId(5), version: 2 }).unwrap();
+    d.call(t, Body::DropTreesAtCommit(vec![BY_A])).unwrap();
+    let waiting = d.txn();
+    let s = d.send(waiting, select(Find::Point(1)).one_shot(&table()));
+    assert_eq!(d.waits[&waiting], [t]);
+    d.call(t, Body::Finish { commit: Some(Lsn(9)) }).unwrap();
+    assert_eq!(d.take(s), Some(Err(Failure::StalePlan)), "what waited for the change plans again");
+    assert_eq!(one(&mut d, &select(Find::Point(1))), Err(Failure::StalePlan));
+    let newer = Arc::new(TableDef { version: 2, ..(*table()).clone() });
+    let txn = d.txn();
+    d.call(txn, select(Find::Point(1)).one_shot(&newer)).unwrap();
+    let txn = d.txn();
+    assert_eq!(d.call(txn, add(1).one_shot(&newer)), Err(Failure::StalePlan), "an index's tree is gone");
+}
+
+#[test]
+fn trees_of_an_aborted_transaction_go() {
+    let mut d = Driver::new(MemTrees::new(None), ());
+    let t = d.txn();
+    d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).unwrap();
+    let insert = Stmt::Insert { rows: numbers(100), ignore: false };
+    let program = insert.program(&table());
+    d.call(t, statement(program, Some(batch(&numbers(100))), None, true)).unwrap();
+    assert_eq!(d.partition.trees().trees[&BY_A].len(), 100);
+    abort(&mut d, t);
+    assert!(d.partition.trees().trees.is_empty());
+}
+
+#[test]
+fn a_fresh_table_has_undo_as_soon_as_there_is_a_savepoint() {
+    let mut d = Driver::new(MemTrees::new(None), ());
+    let t = d.txn();
+    d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).unwrap();
+    let insert = |row: Row| {
+        let stmt = Stmt::Insert { rows: vec![row], ignore: false };
+        statement(stmt.program(&table()), Some(batch(&[row])), None, true)
+    };
+    d.call(t, insert((1, None, 1))).unwrap();
+    d.call(t, Body::Savepoint(0)).unwrap();
+    d.call(t, insert((2, None, 2))).unwrap();
+    d.call(t, Body::RollbackTo(0)).unwrap();
+    d.call(t, Body::Finish { commit: Some(Lsn(1)) }).unwrap();
+    assert_eq!(rows_of(&one(&mut d, &select(Find::All { a_less: None })).unwrap()), [(1, None, 1)]);
+}
+
+#[test]
+fn a_statement_pauses_when_its_batch_is_full() {
+    let mut d = driver(&numbers(10));
+    let t = d.txn();
+    let program = select(Find::Ids { low: None, high: None, reverse: true }).program(&table());
+    let mut reply = d.call(t, statement(program, None, Some(4), false)).unwrap();
+    let mut ids: Vec<i32> = Vec::new();
+    loop {
+        ids.extend(rows_of(&reply).iter().map(|r| r.0));
+        assert!(reply.rows.len() <= 4);
+        if !reply.more {
+            break;
+        }
+        reply = d.call(t, Body::Next).unwrap();
+    }
+    assert_eq!(ids, (0..10).rev().collect::<Vec<_>>());
+    assert!(d.call(t, Body::Next).is_err());
+    abort(&mut d, t);
+}
+
+#[test]
+fn long_scans_and_changes_run_in_slices() {
+    let mut d = driver(&[]);
+    let rows = numbers(5000);
+    let txn = d.txn();
+    let s = d.send(txn, Stmt::Insert { rows: rows.clone(), ignore: false }.one_shot(&table()));
+    assert!(d.take(s).is_none() && !d.suspended.is_empty(), "others have a turn");
+    let other = d.txn();
+    let blocked = d.send(other, select(Find::Point(1)).one_shot(&table()));
+    assert_eq!(d.waits[&other], [txn], "what it did without locks is under the table's lock");
+    d.settle();
+    assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
+    d.take(blocked).unwrap().unwrap();
+    assert_eq!(one(&mut d, &select(Find::All { a_less: None })).unwrap().count, 5000);
+    let up = Stmt::Add { find: Find::ByA { low: Some(0), high: None, reverse: false }, column: 1, by: 100 };
+    assert_eq!(one(&mut d, &up).unwrap().count, 5000, "no row twice");
+    assert_eq!(one(&mut d, &Stmt::Delete(Find::All { a_less: Some(105) })).unwrap().count, 2500);
+    assert_eq!(one(&mut d, &select(Find::ByA { low: None, high: None, reverse: true })).unwrap().count, 2500);
+}
+
+#[test]
+fn a_cancel_ends_a_wait_and_a_suspension() {
+    let mut d = driver(&numbers(5000));
+    let error = || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+    let t1 = d.txn();
+    d.call(t1, add(1).statement(&table())).unwrap();
+    let (t2, t3) = (d.txn(), d.txn());
+    let s2 = d.send(t2, add(1).one_shot(&table()));
+    let s3 = d.send(t3, select(Find::Point(1)).one_shot(&table()));
+    d.send(t2, Body::Cancel(error()));
+    assert_eq!(state_of(&d.take(s2).unwrap()), Some(SqlState::QUERY_CANCELED));
+    abort(&mut d, t1);
+    d.take(s3).unwrap().unwrap();
+    let txn = d.txn();
+    let s = d.send(txn, Stmt::Delete(Find::All { a_less: None }).one_shot(&table()));
+    assert!(!d.suspended.is_empty());
+    d.send(txn, Body::Cancel(error()));
+    assert_eq!(state_of(&d.take(s).unwrap()), Some(SqlState::QUERY_CANCELED));
+    d.settle();
+    assert_eq!(one(&mut d, &select(Find::All { a_less: None })).unwrap().count, 5000);
+    assert_eq!(d.partition.active(), 0);
+}
+
+#[test]
+fn groups_are_partial_and_an_empty_grouping_has_one() {
+    let mut d = driver(&numbers(40));
+    let aggregate =
+        |func, arg: Option<usize>| Aggregate { func, arg: arg.map(Expr::Column), distinct: false, ty: SqlType::Int8 };
+    let aggregates = vec![aggregate(AggFunc::Count, None), aggregate(AggFunc::Sum, Some(0))];
+    let scan = |keys, filter| Program::Scan {
+        access: Access { filter, ..full(&table()) },
+        group: Some(Group { keys, aggregates: aggregates.clone() }),
+        project: vec![],
+        limit: None,
+    };
+    let reply = one_program(&mut d, scan(vec![Expr::Column(1)], None)).unwrap();
+    assert_eq!(reply.rows.len(), 10);
+    let never = Some(Expr::Literal(Datum::Bool(false)));
+    let reply = one_program(&mut d, scan(vec![], never)).unwrap();
+    assert_eq!(reply.rows.get(0).to_datums().unwrap(), [Datum::Int8(0), Datum::Null]);
+}
+
+#[test]
+fn a_limit_stops_a_scan_early() {
+    let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 1 << 20, frames: 4000 })), ());
+    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
+    one(&mut d, &Stmt::Insert { rows: numbers(300), ignore: false }).unwrap();
+    let mut d2 = Driver::new(MemTrees::new(Some(Paging { pages: 1 << 20, frames: 10 })), ());
+    std::mem::swap(&mut d2.partition.trees().trees, &mut d.partition.trees().trees);
+    let find = Find::Ids { low: None, high: None, reverse: true };
+    let reply = one(&mut d2, &Stmt::Select { find, limit: Some(3), for_update: false }).unwrap();
+    assert_eq!(rows_of(&reply).iter().map(|r| r.0).collect::<Vec<_>>(), [299, 298, 297]);
+    assert!(*d2.partition.trees().misses.borrow() < 8);
+}
+
+#[test]
+fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
+    let mut d = driver(&numbers(700));
+    let mut with = (*table()).clone();
+    let (good, bad) = (TreeId(30), TreeId(31));
+    let index =
+        |name: &str, tree, columns, unique| clearway_plan::IndexDef { name: String::from(name), tree, columns, unique };
+    with.indexes.push(index("t_ab", good, vec![1, 0], true));
+    with.indexes.push(index("t_a_key", bad, vec![1], true));
+    let with = Arc::new(with);
+    let t = d.txn();
+    d.call(t, Body::LockTable { table: with.id, exclusive: true }).unwrap();
+    d.call(t, Body::CreateTrees(vec![good, bad])).unwrap();
+    let build = |index| statement(Program::BuildIndex { table: with.clone(), index }, None, None, true);
+    d.call(t, build(2)).unwrap();
+    assert_eq!(d.partition.trees().trees[&good].len(), 700);
+    let Err(Failure::Sql(e)) = d.call(t, build(3)) else { panic!("a double") };
+    assert_eq!(e.message(), "could not create unique index \"t_a_key\"");
+    assert!(e.get_detail().unwrap().ends_with(") is duplicated."), "{e:?}");
+    abort(&mut d, t);
+    assert_eq!(d.partition.trees().trees.len(), 3);
+}
+
+#[test]
+fn a_table_without_a_primary_key_takes_equal_rows() {
+    let mut d = Driver::new(MemTrees::new(None), ());
+    make_trees(&mut d, &[ROWS]);
+    let heap = Arc::new(TableDef { primary_key: vec![], ..plain_table() });
+    let insert = Stmt::Insert { rows: vec![(1, None, 1)], ignore: false };
+    let (t1, t2, t3) = (d.txn(), d.txn(), d.txn());
+    d.call(t1, insert.statement(&heap)).unwrap();
+    d.call(t2, insert.statement(&heap)).unwrap();
+    d.call(t3, insert.one_shot(&heap)).unwrap();
+    abort(&mut d, t1);
+    d.call(t2, Body::Finish { commit: Some(Lsn(3)) }).unwrap();
+    let program = Program::Scan { access: full(&heap), group: None, project: all_columns(), limit: None };
+    assert_eq!(rows_of(&one_program(&mut d, program).unwrap()).len(), 2);
+}
+
+#[test]
+fn raw_rows_are_locked_and_undone() {
+    let mut d = Driver::new(MemTrees::new(None), ());
+    let tree = TreeId(1);
+    make_trees(&mut d, &[tree]);
+    let put = |k: &[u8], v: &[u8]| Body::Raw(RawOp::Put { tree, key: k.to_vec(), value: v.to_vec() });
+    let get = |k: &[u8]| Body::Raw(RawOp::Get { tree, key: k.to_vec() });
+    let t = d.txn();
+    d.call(t, put(b"a", b"1")).unwrap();
+    d.call(t, put(b"b", b"2")).unwrap();
+    d.call(t, Body::Finish { commit: Some(Lsn(5)) }).unwrap();
+    let (t1, t2) = (d.txn(), d.txn());
+    d.call(t1, put(b"a", b"3")).unwrap();
+    d.call(t1, Body::Raw(RawOp::Delete { tree, key: b"b".to_vec() })).unwrap();
+    assert_eq!(d.call(t1, get(b"b")).unwrap().count, 0);
+    let s = d.send(t2, Body::Raw(RawOp::Scan { tree }));
+    assert_eq!(d.waits[&t2], [t1]);
+    abort(&mut d, t1);
+    let rows = d.take(s).unwrap().unwrap().rows;
+    assert_eq!(rows.iter().map(|r| r.bytes().to_vec()).collect::<Vec<_>>(), [b"1", b"2"]);
+    abort(&mut d, t2);
+}
