@@ -19,7 +19,7 @@ pub struct Normalized {
     pub key: String,
     /// How much of `key` is text.
     pub text_len: usize,
-    /// The literals: Int4, Int8, Numeric, or Text for a quoted string of undecided type.
+    /// The literals: Int4, Int8, Numeric, Float8, or Text for a quoted string of undecided type.
     pub literals: Vec<Datum>,
 }
 
@@ -36,6 +36,7 @@ impl Normalized {
                 Datum::Int4(_) => SqlType::Int4,
                 Datum::Int8(_) => SqlType::Int8,
                 Datum::Numeric(_) => SqlType::Numeric,
+                Datum::Float8(_) => SqlType::Float8,
                 _ => SqlType::Unknown,
             })
             .collect()
@@ -70,6 +71,7 @@ pub fn normalize_into(sql: &str, out: &mut Normalized) -> bool {
             Datum::Int4(_) => 'i',
             Datum::Int8(_) => 'l',
             Datum::Numeric(_) => 'n',
+            Datum::Float8(_) => 'f',
             _ => 's',
         });
     }

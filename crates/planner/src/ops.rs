@@ -7,6 +7,8 @@ use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 
 const HINT: &str = "No operator matches the given name and argument types. You might need to add explicit type casts.";
 
+const NOT_UNIQUE: &str = "Could not choose a best candidate operator. You might need to add explicit type casts.";
+
 impl Binder<'_> {
     /// A binary operator on bound sides.
     pub(crate) fn binary(&mut self, op: BinaryOp, left: Typed, right: Typed) -> SqlResult<Typed> {
@@ -60,8 +62,7 @@ impl Binder<'_> {
     fn arithmetic(&mut self, op: BinaryOp, left: Typed, right: Typed) -> SqlResult<Typed> {
         if left.ty == SqlType::Unknown && right.ty == SqlType::Unknown {
             let text = format!("operator is not unique: unknown {} unknown", symbol(op));
-            return Err(SqlError::new(SqlState(*b"42725"), text)
-                .hint("Could not choose a best candidate operator. You might need to add explicit type casts."));
+            return Err(SqlError::new(SqlState(*b"42725"), text).hint(NOT_UNIQUE));
         }
         let (left, right) = self.known(left, right)?;
         let (l, r) = (left.ty, right.ty);
@@ -95,8 +96,8 @@ impl Binder<'_> {
     pub(crate) fn negate(&mut self, inner: Typed) -> SqlResult<Typed> {
         match inner.ty {
             SqlType::Unknown => {
-                let inner = self.decide(inner, SqlType::Float8)?;
-                Ok(Typed::new(Expr::Unary(UnaryOp::Neg, Box::new(inner.expr)), SqlType::Float8))
+                let text = "operator is not unique: - unknown";
+                Err(SqlError::new(SqlState(*b"42725"), text).hint(NOT_UNIQUE))
             }
             ty if ty.is_integer() || matches!(ty, SqlType::Float8 | SqlType::Numeric) => {
                 Ok(Typed::new(Expr::Unary(UnaryOp::Neg, Box::new(inner.expr)), ty))

@@ -53,17 +53,14 @@ pub(crate) fn to_local(micros: i64, zone: &Zone) -> i64 {
     if is_infinite(micros) { micros } else { micros.saturating_add(zone.offset_at(micros) * SECOND) }
 }
 
-/// The moment of a local time; in a gap or a fold by the offset before it.
+/// The moment of a local time: in a gap by the offset before it, in a fold by the offset after it, as PostgreSQL.
 pub(crate) fn to_utc(local: i64, zone: &Zone) -> i64 {
     if is_infinite(local) {
         return local;
     }
-    let first = local - zone.offset_at(local - DAY) * SECOND;
-    if to_local(first, zone) == local {
-        return first;
-    }
-    let second = local - zone.offset_at(local + DAY) * SECOND;
-    if to_local(second, zone) == local { second } else { first }
+    let by_offset_at = |when: i64| local.saturating_sub(zone.offset_at(when) * SECOND);
+    let after = by_offset_at(local.saturating_add(DAY));
+    if to_local(after, zone) == local { after } else { by_offset_at(local.saturating_sub(DAY)) }
 }
 
 fn is_infinite(v: i64) -> bool {

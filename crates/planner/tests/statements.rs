@@ -1,0 +1,193 @@
+//! The statements that real clients send are accepted, and mean what they should.
+
+mod common;
+use clearway_plan::statement::{CopyDirection, Finish, Isolation, Source, TxnOptions};
+use clearway_plan::{Distribution, Expr, Program, Statement};
+use clearway_planner::parse;
+use clearway_types::Datum;
+use common::plan;
+
+#[track_caller]
+fn statement(sql: &str) -> Statement {
+    plan(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).statement
+}
+
+#[test]
+fn pgbench_initialises() {
+    let Statement::DropTable { names, if_exists: true } = statement("drop table if exists a, public.b, c") else {
+        panic!()
+    };
+    assert_eq!(names, ["a", "b", "c"]);
+    for sql in [
+        "create table t(tid int,bid int,aid int,delta int,mtime timestamp,filler char(22))",
+        "create unlogged table t(aid int not null,bid int,abalance int,filler char(84)) with (fillfactor=90)",
+    ] {
+        assert!(matches!(statement(sql), Statement::CreateTable { if_not_exists: false, .. }));
+    }
+    let Statement::Truncate { names } = statement("truncate table accounts, history") else { panic!() };
+    assert_eq!(names, ["accounts", "history"]);
+    let Statement::Copy(copy) = statement("copy accounts from stdin with (freeze on)") else { panic!() };
+    let CopyDirection::From { row, .. } = copy.direction else { panic!() };
+    assert_eq!(row, (0..4).map(Expr::Column).collect::<Vec<_>>());
+    assert!(matches!(statement("vacuum analyze accounts"), Statement::Maintain { .. }));
+    let Statement::AddPrimaryKey { name: None, columns, .. } = statement("alter table history add primary key (tid)")
+    else {
+        panic!()
+    };
+    assert_eq!(columns, [0]);
+    let Statement::Insert(i) = statement(
+        "insert into accounts(aid,bid,abalance,filler) select aid, (aid - 1) / 100000 + 1, 0, '' from generate_series(1, 1000) as aid",
+    ) else {
+        panic!()
+    };
+    assert!(matches!(i.source.source, Source::Series { .. }));
+    assert!(matches!(&i.source.finish[..], [Finish::Project(row)] if row.len() == 4));
+}
+
+#[test]
+fn tables_and_their_distribution() {
+    let table = |sql: &str| match statement(sql) {
+        Statement::CreateTable { table, .. } => table,
+        other => panic!("{other:?}"),
+    };
+    let t = table(
+        "create table if not exists t (a int, b int default 5 not null, c varchar(3) default 'x', primary key (b, a)) distributed by (a)",
+    );
+    assert_eq!(t.distribution, Distribution::Hash(vec![0]));
+    assert_eq!((t.primary_key.as_slice(), t.primary_key_name.as_str()), (&[1, 0][..], "t_pkey"));
+    assert!(t.columns[0].not_null);
+    assert_eq!(t.columns[1].default, Some(Expr::Literal(Datum::Int4(5))));
+    assert_eq!(table("create table t (a int primary key, b int)").distribution, Distribution::Hash(vec![0]));
+    assert_eq!(table("create table t (a int) distributed randomly").distribution, Distribution::Random);
+    let t = table("create table t (a int unique, b text, constraint u unique (a, b))");
+    assert_eq!(t.distribution, Distribution::Hash(vec![0]));
+    assert_eq!(t.indexes.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["t_a_key", "u"]);
+    let e = common::error("create table t (a int primary key, b int) distributed by (b)");
+    assert_eq!(e.state().as_str(), "42P16");
+    assert!(matches!(
+        statement("create index concurrently if not exists i on accounts using btree (bid, aid asc)"),
+        Statement::CreateIndex { if_not_exists: true, unique: false, .. }
+    ));
+    let Statement::CreateIndex { name, .. } = statement("create index on accounts (bid)") else { panic!() };
+    assert_eq!(name, "accounts_bid_idx");
+}
+
+#[test]
+fn transactions_and_settings() {
+    let options = TxnOptions { read_only: Some(true), isolation: Some(Isolation::Serializable) };
+    assert_eq!(statement("START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY"), Statement::Begin(options));
+    assert_eq!(statement("end"), Statement::Commit);
+    assert_eq!(statement("abort work"), Statement::Rollback);
+    assert_eq!(statement("ROLLBACK TO SAVEPOINT \"_Pg3_1\""), Statement::RollbackTo("_Pg3_1".into()));
+    assert_eq!(statement("release s"), Statement::Release("s".into()));
+    assert!(matches!(
+        statement("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"),
+        Statement::SetTransaction { session: true, .. }
+    ));
+    for (sql, name, value) in [
+        ("SET application_name = 'PostgreSQL JDBC Driver'", "application_name", Some("PostgreSQL JDBC Driver")),
+        ("set client_encoding to 'utf8'", "client_encoding", Some("utf8")),
+        ("SET SESSION search_path TO 'public'", "search_path", Some("public")),
+        ("set datestyle = ISO, MDY", "datestyle", Some("iso, mdy")),
+        ("set time zone 'Europe/Berlin'", "timezone", Some("Europe/Berlin")),
+        ("set synchronous_commit to off", "synchronous_commit", Some("off")),
+        ("set x.y = -1.5", "x.y", Some("-1.5")),
+        ("reset all", "all", None),
+        ("set timezone to default", "timezone", None),
+    ] {
+        let value = value.map(str::to_owned);
+        assert_eq!(statement(sql), Statement::Set { name: name.to_owned(), value, local: false }, "{sql}");
+    }
+    assert!(matches!(statement("set local statement_timeout = 5"), Statement::Set { local: true, .. }));
+    assert_eq!(statement("SHOW TRANSACTION ISOLATION LEVEL"), Statement::Show("transaction_isolation".into()));
+    assert_eq!(statement("discard all"), Statement::Noop("DISCARD ALL"));
+    assert_eq!(statement("CLOSE ALL"), Statement::Noop("CLOSE CURSOR ALL"));
+    assert_eq!(statement("DEALLOCATE ALL"), Statement::Deallocate(None));
+    assert_eq!(statement(" -- nothing\n ; "), Statement::Empty);
+}
+
+#[test]
+fn several_statements_keep_their_places() {
+    let parsed = parse("select 1; select 2 ;; update x set y = 1").unwrap();
+    assert_eq!(parsed.len(), 3);
+    let e = clearway_planner::plan(&parsed[2], &common::catalog(), &[], &Default::default()).unwrap_err();
+    assert_eq!((e.state().as_str(), e.position()), ("42P01", Some(31)));
+}
+
+#[test]
+fn copy_options() {
+    let copy = |sql: &str| match statement(sql) {
+        Statement::Copy(c) => c,
+        other => panic!("{other:?}"),
+    };
+    let c = copy("COPY accounts TO STDOUT csv header");
+    assert!(c.format.csv && c.format.header && c.format.delimiter == b',');
+    assert_eq!(c.names, ["aid", "bid", "abalance", "filler"]);
+    let c = copy(
+        "copy history (tid, mtime) from stdin with (format csv, delimiter ';', null 'NULL', quote '''', encoding 'UTF-8')",
+    );
+    assert_eq!((c.format.delimiter, c.format.quote, c.format.null.as_str()), (b';', b'\'', "NULL"));
+    let CopyDirection::From { row, .. } = c.direction else { panic!() };
+    assert_eq!(row[4], Expr::Column(1));
+    assert_eq!(row[1], Expr::Literal(Datum::Null));
+    let c = copy("COPY ( select aid, 'x' as y from accounts where aid < 5 ) TO STDOUT");
+    assert_eq!(c.names, ["aid", "y"]);
+    let c = copy("copy accounts to stdout with delimiter '|' null as ''");
+    assert_eq!((c.format.delimiter, c.format.null.as_str()), (b'|', ""));
+    for (sql, state) in [
+        ("copy accounts from '/etc/passwd'", "0A000"),
+        ("copy nothing from stdin", "42P01"),
+        ("copy accounts (x) from stdin", "42703"),
+        ("copy accounts (aid, aid) from stdin", "42701"),
+        ("copy accounts from stdin (format foo)", "22023"),
+        ("copy accounts from stdin (foo)", "42601"),
+        ("copy accounts from stdin (delimiter 'ab')", "0A000"),
+        ("copy accounts from", "42601"),
+    ] {
+        assert_eq!(common::error(sql).state().as_str(), state, "{sql}");
+    }
+}
+
+#[test]
+fn inserts() {
+    let Statement::Insert(i) = statement("insert into accounts (filler, aid) values ('a  ', default), (null, 2)")
+    else {
+        panic!()
+    };
+    let Source::Rows(rows) = &i.source.source else { panic!() };
+    assert_eq!(rows[0], [Datum::Null, Datum::Null, Datum::Null, "a".into()].map(Expr::Literal));
+    assert_eq!(rows[1][0], Expr::Literal(Datum::Int4(2)));
+    let Statement::Insert(i) =
+        statement("insert into accounts values (1) on conflict (aid) do nothing returning aid + 1 as x")
+    else {
+        panic!()
+    };
+    assert!(matches!(&*i.program, Program::Insert { ignore_conflicts: true, returning, .. } if returning.len() == 1));
+    assert_eq!(common::error("insert into accounts values (1) on conflict (bid) do nothing").state().as_str(), "42P10");
+    assert_eq!(
+        common::error("insert into accounts values (1) on conflict do update set bid = 1").state().as_str(),
+        "0A000"
+    );
+    // An undecided literal of a query takes the column's type.
+    statement("insert into history (mtime, filler) select '2020-01-01', 'x' from accounts");
+    statement("insert into pairs select 1, 2, '3', 4");
+}
+
+#[test]
+fn updates_say_whether_rows_move() {
+    let moves = |sql: &str| match statement(sql) {
+        Statement::Modify { program, .. } => matches!(&*program, Program::Update { moves: true, .. }),
+        other => panic!("{other:?}"),
+    };
+    assert!(!moves("update accounts set abalance = default, filler = 'x' where aid = 1"));
+    assert!(moves("update accounts set aid = aid + 1"));
+    assert!(!moves("update pairs set b = 5 where a = 1"));
+}
+
+#[test]
+fn prepare_and_execute() {
+    let Statement::Prepare { name, plan } = statement("prepare p (int, text) as select $1 + 1, $2") else { panic!() };
+    assert_eq!((name.as_str(), plan.params.len()), ("p", 2));
+    let Statement::Execute { args, .. } = statement("execute p (1 + 1, 'x')") else { panic!() };
+    assert_eq!(args.len(), 2);
+}
