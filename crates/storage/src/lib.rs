@@ -13,6 +13,8 @@ mod mini;
 mod node;
 mod overflow;
 mod page;
+#[cfg(all(test, not(loom)))]
+mod page_tests;
 mod record;
 mod recovery;
 mod rollback;

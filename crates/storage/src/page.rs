@@ -329,11 +329,19 @@ fn set_prefix(page: &mut [u8], prefix: &[u8]) {
     }
 }
 
+/// Where the cell of a slot lies, and the lengths of its key and its value.
+fn locate(page: &[u8], slot: usize) -> Result<(usize, usize, usize), Misfit> {
+    let node = Node(page);
+    check(node.is_node() && slot < node.count())?;
+    let (at, cell) = (node.offset(slot), node.cell(slot));
+    check(at >= SLOTS && at + cell.size() <= PAGE_SIZE)?;
+    Ok((at, cell.key.len(), cell.value.len()))
+}
+
 /// Removes slot `slot`.
 pub(crate) fn remove(page: &mut [u8], slot: usize) -> Result<(), Misfit> {
-    let count = Node(page).count();
-    check(Node(page).is_node() && slot < count)?;
-    let (at, size) = (Node(page).offset(slot), Node(page).cell(slot).size());
+    let (at, key_len, value_len) = locate(page, slot)?;
+    let (count, size) = (Node(page).count(), CELL_HEAD + key_len + value_len);
     let (from, to) = (SLOTS + SLOT * slot, SLOTS + SLOT * count);
     page.copy_within(from + SLOT..to, from);
     put_u16(page, COUNT, count - 1);
@@ -370,36 +378,32 @@ pub(crate) fn truncate(page: &mut [u8], keep: usize) -> Result<(), Misfit> {
 
 /// Changes the middle of a value: `prefix` bytes at its front and `suffix` at its end stay.
 pub(crate) fn patch(page: &mut [u8], slot: usize, prefix: usize, suffix: usize, middle: &[u8]) -> Result<(), Misfit> {
-    check(Node(page).is_node() && slot < Node(page).count())?;
-    let cell = Node(page).cell(slot);
-    let len = cell.value.len();
+    let (at, key_len, len) = locate(page, slot)?;
     check(prefix + suffix <= len)?;
     if prefix + suffix + middle.len() == len {
-        let at = Node(page).offset(slot) + CELL_HEAD + cell.key.len() + prefix;
+        let at = at + CELL_HEAD + key_len + prefix;
         page[at..at + middle.len()].copy_from_slice(middle);
         return Ok(());
     }
-    let value = [&cell.value[..prefix], middle, &cell.value[len - suffix..]].concat();
-    let overflow = cell.overflow;
+    let Cell { value, overflow, .. } = Node(page).cell(slot);
+    let value = [&value[..prefix], middle, &value[len - suffix..]].concat();
     replace(page, slot, &value, overflow)
 }
 
 /// Changes a whole value.
 pub(crate) fn replace(page: &mut [u8], slot: usize, value: &[u8], overflow: bool) -> Result<(), Misfit> {
-    check(Node(page).is_node() && slot < Node(page).count())?;
-    let old = Node(page).cell(slot);
-    if old.value.len() < value.len() {
-        let key = old.key.to_vec();
-        check(Node(page).free() + old.value.len() >= value.len())?;
+    let (at, key_len, len) = locate(page, slot)?;
+    if len < value.len() {
+        let key = Node(page).cell(slot).key.to_vec();
+        check(Node(page).free() + len >= value.len())?;
         remove(page, slot)?;
         return insert(page, slot, &Cell { key: &key, value, overflow });
     }
-    let (at, less) = (Node(page).offset(slot), old.value.len() - value.len());
-    let value_at = at + CELL_HEAD + old.key.len();
+    let value_at = at + CELL_HEAD + key_len;
     let cell = Cell { key: &[], value, overflow };
     put_u16(page, at + 2, usize::from(cell.vlen()));
     page[value_at..value_at + value.len()].copy_from_slice(value);
-    let dead = u16_at(page, DEAD) + less;
+    let dead = u16_at(page, DEAD) + len - value.len();
     put_u16(page, DEAD, dead);
     Ok(())
 }

@@ -1,0 +1,108 @@
+//! A node against a sorted list, and readers and changes against bytes that are neither page nor record.
+
+use std::collections::BTreeMap;
+
+use clearway_buffer::PAGE_SIZE;
+use proptest::prelude::*;
+
+use crate::apply::apply;
+use crate::page::{self, Cell, Node, SLOT};
+use crate::record::{self, PageOp};
+
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only behind a hint.
+    let tail = prop::collection::vec(prop::sample::select(vec![0u8, 1, 255]), 0..7);
+    (prop::sample::select(vec![0usize, 3, 8, 20]), tail).prop_map(|(n, tail)| [vec![7; n], tail].concat())
+}
+
+fn agrees(page: &[u8], model: &BTreeMap<Vec<u8>, Vec<u8>>, probe: &[u8]) {
+    let node = Node::new(page);
+    assert_eq!(node.count(), model.len());
+    for (slot, (key, value)) in model.iter().enumerate() {
+        let cell = node.cell(slot);
+        assert_eq!((cell.key, cell.value), (&key[..], &value[..]));
+        assert_eq!(node.search(key), Ok(slot));
+    }
+    let before = model.range(..probe.to_vec()).count();
+    let expected = if model.contains_key(probe) { Ok(before) } else { Err(before) };
+    assert_eq!(node.search(probe), expected, "{probe:?}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Invariants 2 to 4 of `page`.
+    #[test]
+    fn a_node_is_a_sorted_list(steps in prop::collection::vec((keys(), 0usize..400, 0u8..5), 1..120)) {
+        let mut page = [0; PAGE_SIZE];
+        page::init_node(&mut page, 0);
+        let mut model = BTreeMap::new();
+        for (key, len, action) in steps {
+            let value = vec![action; len];
+            let cell = Cell { key: &key, value: &value, overflow: false };
+            match (Node::new(&page).search(&key), action) {
+                (Err(slot), _) if Node::new(&page).free() >= cell.size() + SLOT => {
+                    prop_assert!(page::insert(&mut page, slot, &cell).is_ok());
+                    model.insert(key.clone(), value);
+                }
+                (Err(slot), _) => {
+                    prop_assert!(page::insert(&mut page, slot, &cell).is_err());
+                    let keep = model.len() / 2;
+                    prop_assert!(page::truncate(&mut page, keep).is_ok());
+                    model = model.into_iter().take(keep).collect();
+                }
+                (Ok(slot), 0) => {
+                    prop_assert!(page::remove(&mut page, slot).is_ok());
+                    model.remove(&key);
+                }
+                (Ok(slot), _) => {
+                    let fits = Node::new(&page).free() + model[&key].len() >= len;
+                    prop_assert_eq!(page::replace(&mut page, slot, &value, false).is_ok(), fits);
+                    if fits {
+                        model.insert(key.clone(), value);
+                    }
+                }
+            }
+            agrees(&page, &model, &key);
+        }
+    }
+
+    /// Invariant 1 of `page`: damage is an error, not a panic.
+    #[test]
+    fn garbage_does_no_harm(
+        bytes in prop::collection::vec(any::<u8>(), 64..400),
+        key in keys(),
+        slot in 0u16..40,
+        lens in (0u16..50, 0u16..50, 0usize..300),
+    ) {
+        let mut page: Vec<u8> = bytes.iter().copied().cycle().take(PAGE_SIZE).collect();
+        page[5] = page::KIND_NODE;
+        let node = Node::new(&page);
+        let _any = (node.search(&key), node.child_slot(&key), node.child_slot_below(&key), node.free());
+        let _any = (node.child(slot.into()), page::part(&page), page::next(&page));
+        let (middle, cell) = (&bytes[..lens.2.min(bytes.len())], Cell { key: &key, value: &bytes, overflow: true });
+        for op in [
+            PageOp::Patch { slot, prefix: lens.0, suffix: lens.1, middle },
+            PageOp::Replace { slot, overflow: false, value: middle },
+            PageOp::Remove { slot },
+            PageOp::Insert { slot, cell },
+            PageOp::Truncate { keep: slot },
+            PageOp::Cells { cells: &bytes },
+        ] {
+            let mut page = page.clone();
+            let _any = apply(&mut page, &op);
+            let _any = Node::new(&page).search(&key);
+        }
+    }
+
+    /// A log record's bytes are checked before they are believed.
+    #[test]
+    fn no_bytes_make_the_record_reader_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), kind in 0u8..5) {
+        if let Some(first) = bytes.first_mut() {
+            *first = kind;
+        }
+        if let Ok(record::Record::Pages { ops, .. }) = record::parse(&bytes) {
+            ops.for_each(drop);
+        }
+    }
+}
