@@ -55,6 +55,9 @@ pub struct Options {
     /// Where to write the JSON report [default: target/lab/NAME.json]
     #[arg(long)]
     json: Option<PathBuf>,
+    /// The Clearway to measure, instead of one built from this tree
+    #[arg(long)]
+    binary: Option<PathBuf>,
     /// Further argument of `clearway serve`; may be given several times
     #[arg(long = "serve-arg", allow_hyphen_values = true)]
     serve_args: Vec<String>,

@@ -35,7 +35,8 @@ const BARS: [(Script, u32, f64); 2] = [(Script::SelectOnly, 100, 1.5), (Script::
 pub fn clearway(options: &Options, more: &[&str]) -> Res<Kind> {
     let mut args: Vec<String> = ["--buffer-pool", POOL].iter().chain(more).map(|a| (*a).to_owned()).collect();
     args.extend(options.serve_args.iter().cloned());
-    Ok(Kind::Clearway { binary: tools::build_server()?, args })
+    let binary = options.binary.clone().map_or_else(tools::build_server, Ok)?;
+    Ok(Kind::Clearway { binary, args })
 }
 
 fn postgres() -> Kind {

@@ -26,6 +26,7 @@ usage: cargo xtask COMMAND
 
 e2e and crash:
   --server clearway|postgres   which server to start: clearway (default), or PostgreSQL, to prove the harness itself
+  --binary PATH                the Clearway to start, instead of one built from this tree
   --only TEXT                  e2e: only the scenarios whose name contains TEXT
   -- ARGS                      further arguments for `clearway serve`
 e2e:

@@ -2,6 +2,7 @@
 
 use clearway_harness::server::Kind;
 use clearway_harness::{Endpoint, Res, tools};
+use std::path::PathBuf;
 
 /// Options of all commands; each reads those it knows.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub struct Options {
     pub against: Option<Endpoint>,
     /// Start PostgreSQL instead of Clearway.
     pub postgres: bool,
+    /// This server instead of one built from the tree.
+    pub binary: Option<PathBuf>,
     /// Further arguments for `clearway serve`.
     pub serve_args: Vec<String>,
 }
@@ -36,6 +39,7 @@ impl Options {
                 "--rounds" => options.rounds = Some(value()?.parse().map_err(|e| format!("--rounds: {e}"))?),
                 "--seed" => options.seed = Some(value()?.parse().map_err(|e| format!("--seed: {e}"))?),
                 "--only" => options.only = Some(value()?),
+                "--binary" => options.binary = Some(value()?.into()),
                 "--against" => options.against = Some(Endpoint::parse(&value()?)?),
                 "--server" => {
                     options.postgres = match value()?.as_str() {
@@ -56,7 +60,8 @@ impl Options {
         if self.postgres {
             return Ok(Kind::Postgres { settings: vec!["max_connections=1300".into()] });
         }
-        Ok(Kind::Clearway { binary: tools::build_server()?, args: self.serve_args.clone() })
+        let binary = self.binary.clone().map_or_else(tools::build_server, Ok)?;
+        Ok(Kind::Clearway { binary, args: self.serve_args.clone() })
     }
 }
 
