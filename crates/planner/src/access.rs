@@ -4,7 +4,7 @@
 //! comparable with the column as the key encoding has it: any integer width for an integer column, a numeric or float8 by way
 //! of [`Func::ExactInt`] and its like.
 
-use crate::bind::is_constant;
+use crate::tree::is_constant;
 use clearway_plan::expr::{BinaryOp, Func};
 use clearway_plan::statement::{Route, SortKey};
 use clearway_plan::{Access, Distribution, Expr, Path, TableDef};
@@ -131,7 +131,7 @@ fn comparisons(table: &TableDef, e: &Expr, at: usize, out: &mut Vec<Condition>) 
     out.push(Condition { column, op, key, exact, at });
 }
 
-fn equality<'c>(conditions: &'c [Condition], column: usize) -> Option<&'c Condition> {
+fn equality(conditions: &[Condition], column: usize) -> Option<&Condition> {
     conditions.iter().find(|c| c.column == column && c.op == BinaryOp::Eq)
 }
 

@@ -1,9 +1,10 @@
 //! INSERT, UPDATE, DELETE.
 
-use crate::bind::{Aggregates, Binder, Typed, rewrite, walk};
+use crate::bind::{Aggregates, Binder, Typed};
 use crate::query::{self, Planned};
 use crate::scope::{Scope, column, fold, parts};
 use crate::select::{condition, items, lookup, target};
+use crate::tree::{rewrite, walk};
 use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
 use clearway_plan::{Catalog, Distribution, Expr, Program, Statement, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};

@@ -45,7 +45,7 @@ fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
             }
             Finish::Project(_) => continue,
             Finish::Distinct => "Unique".to_owned(),
-            Finish::Sort(keys) => format!("Sort: {}", list(keys, |k| sort_key(k))),
+            Finish::Sort(keys) => format!("Sort: {}", list(keys, sort_key)),
             Finish::Limit { limit, offset } => {
                 let part = |name: &str, e: &Option<Expr>| e.as_ref().map(|e| format!("{name} {}", show(e, None)));
                 let parts: Vec<String> = [part("Limit", limit), part("Offset", offset)].into_iter().flatten().collect();

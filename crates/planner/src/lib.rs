@@ -25,6 +25,7 @@ mod query;
 mod scope;
 mod select;
 mod statement;
+mod tree;
 mod types;
 mod utility;
 

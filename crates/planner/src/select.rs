@@ -1,9 +1,10 @@
 //! SELECT: binding its clauses, and the steps that make its result.
 
 use crate::access::choose;
-use crate::bind::{AGGREGATE, Aggregates, Binder, rewrite};
+use crate::bind::{AGGREGATE, Aggregates, Binder};
 use crate::query::{self, Output, Planned};
 use crate::scope::{Scope, fold, parts, table, table_name};
+use crate::tree::rewrite;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Group;
 use clearway_plan::statement::{Finish, Query, Route, SortKey, Source};
@@ -242,7 +243,7 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
             }
         };
         let mut aggregate = false;
-        crate::bind::walk(&key, &mut |e| aggregate |= matches!(e, Expr::Column(n) if *n >= AGGREGATE));
+        crate::tree::walk(&key, &mut |e| aggregate |= matches!(e, Expr::Column(n) if *n >= AGGREGATE));
         if aggregate {
             return Err(SqlError::new(SqlState::GROUPING, "aggregate functions are not allowed in GROUP BY"));
         }

@@ -1,0 +1,63 @@
+//! Walking and rebuilding bound expressions.
+
+use clearway_plan::Expr;
+use clearway_plan::expr::Func;
+use clearway_types::SqlResult;
+
+/// Whether the expression gives the same value whenever it is evaluated within one execution, without a row.
+pub(crate) fn is_constant(e: &Expr) -> bool {
+    let mut constant = true;
+    walk(e, &mut |e| constant &= !matches!(e, Expr::Column(_) | Expr::Func(Func::Random, _)));
+    constant
+}
+
+/// Visits the expression and all below it.
+pub(crate) fn walk(e: &Expr, visit: &mut dyn FnMut(&Expr)) {
+    visit(e);
+    match e {
+        Expr::Literal(_) | Expr::Param(_) | Expr::Column(_) => {}
+        Expr::Unary(_, a) | Expr::IsNull(a) | Expr::Cast { expr: a, .. } => walk(a, visit),
+        Expr::Binary(_, a, b) | Expr::Like { expr: a, pattern: b, .. } => {
+            walk(a, visit);
+            walk(b, visit);
+        }
+        Expr::InList(a, list) => {
+            walk(a, visit);
+            list.iter().for_each(|e| walk(e, visit));
+        }
+        Expr::Case(arms, last) => {
+            for (when, then) in arms {
+                walk(when, visit);
+                walk(then, visit);
+            }
+            if let Some(e) = last {
+                walk(e, visit);
+            }
+        }
+        Expr::Func(_, args) => args.iter().for_each(|e| walk(e, visit)),
+    }
+}
+
+/// Rebuilds the expression: `change` may replace a node, then its children are not visited.
+pub(crate) fn rewrite(e: &Expr, change: &mut dyn FnMut(&Expr) -> SqlResult<Option<Expr>>) -> SqlResult<Expr> {
+    if let Some(new) = change(e)? {
+        return Ok(new);
+    }
+    let mut sub = |e: &Expr| rewrite(e, change);
+    Ok(match e {
+        Expr::Literal(_) | Expr::Param(_) | Expr::Column(_) => e.clone(),
+        Expr::Unary(op, a) => Expr::Unary(*op, Box::new(sub(a)?)),
+        Expr::IsNull(a) => Expr::IsNull(Box::new(sub(a)?)),
+        Expr::Cast { expr, to, explicit } => Expr::Cast { expr: Box::new(sub(expr)?), to: *to, explicit: *explicit },
+        Expr::Binary(op, a, b) => Expr::Binary(*op, Box::new(sub(a)?), Box::new(sub(b)?)),
+        Expr::Like { expr, pattern, insensitive } => {
+            Expr::Like { expr: Box::new(sub(expr)?), pattern: Box::new(sub(pattern)?), insensitive: *insensitive }
+        }
+        Expr::InList(a, list) => Expr::InList(Box::new(sub(a)?), list.iter().map(&mut sub).collect::<SqlResult<_>>()?),
+        Expr::Case(arms, last) => {
+            let arms = arms.iter().map(|(w, t)| Ok((sub(w)?, sub(t)?))).collect::<SqlResult<_>>()?;
+            Expr::Case(arms, last.as_ref().map(|e| sub(e).map(Box::new)).transpose()?)
+        }
+        Expr::Func(f, args) => Expr::Func(*f, args.iter().map(&mut sub).collect::<SqlResult<_>>()?),
+    })
+}
