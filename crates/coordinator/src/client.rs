@@ -256,6 +256,14 @@ impl Client {
         }
     }
 
+    /// A statement failed before it came here, in the parser say: that fails an open transaction block all the same.
+    pub fn fail(&mut self) {
+        let mut txn = self.core.txn();
+        if txn.block != Block::None {
+            txn.failed = true;
+        }
+    }
+
     /// The connection is gone: aborts its transaction in the background. The session's number may be used again at once.
     pub fn close(mut self, _port: &mut Port) {
         let gone = SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone");
@@ -391,7 +399,7 @@ impl Client {
         let already = txn.block == Block::Explicit;
         txn.block = Block::Explicit;
         txn.read_only = options.read_only.unwrap_or(self.core.read_only_default.get());
-        let outcome = Outcome::plain("BEGIN");
+        let outcome = Outcome::plain(if options.start { "START TRANSACTION" } else { "BEGIN" });
         if already {
             return outcome.warn(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress");
         }

@@ -135,11 +135,23 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
             for i in 0..rows.len() {
                 no_nulls(new, rows.get(i))?;
             }
-            insert::rows(core, new, &fill, &rows, &env).await.map(drop)
+            insert::rows(core, new, &fill, &rows, &env).await.map(drop).map_err(|stop| not_unique(new, stop))
         })
         .await?;
     }
     Ok(())
+}
+
+/// A duplicate among rows that are there already is the key's fault, not a row's.
+fn not_unique(table: &TableDef, stop: Stop) -> Stop {
+    match stop {
+        Stop::Error(e) if e.state() == SqlState::UNIQUE_VIOLATION => {
+            let text = format!("could not create unique index \"{}\"", table.primary_key_name);
+            let detail = e.get_detail().map(|d| d.replace("already exists", "is duplicated")).unwrap_or_default();
+            Stop::Error(SqlError::new(SqlState::UNIQUE_VIOLATION, text).detail(detail))
+        }
+        other => other,
+    }
 }
 
 fn no_nulls(table: &TableDef, row: clearway_types::RowView<'_>) -> SqlResult<()> {

@@ -262,6 +262,8 @@ pub struct TxnOptions {
     pub read_only: Option<bool>,
     /// The isolation level asked for, if said. All are served by serialisable for now.
     pub isolation: Option<Isolation>,
+    /// Said as START TRANSACTION: the command tag repeats it.
+    pub start: bool,
 }
 
 /// Isolation levels, by their SQL names.

@@ -58,7 +58,7 @@ fn transaction(first: &str, c: &mut Cursor<'_>) -> SqlResult<Option<Statement>> 
             skip(c);
             Statement::Begin(options(c)?)
         }
-        "start" if c.accept(&["transaction"]) => Statement::Begin(options(c)?),
+        "start" if c.accept(&["transaction"]) => Statement::Begin(TxnOptions { start: true, ..options(c)? }),
         "commit" | "end" => {
             skip(c);
             prepared_or_chain(c)?;
