@@ -35,6 +35,8 @@ pub(crate) struct Core {
     pub(crate) oldest: Oldest,
     /// The longest value in bytes.
     pub(crate) max_value: usize,
+    /// Leaves that a scan asks for beyond one that it misses.
+    pub(crate) read_ahead: usize,
 }
 
 impl Core {

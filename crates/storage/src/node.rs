@@ -36,6 +36,9 @@ const DEFAULT_PARTITIONS: u16 = 16;
 /// The longest value, whatever the pool: a record that replaces one by another must fit in the log's buffer.
 const MAX_VALUE: usize = 1 << 20;
 
+/// The most leaves that a scan asks for beyond one that it misses; fewer in a small pool.
+const MAX_READ_AHEAD: usize = 16;
+
 /// How a data directory is opened.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -205,10 +208,11 @@ impl Node {
         let oldest: Oldest = (0..state.partitions).map(|_| none()).collect();
         let max_value =
             MAX_VALUE.min(wal.max_payload() / 4).min(opening.config.frames.max(16) as usize / 8 * PAGE_SIZE);
+        let read_ahead = MAX_READ_AHEAD.min(opening.config.frames as usize / 32);
         let mut stores = Vec::new();
         for partition in (0..state.partitions).map(PartitionId) {
             let (wal, oldest) = (wal.clone(), oldest.clone());
-            let core = Core { partition, pool: pool.clone(), wal, oldest, max_value };
+            let core = Core { partition, pool: pool.clone(), wal, oldest, max_value, read_ahead };
             if !state.complete {
                 patiently(&pool, || init_partition(&core))?;
             }

@@ -1,9 +1,12 @@
 //! Visiting a range of keys, up or down.
 //!
 //! Leaves have no links to their neighbours: the way down notes the separator beside the path, and the next leaf is found
-//! from the root by it. That costs a descent a leaf, and spares every split and free two more pages to change.
+//! from the root by it. That costs a descent a leaf, and spares every split and free two more pages to change. A scan that
+//! misses a leaf asks for some of the following ones, too: it will need them, and the disk reads them at once.
 
 use std::ops::{Bound, ControlFlow};
+
+use clearway_buffer::Want;
 
 use crate::descend::{self, Path};
 use crate::error::Blocked;
@@ -52,6 +55,28 @@ fn visit_slots(
     Ok(ControlFlow::Continue(()))
 }
 
+/// Adds the leaves that come after a missing one to what is wanted: those under the same parent, up to the range's end,
+/// if `wanted` by the separator between them and what comes before.
+#[cold]
+fn read_ahead(core: &Core, path: &Path, blocked: Blocked, reverse: bool, wanted: impl Fn(&[u8]) -> bool) -> Blocked {
+    let Blocked::Want(mut wants) = blocked else { return blocked };
+    if let Some(&(no, slot)) = path.nodes().last()
+        && let Ok(page) = core.read(no)
+        && Node::new(&page).level() == 1
+    {
+        let (node, slot) = (Node::new(&page), usize::from(slot));
+        let mut want = |slot| wants.push(Want::Page(core.id(node.child(slot))));
+        if reverse {
+            let slots = (slot.saturating_sub(core.read_ahead)..slot).rev();
+            slots.take_while(|&slot| wanted(node.key(slot + 1))).for_each(&mut want);
+        } else {
+            let slots = slot + 1..node.count().min(slot + 1 + core.read_ahead);
+            slots.take_while(|&slot| wanted(node.key(slot))).for_each(&mut want);
+        }
+    }
+    Blocked::Want(wants)
+}
+
 /// Visits the keys between the bounds in ascending order.
 pub(crate) fn forward(
     core: &Core,
@@ -60,13 +85,19 @@ pub(crate) fn forward(
     to: Bound<&[u8]>,
     visit: &mut Visit<'_>,
 ) -> Result<(), Blocked> {
+    let beyond = |separator: &[u8]| match to {
+        Bound::Unbounded => false,
+        Bound::Included(key) => separator > key,
+        Bound::Excluded(key) => separator >= key,
+    };
     // The separator at which the next leaf starts.
     let mut at: Vec<u8> = Vec::new();
     let mut first = true;
     loop {
         let from = if first { from } else { Bound::Included(&at[..]) };
         let (mut next, mut has_next) = (Vec::new(), false);
-        let (_, page) = descend::leaf(core, root, &mut Path::new(), |inner| {
+        let mut path = Path::new();
+        let leaf = descend::leaf(core, root, &mut path, |inner| {
             let slot = match from {
                 Bound::Included(key) | Bound::Excluded(key) => inner.child_slot(key),
                 Bound::Unbounded => 0,
@@ -77,16 +108,16 @@ pub(crate) fn forward(
                 has_next = true;
             }
             slot
-        })?;
+        });
+        // Not for the first leaf: most scans end there.
+        let (_, page) = match leaf {
+            Err(blocked) if !first => return Err(read_ahead(core, &path, blocked, false, |key| !beyond(key))),
+            leaf => leaf?,
+        };
         let node = Node::new(&page);
         let (start, end) = (first_slot(node, from), end_slot(node, to));
         let flow = visit_slots(core, node, start..end, visit)?;
-        let beyond = match to {
-            Bound::Unbounded => false,
-            Bound::Included(key) => next.as_slice() > key,
-            Bound::Excluded(key) => next.as_slice() >= key,
-        };
-        if flow.is_break() || end < node.count() || !has_next || beyond {
+        if flow.is_break() || end < node.count() || !has_next || beyond(&next) {
             return Ok(());
         }
         at = next;
@@ -102,13 +133,18 @@ pub(crate) fn backward(
     to: Bound<&[u8]>,
     visit: &mut Visit<'_>,
 ) -> Result<(), Blocked> {
+    let beyond = |separator: &[u8]| match from {
+        Bound::Unbounded => false,
+        Bound::Included(key) | Bound::Excluded(key) => separator <= key,
+    };
     // The separator below which the next leaf lies.
     let mut at: Vec<u8> = Vec::new();
     let mut first = true;
     loop {
         let to = if first { to } else { Bound::Excluded(&at[..]) };
         let (mut next, mut has_next) = (Vec::new(), false);
-        let (_, page) = descend::leaf(core, root, &mut Path::new(), |inner| {
+        let mut path = Path::new();
+        let leaf = descend::leaf(core, root, &mut path, |inner| {
             let slot = match to {
                 Bound::Included(key) => inner.child_slot(key),
                 Bound::Excluded(key) => inner.child_slot_below(key),
@@ -120,15 +156,15 @@ pub(crate) fn backward(
                 has_next = true;
             }
             slot
-        })?;
+        });
+        let (_, page) = match leaf {
+            Err(blocked) if !first => return Err(read_ahead(core, &path, blocked, true, |key| !beyond(key))),
+            leaf => leaf?,
+        };
         let node = Node::new(&page);
         let (start, end) = (first_slot(node, from), end_slot(node, to));
         let flow = visit_slots(core, node, (start..end).rev(), visit)?;
-        let beyond = match from {
-            Bound::Unbounded => false,
-            Bound::Included(key) | Bound::Excluded(key) => next.as_slice() <= key,
-        };
-        if flow.is_break() || start > 0 || !has_next || beyond {
+        if flow.is_break() || start > 0 || !has_next || beyond(&next) {
             return Ok(());
         }
         at = next;

@@ -1,15 +1,13 @@
 //! Partitions run by threads of their own while checkpoints are taken, and a crash in the middle of it all.
 
-mod common;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::common::{Model, Random, World, as_model, config};
 use clearway_env::MemDisk;
 use clearway_storage::{Blocked, Node, Store, TxnLog, TxnMode};
 use clearway_types::{Lsn, TreeId, TxnId};
-use common::{Model, Random, World, as_model, config};
 
 const PARTITIONS: u16 = 3;
 const TREE: TreeId = TreeId(1);

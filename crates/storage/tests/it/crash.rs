@@ -1,14 +1,12 @@
 //! Crashes at random moments, on a disk that loses any of the unsynced sectors: what was durable is there, committed
 //! transactions are whole, all others are gone; also if recovery is killed, again and again.
 
-mod common;
-
 use std::collections::BTreeMap;
 
+use crate::common::{Model, Random, World, as_model};
 use clearway_env::MemDisk;
 use clearway_storage::{Inserted, TxnLog, TxnMode};
 use clearway_types::{Lsn, TreeId};
-use common::{Model, Random, World, as_model};
 
 const PARTITIONS: u16 = 2;
 const FRAMES: u32 = 48;

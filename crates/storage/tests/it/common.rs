@@ -1,5 +1,4 @@
 //! What the tests of trees and recovery share: a node on a disk in memory, and a driver that fetches and retries.
-#![allow(dead_code, reason = "each test binary uses a part of it")]
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};

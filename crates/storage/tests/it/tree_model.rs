@@ -1,12 +1,10 @@
 //! The tree against a `BTreeMap`: random operations, with a pool so small that most attempts are blocked at first.
 
-mod common;
-
 use std::ops::Bound;
 
+use crate::common::{Model, Random, World, as_model};
 use clearway_env::MemDisk;
 use clearway_types::TreeId;
-use common::{Model, Random, World, as_model};
 
 const TREE: TreeId = TreeId(7);
 

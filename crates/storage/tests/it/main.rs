@@ -1,0 +1,6 @@
+//! Trees, log and recovery together, from outside, on a disk in memory.
+
+mod common;
+mod concurrent;
+mod crash;
+mod tree_model;
