@@ -104,6 +104,9 @@ impl<T: Trees> Partition<T> {
             let lsn = self.trees.commit_local(std::mem::replace(&mut txn.log, T::Log::new(id)));
             self.last_commit = self.last_commit.max(lsn);
             reply.commit = Some(lsn);
+        } else {
+            // The store may count it among the active ones: it tried to change something.
+            self.end_log(id, txn);
         }
         self.locks.release(id, &mut self.granted);
         Ok(reply)

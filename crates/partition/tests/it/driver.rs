@@ -14,6 +14,10 @@ pub trait Paged: Trees {
     type Held;
     fn fetch(&mut self, pages: &Self::Pages, wants: Vec<Want>) -> Self::Held;
     fn let_go(&mut self, held: Self::Held);
+    /// Whether every transaction that was begun has been ended, as far as they can tell.
+    fn idle(&self) -> bool {
+        true
+    }
 }
 
 impl Paged for MemTrees {
@@ -24,6 +28,9 @@ impl Paged for MemTrees {
     }
     fn let_go(&mut self, (): ()) {
         self.unpin();
+    }
+    fn idle(&self) -> bool {
+        self.active.is_empty()
     }
 }
 

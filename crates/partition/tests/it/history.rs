@@ -233,6 +233,7 @@ impl<T: Paged> World<T> {
         assert!(self.clients.iter().all(Option::is_none), "seed {}", self.seed);
         assert!(self.driver.owes_nothing(), "seed {}", self.seed);
         assert_eq!(self.driver.partition.active(), 0, "seed {}", self.seed);
+        assert!(self.driver.partition.trees().idle(), "seed {}: an undo log was forgotten", self.seed);
     }
 
     /// What is there now is what the model has, found by every path.

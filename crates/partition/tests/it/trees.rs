@@ -26,15 +26,18 @@ pub struct MemTrees {
     resident: RefCell<VecDeque<PageId>>,
     pinned: Vec<PageId>,
     pub misses: RefCell<u64>,
+    /// Transactions that have tried to change something and have not been ended.
+    pub active: BTreeSet<TxnId>,
 }
 
 pub struct MemLog {
+    id: TxnId,
     undo: Vec<(TreeId, Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl UndoLog for MemLog {
-    fn new(_: TxnId) -> Self {
-        Self { undo: Vec::new() }
+    fn new(id: TxnId) -> Self {
+        Self { id, undo: Vec::new() }
     }
     fn mark(&self) -> usize {
         self.undo.len()
@@ -52,6 +55,7 @@ impl MemTrees {
             resident: RefCell::default(),
             pinned: Vec::new(),
             misses: RefCell::new(0),
+            active: BTreeSet::new(),
         }
     }
 
@@ -155,6 +159,7 @@ impl Trees for MemTrees {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted, Blocked> {
+        self.active.insert(log.id);
         if self.has(tree, key)? {
             return Ok(Inserted::Exists);
         }
@@ -168,12 +173,14 @@ impl Trees for MemTrees {
         key: &[u8],
         value: &[u8],
     ) -> Result<bool, Blocked> {
+        self.active.insert(log.id);
         if !self.has(tree, key)? {
             return Ok(false);
         }
         self.set(logged(log, mode), tree, key, Some(value)).map(|_| true)
     }
     fn delete(&mut self, log: &mut MemLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+        self.active.insert(log.id);
         if !self.has(tree, key)? {
             return Ok(false);
         }
@@ -197,11 +204,14 @@ impl Trees for MemTrees {
         }
         self.set(None, tree, key, None).map(Some)
     }
-    fn commit_local(&mut self, _: MemLog) -> Lsn {
+    fn commit_local(&mut self, log: MemLog) -> Lsn {
+        self.active.remove(&log.id);
         self.lsn += 8;
         Lsn(self.lsn)
     }
-    fn committed(&mut self, _: MemLog) {}
+    fn committed(&mut self, log: MemLog) {
+        self.active.remove(&log.id);
+    }
     fn rollback(&mut self, log: &mut MemLog, to: usize) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let (tree, key, old) = &log.undo[log.undo.len() - 1];
@@ -214,6 +224,7 @@ impl Trees for MemTrees {
     }
     fn aborted(&mut self, log: MemLog) {
         assert!(log.undo.is_empty());
+        self.active.remove(&log.id);
     }
     fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
         self.touch(tree, b"last")?;
