@@ -32,3 +32,6 @@ pub use engine::{Dispatch, Engine, EngineConfig};
 pub use mailbox::Waker;
 pub use port::{Event, Port};
 pub use tag::Tag;
+
+/// How the storage under an engine is opened, and what that did: the server configures it without knowing the rest.
+pub use clearway_storage::{NodeConfig, OpenError, RecoveryReport};

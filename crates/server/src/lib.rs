@@ -19,9 +19,8 @@ mod worker;
 
 pub use config::Config;
 
-use clearway_coordinator::{Dispatch, Engine, EngineConfig, Waker};
+use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker};
 use clearway_env::{Disk, OsClock, OsDisk, OsEntropy};
-use clearway_storage::NodeConfig;
 use config::DispatchChoice;
 use doorbell::Doorbell;
 use net::Listener;

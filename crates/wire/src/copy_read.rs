@@ -47,6 +47,9 @@ fn bad(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FORMAT, message)
 }
 
+/// A field's value, NULL being `None`, and the rest of the line if a delimiter followed.
+type Field<'f, 'l> = (Option<&'f [u8]>, Option<&'l [u8]>);
+
 impl CopyReader {
     /// A reader of rows with columns of these types.
     pub fn new(format: CopyFormat, types: Vec<SqlType>, zone: Zone) -> Self {
@@ -237,7 +240,7 @@ impl CopyReader {
     }
 
     /// Takes a field of text format off the line: its value, and the rest of the line if a delimiter followed.
-    fn text<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> (Option<&'f [u8]>, Option<&'l [u8]>) {
+    fn text<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> Field<'f, 'l> {
         let plain = input.iter().position(|&b| b == self.format.delimiter || b == b'\\').unwrap_or(input.len());
         if input.get(plain) != Some(&b'\\') {
             let value = &input[..plain];
@@ -260,11 +263,7 @@ impl CopyReader {
         (value, input.get(at + 1..))
     }
 
-    fn csv<'f, 'l: 'f>(
-        &self,
-        input: &'l [u8],
-        field: &'f mut Vec<u8>,
-    ) -> SqlResult<(Option<&'f [u8]>, Option<&'l [u8]>)> {
+    fn csv<'f, 'l: 'f>(&self, input: &'l [u8], field: &'f mut Vec<u8>) -> SqlResult<Field<'f, 'l>> {
         let CopyFormat { delimiter, quote, escape, .. } = self.format;
         field.clear();
         let (mut at, mut quoted, mut was_quoted) = (0, false, false);

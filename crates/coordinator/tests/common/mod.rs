@@ -17,7 +17,12 @@ use std::time::Duration;
 /// Opens an engine on the disk. Workers are the test's own threads, woken by their parking spots.
 pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
     let config = EngineConfig {
-        node: NodeConfig { partitions: Some(partitions), frames: 256, wal_segment_size: 1 << 20, ..NodeConfig::default() },
+        node: NodeConfig {
+            partitions: Some(partitions),
+            frames: 256,
+            wal_segment_size: 1 << 20,
+            ..NodeConfig::default()
+        },
         dispatch: Dispatch::Baton,
         checkpoint_interval: Duration::from_secs(3600),
     };
@@ -273,4 +278,3 @@ impl Transfer {
         committed
     }
 }
-
