@@ -15,6 +15,9 @@ use hashbrown::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// One text's plans, by the parameter types that clients declared.
+type Variants = Vec<(Box<[SqlType]>, Rc<Prepared>)>;
+
 /// Entries at most.
 const MOST: usize = 1000;
 /// Longer texts are not kept.
@@ -24,7 +27,7 @@ const LONGEST: usize = 16 << 10;
 #[derive(Default)]
 pub struct Plans {
     simple: PlanCache,
-    by_types: HashMap<Box<str>, Vec<(Box<[SqlType]>, Rc<Prepared>)>>,
+    by_types: HashMap<Box<str>, Variants>,
 }
 
 fn types_of(oids: Oids<'_>) -> SqlResult<Vec<SqlType>> {
