@@ -178,9 +178,9 @@ pub fn as_expected(answer: &Result<Reply, Failure>) -> Expected {
     }
 }
 
-/// The table's rows by id.
+/// The table's rows by id; and whether it is the table without indexes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Model(pub BTreeMap<i32, (Option<i32>, i32)>);
+pub struct Model(pub BTreeMap<i32, (Option<i32>, i32)>, pub bool);
 
 impl Model {
     fn find(&self, find: &Find) -> Vec<Row> {
@@ -216,7 +216,7 @@ impl Model {
         if self.0.contains_key(&id) {
             return Err("t_pkey");
         }
-        if self.0.values().any(|r| r.1 == b) {
+        if !self.1 && self.0.values().any(|r| r.1 == b) {
             return Err("t_b_key");
         }
         self.0.insert(id, (a, b));
