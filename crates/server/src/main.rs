@@ -7,8 +7,6 @@ use clearway_server::config::{Cli, Command};
 use clearway_server::{Config, Server};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -32,16 +30,11 @@ fn serve(config: Config) -> Result<(), String> {
     let stop = signals()?;
     let server = Server::start(config)?;
     println!("{}", server.banner());
-    loop {
-        match stop.recv_timeout(WATCH) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                if let Some(why) = server.failed() {
-                    // A failed fsync is never retried: what is on disk is decided by the next start's recovery.
-                    tracing::error!("the log cannot be written: {why}");
-                    std::process::exit(1);
-                }
-            }
-            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+    while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
+        if let Some(why) = server.failed() {
+            // A failed fsync is never retried: what is on disk is decided by the next start's recovery.
+            tracing::error!("the log cannot be written: {why}");
+            std::process::exit(1);
         }
     }
     tracing::info!("stopping");
@@ -54,11 +47,9 @@ fn signals() -> Result<mpsc::Receiver<()>, String> {
     let (tell, stop) = mpsc::channel();
     let mut signals =
         signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("cannot handle signals: {e}"))?;
-    let second = Arc::new(AtomicBool::new(false));
     let watch = move || {
-        for _ in signals.forever() {
-            // Relaxed: only this thread uses it.
-            if second.swap(true, Ordering::Relaxed) || tell.send(()).is_err() {
+        for (earlier, _) in signals.forever().enumerate() {
+            if earlier > 0 || tell.send(()).is_err() {
                 std::process::exit(1);
             }
         }
