@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use clearway_buffer::PAGE_SIZE;
+use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use proptest::prelude::*;
 
 use crate::apply::apply;
 use crate::page::{self, Cell, Node, SLOT};
-use crate::record::{self, PageOp};
+use crate::record::{self, PageOp, Role};
+use crate::txn::{Undo, UndoKind};
 
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     // Short alphabets, so that keys share prefixes, are prefixes of each other, and differ only behind a hint.
@@ -105,4 +107,32 @@ proptest! {
             ops.for_each(drop);
         }
     }
+}
+
+/// Disks outlive releases: these bytes are format version 1, as `docs/format.md` has them.
+#[test]
+fn the_format_stays() {
+    let undo = Undo { kind: UndoKind::Update, tree: TreeId(9), key: b"k", prefix: 2, suffix: 3, old: b"old" };
+    let mut record = Vec::new();
+    record::start_pages(&mut record, PartitionId(5), &Role::Undoable { txn: TxnId(77), prev: Lsn(64), undo });
+    record::push_op(&mut record, 6, &PageOp::Patch { slot: 1, prefix: 2, suffix: 3, middle: b"new" });
+    record::push_op(&mut record, 0, &PageOp::Meta { free_head: 4, page_count: 70_000 });
+    let expected: &[&[u8]] = &[
+        &[1, 1, 5, 0, 77, 0, 0, 0, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 1],
+        &[9, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0],
+        b"kold",
+        &[4, 6, 0, 0, 0, 1, 0, 2, 0, 3, 0, 3, 0],
+        b"new",
+        &[10, 0, 0, 0, 0, 4, 0, 0, 0, 0x70, 0x11, 1, 0],
+    ];
+    assert_eq!(record, expected.concat());
+
+    let mut page = [0; PAGE_SIZE];
+    page::init_node(&mut page, 0);
+    for (slot, key) in [&b"abcd1"[..], b"abx"].into_iter().enumerate() {
+        assert!(page::insert(&mut page, slot, &Cell { key, value: b"v", overflow: slot == 1 }).is_ok());
+    }
+    assert_eq!(page[24..34], [2, 0, 0xee, 0x1f, 0, 0, 0, 2, b'a', b'b']);
+    assert_eq!(page[48..60], [0xf6, 0x1f, 0, b'1', b'd', b'c', 0xee, 0x1f, 0, 0, 0, b'x']);
+    assert_eq!(page[8174..8192], *b"\x03\0\x01\x80abxv\x05\0\x01\0abcd1v");
 }

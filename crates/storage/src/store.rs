@@ -238,10 +238,11 @@ impl Store {
     /// Commits a transaction of this partition alone: it is committed once the log is durable up to the result. A
     /// transaction without undoable changes needs no record: `Lsn(0)` if it changed nothing.
     pub fn commit_local(&mut self, txn: TxnLog) -> Lsn {
-        if !txn.active {
-            return if txn.redo_only { self.core.wal.appended() } else { Lsn(0) };
-        }
-        let lsn = self.core.wal.append(&[&record::commit(txn.id)]);
+        let lsn = match (txn.logged, txn.redo_only) {
+            (true, _) => self.core.wal.append(&[&record::commit(txn.id)]),
+            (false, true) => self.core.wal.appended(),
+            (false, false) => Lsn(0),
+        };
         self.end(&txn);
         lsn
     }
@@ -266,10 +267,10 @@ impl Store {
     /// Ends an aborted transaction after `rollback(txn, 0)`.
     pub fn aborted(&mut self, txn: TxnLog) {
         debug_assert!(txn.is_empty());
-        if txn.active {
+        if txn.logged {
             self.core.wal.append(&[&record::abort_end(txn.id, self.core.partition)]);
-            self.end(&txn);
         }
+        self.end(&txn);
     }
     /// Undoes one change that recovery read in the log.
     pub(crate) fn undo_logged(&mut self, undo: &crate::txn::Undo<'_>, txn: TxnId, next: Lsn) -> Result<(), Blocked> {

@@ -56,6 +56,8 @@ pub struct TxnLog {
     bytes: Vec<u8>,
     /// Whether the store counts it among the transactions that the log must be kept for.
     pub(crate) active: bool,
+    /// Whether there is an undoable record of it in the log.
+    pub(crate) logged: bool,
     /// Whether it has changed trees of its own, which needs no undo.
     pub(crate) redo_only: bool,
 }
@@ -63,7 +65,7 @@ pub struct TxnLog {
 impl TxnLog {
     /// A transaction that has done nothing yet.
     pub fn new(id: TxnId) -> Self {
-        Self { id, entries: Vec::new(), bytes: Vec::new(), active: false, redo_only: false }
+        Self { id, entries: Vec::new(), bytes: Vec::new(), active: false, logged: false, redo_only: false }
     }
     /// Whether there is nothing to undo.
     pub fn is_empty(&self) -> bool {
@@ -82,6 +84,7 @@ impl TxnLog {
         self.entries.last().map_or(Lsn(0), |e| e.lsn)
     }
     pub(crate) fn push(&mut self, undo: &Undo<'_>, lsn: Lsn) {
+        self.logged = true;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(undo.key);
         let key_end = self.bytes.len();

@@ -3,4 +3,5 @@
 mod common;
 mod concurrent;
 mod crash;
+mod directory;
 mod tree_model;

@@ -1,0 +1,81 @@
+//! The data directory: made, refused, made again after a crash in the making.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clearway_env::{Disk, MemDisk, OsDisk};
+use clearway_storage::{Node, OpenError};
+use clearway_types::TreeId;
+
+use crate::common::{World, config};
+
+fn refusal(disk: &MemDisk, partitions: u16) -> String {
+    match World::open(disk, partitions, 48) {
+        Ok(_) => panic!("the directory was opened"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_directory_has_one_server_and_one_number_of_partitions() {
+    let disk = MemDisk::new();
+    let world = World::open(&disk, 2, 48).unwrap();
+    assert!(matches!(World::open(&disk, 2, 48), Err(OpenError::InUse(_))));
+    world.node.shutdown();
+    drop(world);
+    assert!(refusal(&disk, 3).contains("2 partitions, not 3"));
+    let unset = Node::open(
+        Arc::new(disk.clone()),
+        Path::new("db"),
+        clearway_storage::NodeConfig { partitions: None, ..config(1, 48) },
+    );
+    assert_eq!(unset.unwrap().partitions(), 2);
+    disk.remove("db/control".as_ref()).unwrap();
+    assert!(refusal(&disk, 2).contains("no control file"));
+}
+
+/// Invariant 3 of `node`.
+#[test]
+fn a_crash_in_the_making_leaves_a_directory_to_make() {
+    for operations in 0.. {
+        let disk = MemDisk::new();
+        disk.fail_after(operations);
+        let opened = World::open(&disk, 2, 48);
+        let after = disk.crash(operations);
+        let whole = opened.is_ok();
+        drop(opened);
+        let mut world = World::open(&after, 2, 48).unwrap();
+        for partition in 0..2 {
+            assert!(world.stores[partition].trees().is_empty());
+            world.run(partition, |s| s.create_tree(TreeId(1))).unwrap();
+        }
+        world.node.shutdown();
+        if whole {
+            assert!(operations > 10);
+            break;
+        }
+    }
+}
+
+#[test]
+fn trees_are_there_after_a_restart_on_a_real_disk() {
+    let dir = std::env::temp_dir().join(format!("clearway-storage-{}", std::process::id()));
+    let open = || {
+        let mut node = Node::open(Arc::new(OsDisk), &dir, config(1, 64)).unwrap();
+        let stores = node.take_stores();
+        World { node, stores, retries: 0 }
+    };
+    let mut world = open();
+    world.run(0, |s| s.create_tree(TreeId(1))).unwrap();
+    for i in 0..2000u32 {
+        world.run(0, |s| s.insert_autocommit(TreeId(1), &i.to_be_bytes(), &[b'x'; 300])).unwrap();
+    }
+    let lsn = world.node.wal().appended();
+    world.node.wal().wait_durable(lsn).unwrap();
+    drop(world);
+    let mut world = open();
+    assert!(world.node.recovery().log_bytes > 500_000);
+    assert_eq!(world.all(0, TreeId(1), true).len(), 2000);
+    drop(world);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
