@@ -202,12 +202,31 @@ pub(super) fn duplicated(table: &TableDef, index: usize, row: RowView<'_>, env: 
     Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
 }
 
+/// Bytes of a value that the detail of a 23502 shows.
+const SHOWN: usize = 64;
+
 /// 23502.
 #[cold]
-pub(super) fn null_in(table: &TableDef, column: usize) -> SqlError {
+pub(super) fn null_in(table: &TableDef, column: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
     let message = format!(
         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
         table.columns[column].name, table.name
     );
-    SqlError::new(SqlState::NOT_NULL_VIOLATION, message)
+    let mut shown = Vec::new();
+    for (column, value) in table.columns.iter().zip(row.iter()) {
+        let value = value.map_err(|_| damaged(table))?;
+        let mut text = Vec::new();
+        if value.is_null() {
+            text.extend_from_slice(b"null");
+        } else {
+            write_text(&mut text, column.ty, value, env.zone());
+        }
+        let text = String::from_utf8_lossy(&text);
+        shown.push(match text.char_indices().map(|(at, _)| at).find(|at| *at > SHOWN) {
+            Some(_) => format!("{}...", &text[..text.floor_char_boundary(SHOWN)]),
+            None => text.into_owned(),
+        });
+    }
+    let detail = format!("Failing row contains ({}).", shown.join(", "));
+    Ok(SqlError::new(SqlState::NOT_NULL_VIOLATION, message).detail(detail))
 }

@@ -70,13 +70,14 @@ pub(super) fn set_columns(
     new.clear();
     let mut row = RowBuilder::new(new);
     let mut columns = old.iter();
+    let mut refused = None;
     for (i, column) in table.columns.iter().enumerate() {
         let before = columns.next().transpose().map_err(|_| damaged(table))?;
         match set.iter().find(|(c, _)| *c == i) {
             Some((_, e)) => {
                 let value = e.eval_ref(old, env)?;
                 if column.not_null && value.is_null() {
-                    return Err(null_in(table, i));
+                    refused = refused.or(Some(i));
                 }
                 row.push(value.as_ref());
             }
@@ -84,7 +85,10 @@ pub(super) fn set_columns(
         }
     }
     row.finish();
-    Ok(())
+    match refused {
+        Some(column) => Err(null_in(table, column, RowView::new(new), env)?),
+        None => Ok(()),
+    }
 }
 
 impl Modify {

@@ -288,7 +288,7 @@ pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: us
     let mut world = World {
         driver,
         clients,
-        model: Model(Default::default(), seed % 3 == 0),
+        model: Model(Default::default(), seed.is_multiple_of(3)),
         rng: Rng::new(seed),
         seed,
         committed: 0,

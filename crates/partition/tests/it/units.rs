@@ -173,7 +173,9 @@ fn null_in_a_not_null_column_is_refused() {
     let access = Access { path: Path::Point(vec![int(1)]), ..full(&table) };
     let set = vec![(2, Expr::Literal(Datum::Null))];
     let answer = one_program(&mut d, Program::Update { access, set, returning: vec![], moves: false });
-    assert_eq!(state_of(&answer), Some(SqlState::NOT_NULL_VIOLATION));
+    let Err(Failure::Sql(e)) = answer else { panic!("a violation") };
+    assert_eq!(e.state(), SqlState::NOT_NULL_VIOLATION);
+    assert_eq!(e.get_detail(), Some("Failing row contains (1, 1, null)."));
     assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(1), 1)]);
 }
 
