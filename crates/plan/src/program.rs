@@ -60,7 +60,8 @@ pub enum Path {
     Point(Vec<Expr>),
     /// `pk IN (...)` for a primary key of one column; duplicates and NULLs find nothing twice.
     Points(Vec<Expr>),
-    /// A range of the primary key's tree (`index: None`) or of a secondary index's.
+    /// A range of the primary key's tree (`index: None`) or of a secondary index's. A NULL among its expressions finds nothing, and a
+    /// bounded column is never NULL: the range is the whole of the conditions it stands for.
     Range {
         /// Position in `TableDef::indexes`.
         index: Option<usize>,

@@ -38,8 +38,26 @@ struct Condition {
 struct Candidate {
     index: Option<usize>,
     prefix: Vec<(Expr, usize, bool)>,
-    low: Option<(Expr, bool)>,
-    high: Option<(Expr, bool)>,
+    low: Option<Limit>,
+    high: Option<Limit>,
+}
+
+/// One bound of a range.
+#[derive(Clone)]
+struct Limit {
+    key: Expr,
+    inclusive: bool,
+    /// Its place among the conjuncts, if the bound is the whole condition.
+    used: Option<usize>,
+}
+
+impl Limit {
+    fn of(c: &Condition, inclusive: BinaryOp) -> Self {
+        Self { key: c.key.clone(), inclusive: c.op == inclusive, used: c.exact.then_some(c.at) }
+    }
+    fn bound(self) -> (Expr, bool) {
+        (self.key, self.inclusive)
+    }
 }
 
 impl Candidate {
@@ -121,7 +139,7 @@ fn comparisons(table: &TableDef, e: &Expr, at: usize, out: &mut Vec<Condition>) 
     let call = |f| Expr::Func(f, vec![(**key).clone()]);
     let wide = table.columns[column].ty == SqlType::Int8;
     let (op, key, exact) = match (op, converted) {
-        (op, None) => (op, (**key).clone(), op == BinaryOp::Eq),
+        (op, None) => (op, (**key).clone(), true),
         // Beyond 2^53 several bigints equal one float8.
         (BinaryOp::Eq, Some(SqlType::Float8)) if wide => return,
         (BinaryOp::Eq, Some(_)) => (op, call(Func::ExactInt), true),
@@ -141,22 +159,20 @@ fn route(table: &TableDef, conditions: &[Condition]) -> Route {
     keys.map_or(Route::All, Route::Hash)
 }
 
-fn candidate(index: Option<usize>, columns: &[usize], table: &TableDef, conditions: &[Condition]) -> Candidate {
+fn candidate(index: Option<usize>, columns: &[usize], conditions: &[Condition]) -> Candidate {
     let mut c = Candidate { index, ..Candidate::default() };
     for &column in columns {
         if let Some(eq) = equality(conditions, column) {
-            // A NULL key would find the NULLs of a nullable column: there the filter decides.
-            let exact = eq.exact && table.columns[column].not_null;
-            c.prefix.push((eq.key.clone(), eq.at, exact));
+            c.prefix.push((eq.key.clone(), eq.at, eq.exact));
             continue;
         }
         for cond in conditions.iter().filter(|c| c.column == column) {
             match cond.op {
                 BinaryOp::Gt | BinaryOp::Ge if c.low.is_none() => {
-                    c.low = Some((cond.key.clone(), cond.op == BinaryOp::Ge));
+                    c.low = Some(Limit::of(cond, BinaryOp::Ge));
                 }
                 BinaryOp::Lt | BinaryOp::Le if c.high.is_none() => {
-                    c.high = Some((cond.key.clone(), cond.op == BinaryOp::Le));
+                    c.high = Some(Limit::of(cond, BinaryOp::Le));
                 }
                 _ => {}
             }
@@ -211,7 +227,7 @@ fn path(
     limited: bool,
 ) -> (Path, Vec<usize>, bool) {
     let keyed = !table.primary_key.is_empty();
-    let primary = candidate(None, &table.primary_key, table, conditions);
+    let primary = candidate(None, &table.primary_key, conditions);
     if keyed && primary.prefix.len() == table.primary_key.len() {
         let used = primary.prefix.iter().filter(|p| p.2).map(|p| p.1).collect();
         return (Path::Point(primary.prefix.into_iter().map(|p| p.0).collect()), used, true);
@@ -222,7 +238,7 @@ fn path(
     {
         return (Path::Points(keys), vec![at], order.is_empty());
     }
-    let secondary = |i: usize| candidate(Some(i), &table.indexes[i].columns, table, conditions);
+    let secondary = |i: usize| candidate(Some(i), &table.indexes[i].columns, conditions);
     let mut best = if keyed { primary } else { Candidate::default() };
     for c in (0..table.indexes.len()).map(secondary) {
         if c.score() > best.score() {
@@ -244,9 +260,11 @@ fn path(
     if best.score() == 0 && best.index.is_none() && !reverse {
         return (Path::Full, Vec::new(), ordered);
     }
-    let used = best.prefix.iter().filter(|p| p.2).map(|p| p.1).collect();
+    let bounds = [&best.low, &best.high].into_iter().flatten().filter_map(|l| l.used);
+    let used = best.prefix.iter().filter(|p| p.2).map(|p| p.1).chain(bounds).collect();
     let prefix = best.prefix.into_iter().map(|p| p.0).collect();
-    (Path::Range { index: best.index, prefix, low: best.low, high: best.high, reverse }, used, ordered)
+    let (low, high) = (best.low.map(Limit::bound), best.high.map(Limit::bound));
+    (Path::Range { index: best.index, prefix, low, high, reverse }, used, ordered)
 }
 
 /// `pk IN (constants)`.
