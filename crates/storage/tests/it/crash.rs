@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::audit::audit;
 use crate::common::{Model, Random, World, as_model};
 use clearway_env::MemDisk;
 use clearway_storage::{Inserted, TxnLog, TxnMode};
@@ -40,6 +41,9 @@ struct Run {
     history: Vec<(Lsn, State)>,
     running: Vec<Option<Running>>,
     long: bool,
+    /// A tree that comes and goes, so that pages change hands.
+    scratch: Option<TreeId>,
+    next_tree: u32,
 }
 
 fn apply(state: &mut State, changes: &[Change]) {
@@ -133,11 +137,33 @@ impl Run {
         self.commit(lsn, &[(partition, tree, key, Some(value))]);
     }
 
+    fn scratch(&mut self) {
+        let Some(tree) = self.scratch else {
+            let tree = TreeId(self.next_tree);
+            self.next_tree += 1;
+            self.world.run(0, |s| s.create_tree(tree)).unwrap();
+            self.scratch = Some(tree);
+            return;
+        };
+        if self.random.below(3) == 0 {
+            for _ in 0..1 + self.random.below(3) {
+                if self.world.run(0, |s| s.drop_tree(tree)).unwrap() {
+                    self.scratch = None;
+                    return;
+                }
+            }
+        }
+        for _ in 0..if self.world.stores[0].has_tree(tree) { 40 } else { 0 } {
+            let (key, value) = (self.random.key(SPACE), self.random.value(9000));
+            self.world.run(0, |s| s.insert_autocommit(tree, &key, &value)).unwrap();
+        }
+    }
+
     fn step(&mut self) {
         let slot = self.random.below(SLOTS as u64) as usize;
         let choice = self.random.below(100);
         if choice < 10 {
-            return self.autocommit();
+            return if choice < 2 { self.scratch() } else { self.autocommit() };
         }
         let Some(running) = &mut self.running[slot] else {
             let id = self.world.node.alloc_txn_id();
@@ -200,7 +226,15 @@ fn crash_run(seed: u64) {
     for crash in 0..6u64 {
         let steps = 1 + random.below(500);
         let running = (0..SLOTS).map(|_| None).collect();
-        let mut run = Run { world, random: Random::new(seed * 100 + crash), history, running, long: seed % 2 == 1 };
+        let mut run = Run {
+            world,
+            random: Random::new(seed * 100 + crash),
+            history,
+            running,
+            long: seed % 2 == 1,
+            scratch: None,
+            next_tree: 3,
+        };
         for _ in 0..steps {
             run.step();
         }
@@ -219,12 +253,17 @@ fn crash_run(seed: u64) {
         }
         disk = after;
         world = World::open(&disk, PARTITIONS, FRAMES).unwrap();
+        for tree in world.stores[0].trees().into_iter().filter(|tree| tree.0 > 2) {
+            while !world.run(0, |s| s.drop_tree(tree)).unwrap() {}
+        }
         let found = state_of(&mut world);
         history.iter_mut().for_each(|(_, state)| state.retain(|_, model| !model.is_empty()));
         let least = history.iter().rposition(|(lsn, _)| *lsn <= durable).unwrap();
         let at = (least..history.len()).find(|&i| history[i].1 == found);
         assert!(at.is_some(), "seed {seed}, crash {crash}: no committed state from {least} on of {}", history.len());
         history = vec![(Lsn(0), found)];
+        world.node.checkpoint().unwrap();
+        audit(&disk, PARTITIONS.into());
     }
     world.node.shutdown();
 }

@@ -1,5 +1,6 @@
 //! Trees, log and recovery together, from outside, on a disk in memory.
 
+mod audit;
 mod common;
 mod concurrent;
 mod crash;
