@@ -1,4 +1,9 @@
 //! B+trees, the write-ahead log, checkpoints and recovery.
+//!
+//! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) -> `mini`, which logs all of it
+//! as one `record` and has it applied to the pages by `apply`, as redo will. `page` is the layout of the pages, `descend` and
+//! `scan` find keys, `txn` and `rollback` undo, `directory` knows the trees of a partition. `node` opens a data directory,
+//! with `control` and `recovery`, and takes checkpoints. The bytes are specified in `docs/format.md`.
 
 #![forbid(unsafe_code)]
 
