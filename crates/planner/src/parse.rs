@@ -13,7 +13,9 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::sync::Arc;
 
 /// How deep expressions may nest.
-const RECURSION_LIMIT: usize = 100;
+const RECURSION_LIMIT: usize = 50;
+/// How many operators may follow each other: each is a level of the tree, and the stack of a worker is small.
+const MAX_CHAIN: usize = 500;
 
 /// A parsed statement, with the text it came from.
 #[derive(Clone, Debug)]
@@ -95,6 +97,7 @@ pub fn parse(sql: &str) -> SqlResult<Vec<ParsedStatement>> {
     let mut out = Vec::new();
     for part in tokens.split(|t| t.token == Token::SemiColon) {
         if !part.is_empty() {
+            check_depth(part)?;
             out.push(ParsedStatement { sql: text.clone(), kind: statement(sql, part)? });
         }
     }
@@ -115,6 +118,64 @@ fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
         place(SqlError::new(SqlState::SYNTAX, message), sql, e.location)
     })?;
     Ok(tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect())
+}
+
+/// 54001 if operators could nest deeper than our stack allows: a chain of them at one level, summed over the open parentheses.
+fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
+    let (mut open, mut here) = (Vec::new(), 0);
+    let mut total = 0;
+    for t in tokens {
+        match &t.token {
+            Token::LParen => open.push(std::mem::take(&mut here)),
+            Token::RParen => {
+                total -= here;
+                here = open.pop().unwrap_or(0);
+            }
+            Token::Comma => total -= std::mem::take(&mut here),
+            token if nests(token) => {
+                here += 1;
+                total += 1;
+                if total > MAX_CHAIN {
+                    return Err(SqlError::new(SqlState(*b"54001"), "stack depth limit exceeded")
+                        .hint(format!("An expression may have at most {MAX_CHAIN} operators in a row.")));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the token makes the tree one level deeper: an operator, or a keyword like one.
+fn nests(token: &Token) -> bool {
+    const WORDS: &[&str] = &[
+        "and",
+        "or",
+        "not",
+        "is",
+        "isnull",
+        "notnull",
+        "at",
+        "collate",
+        "union",
+        "except",
+        "intersect",
+        "in",
+        "like",
+        "ilike",
+        "between",
+        "operator",
+    ];
+    match token {
+        Token::Word(w) => w.quote_style.is_none() && WORDS.iter().any(|k| w.value.eq_ignore_ascii_case(k)),
+        Token::Number(..)
+        | Token::SingleQuotedString(_)
+        | Token::EscapedStringLiteral(_)
+        | Token::DollarQuotedString(_)
+        | Token::Placeholder(_)
+        | Token::Period => false,
+        _ => true,
+    }
 }
 
 /// One statement.

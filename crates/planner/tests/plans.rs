@@ -211,7 +211,7 @@ fn result_columns_are_named_and_typed() {
     );
     assert_eq!(
         columns("select sum(abalance), avg(abalance), max(filler), min(aid) from accounts"),
-        "sum bigint, avg numeric, max character(4294967295), min integer"
+        "sum bigint, avg numeric, max character(84), min integer"
     );
     assert_eq!(
         columns("select current_schema(), current_catalog, pg_sleep(1)"),
@@ -320,4 +320,24 @@ fn what_the_range_does_not_say_stays_in_the_filter() {
         "select 1 from accounts where not aid = 1",
         &["Seq Scan on accounts", "  Filter: (NOT (aid = 1))", "  Partitions: all"],
     );
+}
+
+/// The threads of a test have 2 MiB of stack, as those of a server.
+#[test]
+fn no_text_overflows_the_stack() {
+    let long = |unit: &str, n: usize| format!("select 1 {}", unit.repeat(n));
+    for unit in ["+ 1 ", "and true ", "::int", "is null ", "|| 'a' ", "union select 1 ", "+ (1) ", "+ - 1 "] {
+        assert_eq!(error(&long(unit, 100_000)).state().as_str(), "54001", "{unit}");
+    }
+    assert_eq!(error(&format!("select {}", "(".repeat(100_000))).state().as_str(), "54001");
+    assert_eq!(error(&format!("select {}1", "not ".repeat(100_000))).state().as_str(), "54001");
+    assert_eq!(error(&format!("select {}1", "- ".repeat(400))).state().as_str(), "54001");
+    for n in [100, 499] {
+        plan(&long("+ 1 ", n)).unwrap();
+        plan(&format!("select 1 from accounts where aid = 1 {}", "or aid = 1 ".repeat(n / 2 - 1))).unwrap();
+    }
+    let deep = format!("select {}1{}", format!("{}1 + (", "1 + ".repeat(10)).repeat(40), ")".repeat(40));
+    let _ = plan(&deep);
+    let list = vec!["1"; 10_000].join(", ");
+    plan(&format!("select 1 from accounts where aid in ({list})")).unwrap();
 }
