@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::finish;
 use crate::query::{self, CHUNK_ROWS, Series, split_per_row};
 use crate::txn::{enter, gather, is_fresh};
-use clearway_partition::Body;
+use clearway_partition::{Body, not_null_violation};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Insert, Query, Source};
 use clearway_plan::{Program, TableDef};
@@ -26,7 +26,7 @@ pub(crate) fn one_row<'p>(
     }
     Some(finish::values(rows, env).and_then(|batch| {
         let row = batch.get(0);
-        check(&insert.table, row)?;
+        check(&insert.table, row, env)?;
         let partition = destination(core, &insert.table, row, 0)?;
         Ok((&insert.program, partition, Some(batch)))
     }))
@@ -70,7 +70,7 @@ pub(crate) async fn rows(
         let mut parts: Vec<RowBatch> = vec![RowBatch::new(); usize::from(core.engine().partitions())];
         for i in at..end {
             let row = rows.get(i);
-            check(table, row)?;
+            check(table, row, env)?;
             let to = destination(core, table, row, at / CHUNK_ROWS)?;
             parts[usize::from(to.0)].push_encoded(row.bytes());
         }
@@ -92,14 +92,10 @@ pub(crate) async fn rows(
 }
 
 /// NOT NULL.
-pub(crate) fn check(table: &TableDef, row: RowView<'_>) -> SqlResult<()> {
-    for (column, value) in table.columns.iter().zip(row.iter()) {
-        if column.not_null && value.map_err(bad_row)?.is_null() {
-            let message = format!(
-                "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
-                column.name, table.name
-            );
-            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, message));
+fn check(table: &TableDef, row: RowView<'_>, env: &Env) -> SqlResult<()> {
+    for (i, (column, value)) in table.columns.iter().zip(row.iter()).enumerate() {
+        if value.map_err(bad_row)?.is_null() && column.not_null {
+            return Err(not_null_violation(table, i, row, env)?);
         }
     }
     Ok(())

@@ -15,6 +15,7 @@ mod store;
 mod trees;
 mod txn;
 
+pub use exec::not_null_violation;
 pub use message::{Body, Failure, Message, Origin, Out, Outbox, RawOp, Reply};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};

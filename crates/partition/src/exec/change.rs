@@ -205,9 +205,9 @@ pub(super) fn duplicated(table: &TableDef, index: usize, row: RowView<'_>, env: 
 /// Bytes of a value that the detail of a 23502 shows.
 const SHOWN: usize = 64;
 
-/// 23502.
+/// 23502: `column` of `row` is NULL and must not be. The detail shows the row as PostgreSQL does.
 #[cold]
-pub(super) fn null_in(table: &TableDef, column: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+pub fn not_null_violation(table: &TableDef, column: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
     let message = format!(
         "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
         table.columns[column].name, table.name

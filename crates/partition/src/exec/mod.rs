@@ -16,6 +16,7 @@ mod path;
 mod raw;
 mod scan;
 
+pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use raw::run_raw;
 

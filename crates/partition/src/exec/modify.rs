@@ -1,6 +1,6 @@
 //! `Program::Update` and `Program::Delete`: find a few keys, change their rows, go on.
 
-use super::change::{Guard, Step, Steps, damaged, index_steps, null_in};
+use super::change::{Guard, Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
 use super::scan::{missing_row, read_ahead};
 use super::{COLLECT, Cx, Output, SLICE_ROWS, Stop};
@@ -86,7 +86,7 @@ pub(super) fn set_columns(
     }
     row.finish();
     match refused {
-        Some(column) => Err(null_in(table, column, RowView::new(new), env)?),
+        Some(column) => Err(not_null_violation(table, column, RowView::new(new), env)?),
         None => Ok(()),
     }
 }
