@@ -28,7 +28,7 @@ use crate::mini::{Core, Mini, Oldest};
 use crate::record::{self, PageOp, Role};
 use crate::recovery::{self, Analysis, patiently};
 use crate::store::Store;
-use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
+use crate::wal::{LOG_START, Wal, WalConfig, WalError, WalReader};
 
 /// Partitions of a new directory if nothing else is said.
 const DEFAULT_PARTITIONS: u16 = 16;
@@ -198,6 +198,11 @@ impl Node {
         let state = control.state();
         let reader = || WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from);
         let analysis = Analysis::run(&mut reader()?, state.partitions)?;
+        if analysis.end < state.redo {
+            let reason =
+                format!("it ends before {}, from where the last checkpoint needs it: a file is missing", state.redo);
+            return Err(WalError::Corrupt { lsn: analysis.end, reason }.into());
+        }
         let wal = Wal::open(opening.disk.clone(), opening.wal_config(), analysis.end)
             .map_err(OpenError::io("cannot open the log"))?;
         let pool = opening.pool(state.partitions, &wal)?;

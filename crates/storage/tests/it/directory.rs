@@ -79,3 +79,22 @@ fn trees_are_there_after_a_restart_on_a_real_disk() {
     drop(world);
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn a_log_whose_files_are_gone_is_reported_and_not_taken_for_an_empty_one() {
+    let disk = MemDisk::new();
+    let mut world = World::open(&disk, 2, 48).unwrap();
+    world.run(0, |s| s.create_tree(TreeId(1))).unwrap();
+    world.node.checkpoint().unwrap();
+    world.node.shutdown();
+    drop(world);
+    for dir in ["db", "db/wal", "db/log"] {
+        for name in disk.list(dir.as_ref()).unwrap_or_default() {
+            if name.ends_with(".wal") {
+                disk.remove(Path::new(dir).join(name).as_ref()).unwrap();
+            }
+        }
+    }
+    let why = refusal(&disk, 2);
+    assert!(why.contains("log"), "{why}");
+}
