@@ -303,12 +303,12 @@ impl Worker {
         }
     }
 
-    /// One request for all that this turn's replies wait for: the group that one flush of the log serves.
+    /// One request for all that replies wait for: the group that one flush of the log serves. Asked again each turn until it is granted: an
+    /// answer to an earlier request may take the place of the answer to this one.
     fn ask_durable(&mut self) {
         if self.wanted > self.durable {
             self.port.want_durable(self.wanted);
         }
-        self.wanted = Lsn(0);
     }
 
     fn deadlines(&mut self) {
