@@ -1,7 +1,6 @@
 //! SQL in; the plan's tree, its parameters and columns, or the error out.
 
-mod common;
-use common::{catalog, error, explain, plan};
+use crate::common::{catalog, error, explain, plan};
 
 #[track_caller]
 fn check(sql: &str, expected: &[&str]) {

@@ -1,11 +1,10 @@
 //! The statements that real clients send are accepted, and mean what they should.
 
-mod common;
+use crate::common::plan;
 use clearway_plan::statement::{CopyDirection, Finish, Isolation, Source, TxnOptions};
 use clearway_plan::{Distribution, Expr, Program, Statement};
 use clearway_planner::parse;
 use clearway_types::Datum;
-use common::plan;
 
 #[track_caller]
 fn statement(sql: &str) -> Statement {
@@ -62,7 +61,7 @@ fn tables_and_their_distribution() {
     let t = table("create table t (a int unique, b text, constraint u unique (a, b))");
     assert_eq!(t.distribution, Distribution::Hash(vec![0]));
     assert_eq!(t.indexes.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["t_a_key", "u"]);
-    let e = common::error("create table t (a int primary key, b int) distributed by (b)");
+    let e = crate::common::error("create table t (a int primary key, b int) distributed by (b)");
     assert_eq!(e.state().as_str(), "42P16");
     assert!(matches!(
         statement("create index concurrently if not exists i on accounts using btree (bid, aid asc)"),
@@ -110,7 +109,7 @@ fn transactions_and_settings() {
 fn several_statements_keep_their_places() {
     let parsed = parse("select 1; select 2 ;; update x set y = 1").unwrap();
     assert_eq!(parsed.len(), 3);
-    let e = clearway_planner::plan(&parsed[2], &common::catalog(), &[], &Default::default()).unwrap_err();
+    let e = clearway_planner::plan(&parsed[2], &crate::common::catalog(), &[], &Default::default()).unwrap_err();
     assert_eq!((e.state().as_str(), e.position()), ("42P01", Some(30)));
 }
 
@@ -144,7 +143,7 @@ fn copy_options() {
         ("copy accounts from stdin (delimiter 'ab')", "0A000"),
         ("copy accounts from", "42601"),
     ] {
-        assert_eq!(common::error(sql).state().as_str(), state, "{sql}");
+        assert_eq!(crate::common::error(sql).state().as_str(), state, "{sql}");
     }
 }
 
@@ -163,9 +162,12 @@ fn inserts() {
         panic!()
     };
     assert!(matches!(&*i.program, Program::Insert { ignore_conflicts: true, returning, .. } if returning.len() == 1));
-    assert_eq!(common::error("insert into accounts values (1) on conflict (bid) do nothing").state().as_str(), "42P10");
     assert_eq!(
-        common::error("insert into accounts values (1) on conflict do update set bid = 1").state().as_str(),
+        crate::common::error("insert into accounts values (1) on conflict (bid) do nothing").state().as_str(),
+        "42P10"
+    );
+    assert_eq!(
+        crate::common::error("insert into accounts values (1) on conflict do update set bid = 1").state().as_str(),
         "0A000"
     );
     // An undecided literal of a query takes the column's type.

@@ -50,7 +50,6 @@ pub fn plan(sql: &str) -> SqlResult<Plan> {
 }
 
 /// The error that planning gives.
-#[allow(dead_code)]
 #[track_caller]
 pub fn error(sql: &str) -> SqlError {
     match plan(sql) {
@@ -60,7 +59,6 @@ pub fn error(sql: &str) -> SqlError {
 }
 
 /// The lines of EXPLAIN.
-#[allow(dead_code)]
 #[track_caller]
 pub fn explain(sql: &str) -> Vec<String> {
     match plan(&format!("explain {sql}")).unwrap_or_else(|e| panic!("{sql}: {e}")).statement {

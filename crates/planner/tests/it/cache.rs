@@ -1,10 +1,9 @@
 //! Normalisation and the plan cache.
 
-mod common;
+use crate::common::catalog;
 use clearway_plan::{Env, SessionEnv};
 use clearway_planner::{PlanCache, normalize};
 use clearway_types::Datum;
-use common::catalog;
 
 #[track_caller]
 fn check(sql: &str, text: &str, literals: &[Datum]) {
@@ -78,7 +77,7 @@ fn plans_are_reused_until_the_catalog_changes() {
     assert!(cache.get_or_plan("select aid from accounts where aid = 'x'", &c, &s).is_none());
     // So is what needs its literals.
     assert!(cache.get_or_plan("select aid + 1 from accounts group by aid + 1", &c, &s).is_none());
-    common::plan("select aid + 1 from accounts group by aid + 1").unwrap();
+    crate::common::plan("select aid + 1 from accounts group by aid + 1").unwrap();
 }
 
 #[test]
@@ -92,6 +91,6 @@ fn a_cached_plan_gives_what_the_text_gives() {
             rows[0].iter().map(|e| e.eval_const(&env).unwrap()).collect::<Vec<_>>()
         };
         let (plan, params) = cache.get_or_plan(sql, &c, &s).unwrap();
-        assert_eq!(value(&plan, params), value(&common::plan(sql).unwrap(), Vec::new()), "{sql}");
+        assert_eq!(value(&plan, params), value(&crate::common::plan(sql).unwrap(), Vec::new()), "{sql}");
     }
 }
