@@ -1,0 +1,164 @@
+//! Pipelines, Flush, errors up to Sync, portals, statements that outlive a change of their table.
+
+use crate::raw::{Fixture, bind, close, describe, execute, flush, parse, query, sync};
+
+#[test]
+fn a_pipeline_is_answered_in_order() {
+    let server = Fixture::new("pipeline");
+    let mut c = server.connect();
+    let group = |n: &str| [bind("", "s", &[n], true), describe('P', ""), execute("", 0), sync()].concat();
+    c.send_all(&[
+        parse("s", "select $1::int4 + 1", &[23]),
+        describe('S', "s"),
+        sync(),
+        group("1"),
+        group("2"),
+        query("select 7"),
+    ]);
+    assert_eq!(c.tags(), "1tTZI");
+    for n in [2i32, 3] {
+        let messages = c.until_ready();
+        assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "2TDCZ");
+        assert_eq!(messages[2].values(), [Some(n.to_be_bytes().to_vec())]);
+        assert_eq!(messages[3].text(), "SELECT 1");
+    }
+    assert_eq!(c.tags(), "TDCZI");
+}
+
+#[test]
+fn flush_brings_the_replies_so_far() {
+    let server = Fixture::new("flush");
+    let mut c = server.connect();
+    c.send_all(&[parse("", "select 1", &[]), describe('S', ""), flush()]);
+    assert_eq!([c.next().tag, c.next().tag, c.next().tag], ['1', 't', 'T']);
+    c.send_all(&[bind("", "", &[], false), execute("", 0), flush()]);
+    assert_eq!([c.next().tag, c.next().tag, c.next().tag], ['2', 'D', 'C']);
+    c.send(&sync());
+    assert_eq!(c.tags(), "ZI");
+}
+
+#[test]
+fn invariant_2_after_an_error_all_is_skipped_to_the_sync() {
+    let server = Fixture::new("skip");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    let insert = |n: &str| [bind("", "i", &[n], false), execute("", 0)].concat();
+    c.send_all(&[
+        parse("i", "insert into t values ($1)", &[]),
+        insert("1"),
+        insert("1"),
+        insert("2"),
+        parse("x", "nonsense", &[]),
+        sync(),
+    ]);
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "12C2EZ");
+    assert_eq!(messages[4].code(), "23505");
+    // One group is one implicit transaction: the first insert went with it.
+    assert_eq!(c.column("select count(*) from t"), ["0"]);
+    c.send_all(&[insert("3"), insert("4"), sync(), insert("5"), sync()]);
+    assert_eq!([c.tags(), c.tags()], ["2C2CZI", "2CZI"]);
+    assert_eq!(c.column("select count(*) from t"), ["3"]);
+}
+
+#[test]
+fn a_portal_hands_its_rows_out_in_parts() {
+    let server = Fixture::new("portal");
+    let mut c = server.connect();
+    c.send(&query("begin"));
+    assert_eq!(c.tags(), "CZT");
+    c.send_all(&[parse("", "select * from generate_series(1, 4)", &[]), bind("p", "", &[], false)]);
+    c.send_all(&[execute("p", 3), sync()]);
+    assert_eq!(c.tags(), "12DDDsZT");
+    c.send_all(&[execute("p", 1), sync()]);
+    // Exactly as many as asked for: still suspended.
+    assert_eq!(c.tags(), "DsZT");
+    c.send_all(&[execute("p", 1), sync()]);
+    let messages = c.until_ready();
+    assert_eq!((messages[0].tag, messages[0].text().as_str()), ('C', "SELECT 0"));
+    c.send_all(&[close('P', "p"), execute("p", 1), sync()]);
+    let messages = c.until_ready();
+    assert_eq!((messages[0].tag, messages[1].code().as_str()), ('3', "34000"));
+    c.send(&query("rollback"));
+    assert_eq!(c.tags(), "CZI");
+}
+
+#[test]
+fn portals_end_with_their_transaction() {
+    let server = Fixture::new("portal-end");
+    let mut c = server.connect();
+    c.send_all(&[
+        parse("", "select * from generate_series(1, 4)", &[]),
+        bind("p", "", &[], false),
+        execute("p", 1),
+        sync(),
+    ]);
+    assert_eq!(c.tags(), "12DsZI");
+    c.send_all(&[execute("p", 1), sync()]);
+    assert_eq!(c.until_ready()[0].code(), "34000");
+}
+
+#[test]
+fn a_failed_block_refuses_everything_but_its_end() {
+    let server = Fixture::new("failed-block");
+    let mut c = server.connect();
+    c.send_all(&[query("begin"), query("bogus"), query("select 1"), query("create table x (a int)")]);
+    assert_eq!(c.tags(), "CZT");
+    assert_eq!(c.tags(), "EZE");
+    for _ in 0..2 {
+        assert_eq!(c.until_ready()[0].code(), "25P02");
+    }
+    c.send_all(&[
+        parse("", "select 1", &[]),
+        sync(),
+        parse("", "rollback", &[]),
+        bind("", "", &[], false),
+        execute("", 0),
+        sync(),
+    ]);
+    c.until_ready();
+    assert_eq!(c.tags(), "12CZI");
+}
+
+#[test]
+fn prepared_statements_follow_their_table_or_say_that_they_cannot() {
+    let server = Fixture::new("replan");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key, b text)");
+    c.query("insert into t values (1, 'x')");
+    c.send_all(&[parse("s", "select * from t where a = $1", &[]), sync()]);
+    assert_eq!(c.tags(), "1ZI");
+    c.query("create index t_b on t (b)");
+    let run = [bind("", "s", &["1"], false), execute("", 0), sync()].concat();
+    c.send(&run);
+    assert_eq!(c.tags(), "2DCZI");
+    c.query("drop table t; create table t (a int primary key, b int)");
+    c.send(&run);
+    let messages = c.until_ready();
+    assert_eq!((messages[0].tag, messages[0].code().as_str()), ('E', "0A000"));
+    c.send_all(&[close('S', "s"), parse("s", "select * from t where a = $1", &[]), sync(), run]);
+    assert_eq!([c.tags(), c.tags()], ["31ZI", "2CZI"]);
+}
+
+#[test]
+fn wrong_messages_are_answered_with_their_codes() {
+    let server = Fixture::new("wrong");
+    let mut c = server.connect();
+    for (bytes, code) in [
+        (bind("", "none", &[], false), "26000"),
+        (execute("none", 0), "34000"),
+        (describe('S', "none"), "26000"),
+        (parse("", "select 1; select 2", &[]), "42601"),
+        ([parse("", "select $1::int4", &[]), bind("", "", &[], false)].concat(), "08P01"),
+        ([parse("", "select $1::int4", &[]), bind("", "", &["x"], false)].concat(), "22P02"),
+        (crate::raw::message(b'B', b"xx"), "08P01"),
+    ] {
+        c.send_all(&[bytes, sync()]);
+        let messages = c.until_ready();
+        assert_eq!(messages[messages.len() - 2].code(), code);
+    }
+    // Out of step: nothing that follows can be understood.
+    c.send(&crate::raw::message(0xff, b""));
+    assert_eq!(c.next().code(), "08P01");
+    assert!(c.try_next().is_none());
+}

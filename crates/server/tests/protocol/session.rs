@@ -1,0 +1,178 @@
+//! Startup, settings, COPY, cancel, sleeping.
+
+use crate::raw::{Fixture, Raw, message, query, startup};
+use std::io::Read;
+
+#[test]
+fn startup_answers_encryption_requests_and_reports_thirteen_parameters() {
+    let server = Fixture::new("startup");
+    let mut c = Raw::open(server.address());
+    for request in [5679u16, 5680] {
+        let mut packet = vec![0, 0, 0, 8, 4, 210];
+        packet.extend(request.to_be_bytes());
+        c.send(&packet);
+        let mut answer = [0];
+        c.stream.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, *b"N");
+    }
+    c.send(&startup(&[
+        ("user", "me"),
+        ("client_encoding", "'utf-8'"),
+        ("options", "-c extra_float_digits=3"),
+        ("datestyle", "ISO"),
+    ]));
+    let tags: String = c.until_ready().iter().map(|m| m.tag).collect();
+    assert_eq!(tags, format!("R{}KZ", "S".repeat(13)));
+    assert_eq!(c.column("show extra_float_digits"), ["3"]);
+    let mut c = Raw::open(server.address());
+    c.send(&startup(&[("database", "d")]));
+    assert_eq!(c.next().code(), "28000");
+    assert!(c.try_next().is_none());
+}
+
+#[test]
+fn too_many_connections_are_told_so() {
+    let server = Fixture::with("too-many", |config| config.max_connections = 1);
+    let first = server.connect();
+    let mut c = Raw::open(server.address());
+    c.send(&startup(&[("user", "me")]));
+    assert_eq!(c.next().code(), "53300");
+    drop(first);
+}
+
+#[test]
+fn several_statements_are_one_transaction() {
+    let server = Fixture::new("several");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    let messages = c.query(
+        "insert into t values (1); insert into t values (2); insert into t values (1); insert into t values (3)",
+    );
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "CCEZ");
+    assert_eq!(c.column("select count(*) from t"), ["0"]);
+    c.query("begin; insert into t values (1); commit; insert into t values (2)");
+    assert_eq!(c.column("select count(*) from t"), ["2"]);
+    c.send_all(&[query(""), query(" -- nothing\n;")]);
+    assert_eq!([c.tags(), c.tags()], ["IZI", "IZI"]);
+}
+
+#[test]
+fn copy_in_and_out() {
+    let server = Fixture::new("copy");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key, b text)");
+    c.send(&query("copy t from stdin"));
+    assert_eq!(c.next().tag, 'G');
+    // Cut at odd places: a message is not a line.
+    c.send_all(&[
+        message(b'd', b"1\tone\n2\t"),
+        message(b'd', b"\\N\n3\tth"),
+        message(b'd', b"ree\n"),
+        message(b'c', b""),
+    ]);
+    let messages = c.until_ready();
+    assert_eq!(messages[0].text(), "COPY 3");
+    c.send(&query("copy (select * from t order by a) to stdout with (format csv, header)"));
+    let messages = c.until_ready();
+    assert_eq!(messages.iter().map(|m| m.tag).collect::<String>(), "HddddcCZ");
+    let lines: String = messages.iter().filter(|m| m.tag == 'd').map(|m| m.text()).collect();
+    assert_eq!(lines, "a,b\n1,one\n2,\n3,three\n");
+}
+
+#[test]
+fn a_copy_that_fails_leaves_nothing() {
+    let server = Fixture::new("copy-fail");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    for (end, code) in
+        [(message(b'f', b"enough\0"), "57014"), (message(b'd', b"x\n"), "22P02"), (message(b'd', b"1\n"), "23505")]
+    {
+        c.send(&query("copy t from stdin"));
+        assert_eq!(c.next().tag, 'G');
+        // What follows the error up to the end of the data is ignored.
+        c.send_all(&[message(b'd', b"1\n"), end, message(b'd', b"2\n"), message(b'c', b"")]);
+        let messages = c.until_ready();
+        assert_eq!((messages.len(), messages[0].code().as_str()), (2, code));
+        assert_eq!(c.column("select count(*) from t"), ["0"]);
+    }
+}
+
+#[test]
+fn a_cancel_request_ends_what_runs() {
+    let server = Fixture::new("cancel");
+    let (mut c, mut holder) = (server.connect(), server.connect());
+    c.query("create table t (a int primary key, b int)");
+    c.query("insert into t values (1, 1)");
+    let cancel = |c: &Raw, secret: i32| {
+        let mut packet = vec![0, 0, 0, 16, 4, 210, 22, 46];
+        packet.extend(c.pid.to_be_bytes());
+        packet.extend(secret.to_be_bytes());
+        let mut other = Raw::open(server.address());
+        other.send(&packet);
+        assert!(other.try_next().is_none());
+    };
+    c.send(&query("select pg_sleep(100)"));
+    cancel(&c, c.secret ^ 1);
+    cancel(&c, c.secret);
+    assert_eq!(c.until_ready()[0].code(), "57014");
+    // Waiting for a row's lock.
+    holder.query("begin; update t set b = 2 where a = 1");
+    c.send(&query("update t set b = 3 where a = 1"));
+    c.stream.set_read_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+    assert!(c.try_next().is_none());
+    c.stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    cancel(&c, c.secret);
+    assert_eq!(c.until_ready()[0].code(), "57014");
+    holder.query("rollback");
+    assert_eq!(c.column("select b from t"), ["1"]);
+}
+
+#[test]
+fn sleeping_and_timeouts_hold_up_nobody_else() {
+    let server = Fixture::with("sleep", |config| config.workers = 1);
+    let (mut a, mut b) = (server.connect(), server.connect());
+    a.send(&query("select pg_sleep(0.2)"));
+    assert_eq!(b.column("select 1"), ["1"]);
+    assert_eq!(a.tags(), "TDCZI");
+}
+
+#[test]
+fn settings_follow_transactions() {
+    let server = Fixture::new("settings");
+    let mut c = server.connect();
+    let tags: String = c.query("set application_name = 'x'").iter().map(|m| m.tag).collect();
+    assert_eq!(tags, "SCZ");
+    c.query("begin; set application_name = 'y'; set local jit = on");
+    assert_eq!(c.column("show jit"), ["on"]);
+    c.query("commit");
+    assert_eq!((c.column("show jit"), c.column("show application_name")), (vec!["off".into()], vec!["y".into()]));
+    c.query("begin; set application_name = 'z'");
+    c.query("rollback");
+    assert_eq!(c.column("show application_name"), ["y"]);
+    assert_eq!(c.column("show nonsense"), ["42704"]);
+    assert_eq!(c.column("set client_encoding = 'latin1'"), ["0A000"]);
+}
+
+#[test]
+fn sql_prepare_and_execute() {
+    let server = Fixture::new("prepare");
+    let mut c = server.connect();
+    c.query("prepare p (int) as select $1 + 1");
+    assert_eq!(c.column("execute p(41)"), ["42"]);
+    assert_eq!(c.column("execute p"), ["42601"]);
+    assert_eq!(c.column("prepare p as select 1"), ["42P05"]);
+    c.query("deallocate p");
+    assert_eq!(c.column("execute p(1)"), ["26000"]);
+}
+
+#[test]
+fn a_stop_ends_sessions_and_keeps_what_was_committed() {
+    let server = Fixture::new("stop");
+    let (mut idle, mut open) = (server.connect(), server.connect());
+    idle.query("create table t (a int primary key)");
+    open.query("begin; insert into t values (1)");
+    server.stop();
+    assert_eq!(idle.next().code(), "57P01");
+    assert!(idle.try_next().is_none());
+    assert_eq!(open.next().code(), "57P01");
+}
