@@ -36,7 +36,7 @@ pub struct Flags {
     /// Address and port to listen on; port 0 lets the system choose [default: 127.0.0.1:5432]
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<SocketAddr>,
-    /// Directory of a Unix socket .s.PGSQL.<port> to listen on as well [default: none]
+    /// Directory of a Unix socket `.s.PGSQL.PORT` to listen on as well [default: none]
     #[arg(long, value_name = "DIR")]
     pub unix_socket: Option<PathBuf>,
     /// Partitions of a new data directory, 1 to 1024; an existing one keeps its number [default: 4 a core]
