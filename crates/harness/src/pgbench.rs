@@ -90,7 +90,7 @@ pub struct Report {
 }
 
 /// Longest that a fixed-count run or an initialisation may take.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// `pgbench -i -I steps -s scale`; returns how long it took.
 pub fn init(endpoint: &Endpoint, steps: &str, scale: u32) -> Res<Duration> {

@@ -23,12 +23,14 @@ pub struct Setting {
     pub scale: u32,
     /// Transactions of one pgbench run, all clients together.
     pub transactions: u32,
+    /// Seconds of a run that goes by time.
+    pub seconds: u32,
 }
 
 type Scenario = (&'static str, fn(&Setting) -> Res<()>);
 type OwnServer = (&'static str, fn(&Kind) -> Res<()>);
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 10] = [
     ("psql connects and times", psql::connects),
     ("psql script with an error in a transaction", psql::error_in_transaction),
     ("psql copies out and in", psql::copies),
@@ -36,6 +38,7 @@ const SCENARIOS: [Scenario; 9] = [
     ("pgbench on data that came by COPY", pgbench::by_copy),
     ("pgbench on data that the server generated", pgbench::server_side),
     ("pgbench with more clients than rows of a table", pgbench::crowded),
+    ("pgbench without a pause", pgbench::sustained),
     ("many connections, idle and busy", connections::idle_and_busy),
     ("a client that vanishes in a transaction", connections::vanishes),
 ];
@@ -82,8 +85,8 @@ fn all(
 }
 
 fn setting(endpoint: Endpoint, options: &Options) -> Setting {
-    let (scale, transactions) = if options.quick { (1, 640) } else { (10, 2560) };
-    Setting { endpoint, scale, transactions }
+    let (scale, transactions, seconds) = if options.quick { (1, 640, 3) } else { (10, 2560, 10) };
+    Setting { endpoint, scale, transactions, seconds }
 }
 
 fn scenarios(setting: &Setting, wanted: impl Fn(&str) -> bool) -> Res<()> {

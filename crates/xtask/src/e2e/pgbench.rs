@@ -25,6 +25,17 @@ pub fn crowded(setting: &Setting) -> Res<()> {
     checked(setting, &run, Sums::read(&setting.endpoint)?).map(|_| ())
 }
 
+/// Writers for some seconds without a pause, about as many as a pool of connections has: a wake-up lost once in a million shows here.
+pub fn sustained(setting: &Setting) -> Res<()> {
+    pgbench::init(&setting.endpoint, "dtgvp", setting.scale)?;
+    let mut sums = Sums::read(&setting.endpoint)?;
+    for script in [Script::SimpleUpdate, Script::TpcbLike] {
+        let length = Length::Seconds(setting.seconds);
+        sums = checked(setting, &Run { script, mode: Mode::Prepared, clients: 16, length }, sums)?;
+    }
+    Ok(())
+}
+
 fn all_runs(setting: &Setting, steps: &str) -> Res<()> {
     let took = pgbench::init(&setting.endpoint, steps, setting.scale)?;
     let mut sums = Sums::read(&setting.endpoint)?;
