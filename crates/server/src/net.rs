@@ -27,9 +27,13 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(l) => {
-                let (stream, _) = l.accept()?;
+                let (stream, peer) = l.accept()?;
                 // A reply is one send: waiting to fill a packet would only delay it.
                 stream.set_nodelay(true)?;
+                if peer.ip().is_loopback() {
+                    // Pacing, as BBR does it, costs timers and gains nothing where there is no network. Refused: it stays as it is.
+                    let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
+                }
                 Ok(Stream::Tcp(stream))
             }
             Self::Unix(l) => Ok(Stream::Unix(l.accept()?.0)),
