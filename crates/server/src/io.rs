@@ -81,6 +81,8 @@ pub struct Io {
     pub stream: Stream,
     /// The socket may have more to read.
     pub readable: bool,
+    /// The client has closed its side: the end is there to be read, and no further edge will say so.
+    pub read_closed: bool,
     /// The socket has not refused the last write.
     pub writable: bool,
     /// Replies; the sink that encoders append to.
@@ -93,7 +95,16 @@ pub struct Io {
 impl Io {
     /// A fresh connection.
     pub fn new(stream: Stream) -> Self {
-        Self { stream, readable: true, writable: true, out: Vec::new(), sent: 0, release: 0, holds: VecDeque::new() }
+        Self {
+            stream,
+            readable: true,
+            read_closed: false,
+            writable: true,
+            out: Vec::new(),
+            sent: 0,
+            release: 0,
+            holds: VecDeque::new(),
+        }
     }
 
     /// Reads once. `input` holds less than a whole message, whose length, as far as known, is `expected`.
@@ -108,7 +119,7 @@ impl Io {
                 Ok(0) => return Ok(ReadOutcome::Closed),
                 Ok(n) => {
                     // A short read has emptied the socket: the next bytes come with a new edge.
-                    self.readable = n == room.len();
+                    self.readable = n == room.len() || self.read_closed;
                     input.end += n;
                     return Ok(ReadOutcome::Some);
                 }

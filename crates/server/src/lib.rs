@@ -101,7 +101,10 @@ impl Server {
 
     /// Why nothing can be committed any more, if so: the process must end.
     pub fn failed(&self) -> Option<String> {
-        self.engine.failed()
+        if self.threads.iter().any(JoinHandle::is_finished) {
+            return Some("a worker has ended by a defect".to_owned());
+        }
+        self.engine.failed().map(|why| format!("the log cannot be written: {why}"))
     }
 
     /// Stops accepting, ends the sessions, aborts what runs, writes a checkpoint.

@@ -33,7 +33,7 @@ fn serve(config: Config) -> Result<(), String> {
     while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
         if let Some(why) = server.failed() {
             // A failed fsync is never retried: what is on disk is decided by the next start's recovery.
-            tracing::error!("the log cannot be written: {why}");
+            tracing::error!("{why}");
             std::process::exit(1);
         }
     }

@@ -145,7 +145,7 @@ impl Worker {
                 Token(slot) => {
                     let Some(session) = self.sessions.get_mut(slot) else { continue };
                     if event.is_readable() || event.is_read_closed() {
-                        session.set_readable();
+                        session.set_readable(event.is_read_closed());
                     }
                     if event.is_writable() {
                         session.set_writable();
@@ -330,13 +330,15 @@ impl Worker {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted || e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(e) => {
+                    // No descriptor left, most likely: it is tried again when some may have been closed.
                     tracing::warn!("a connection could not be accepted: {e}");
-                    break;
+                    self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
+                    return;
                 }
             }
         }
-        // There may be more; the edge that announced them will not come again.
-        self.accept_after = Some(Instant::now() + ACCEPT_PAUSE.mul_f32(0.01));
+        // There may be more, and the edge that announced them will not come again.
+        self.accept_after = Some(Instant::now());
     }
 
     /// Gives a connection to the workers in turn.

@@ -1,9 +1,10 @@
 //! The extended query protocol: Parse, Bind, Describe, Execute, Close.
 
 use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
-use super::run::{Origin, Run, failed_block};
+use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
+use clearway_plan::Plan;
 use clearway_types::{SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use clearway_wire::frontend::{Bind, Frontend, Oids};
@@ -49,7 +50,6 @@ impl Session {
                 backend::close_complete(&mut self.io.out);
                 Ok(())
             }
-            Frontend::FunctionCall => Err(SqlError::unsupported("the function call protocol")),
             _ => Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "unexpected message")),
         }
     }
@@ -65,6 +65,7 @@ impl Session {
             Err(e) if self.status() == TxnStatus::Failed && e.state() != SqlState::SYNTAX => return Err(failed_block()),
             other => other?,
         };
+        self.refuse_in_failed_block(&statement.plan())?;
         if name.is_empty() {
             self.unnamed = Some(statement);
         } else {
@@ -79,6 +80,13 @@ impl Session {
         found.ok_or_else(|| no_statement(name))
     }
 
+    fn refuse_in_failed_block(&self, plan: &Plan) -> SqlResult<()> {
+        if self.status() == TxnStatus::Failed && !ends_failed_block(&plan.statement) {
+            return Err(failed_block());
+        }
+        Ok(())
+    }
+
     fn bind(&mut self, cx: &mut Context<'_>, bind: Bind<'_>) -> SqlResult<()> {
         let statement = self.statement(bind.statement)?.clone();
         let catalog = self.catalog(cx);
@@ -86,6 +94,7 @@ impl Session {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
+        self.refuse_in_failed_block(&plan)?;
         if bind.params.len() != plan.params.len() {
             return Err(SqlError::new(
                 SqlState::PROTOCOL_VIOLATION,

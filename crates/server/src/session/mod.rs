@@ -167,9 +167,10 @@ impl Session {
     pub fn pid(&self) -> i32 {
         self.pid
     }
-    /// The socket can be read again.
-    pub fn set_readable(&mut self) {
+    /// The socket can be read again; `closed`: to its end.
+    pub fn set_readable(&mut self, closed: bool) {
         self.io.readable = true;
+        self.io.read_closed |= closed;
     }
     /// The socket can be written again.
     pub fn set_writable(&mut self) {
@@ -233,7 +234,12 @@ impl Session {
                     match self.io.read(&mut self.input, expected) {
                         Ok(ReadOutcome::Some) => {}
                         Ok(ReadOutcome::Nothing) => return Turn::Waits,
-                        Ok(ReadOutcome::Closed) | Err(_) => return Turn::Over,
+                        Ok(ReadOutcome::Closed) => {
+                            // It may still listen: what it asked for before it is answered, as far as the log lets it go.
+                            self.io.release();
+                            self.phase = Phase::Closing;
+                        }
+                        Err(_) => return Turn::Over,
                     }
                 }
                 Err(fatal) => self.fatal(&fatal),
@@ -292,6 +298,9 @@ impl Session {
                 // Alone in its group: one statement, committed by itself. Else the Sync to come commits what the group did.
                 let alone = !self.implicit_open && rest.starts_with(&[b'S', 0, 0, 0, 4]);
                 self.execute(cx, portal, max_rows, !alone);
+            }
+            Frontend::FunctionCall => {
+                self.fail(cx, &Origin::Simple, &SqlError::unsupported("the function call protocol"));
             }
             other => {
                 if let Err(e) = self.extended(cx, other) {

@@ -359,7 +359,8 @@ fn unplanned() -> SqlError {
     SqlError::internal("the end of a transaction cannot be planned again")
 }
 
-fn ends_failed_block(statement: &Statement) -> bool {
+/// Whether a failed block lets the statement through.
+pub(super) fn ends_failed_block(statement: &Statement) -> bool {
     matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_) | Statement::Empty)
 }
 

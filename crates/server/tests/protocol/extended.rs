@@ -116,7 +116,7 @@ fn a_failed_block_refuses_everything_but_its_end() {
         execute("", 0),
         sync(),
     ]);
-    c.until_ready();
+    assert_eq!(c.until_ready()[0].code(), "25P02");
     assert_eq!(c.tags(), "12CZI");
 }
 

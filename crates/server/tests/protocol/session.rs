@@ -176,3 +176,14 @@ fn a_stop_ends_sessions_and_keeps_what_was_committed() {
     assert!(idle.try_next().is_none());
     assert_eq!(open.next().code(), "57P01");
 }
+
+#[test]
+fn a_client_that_has_closed_its_side_still_gets_its_answers() {
+    let server = Fixture::new("half-close");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    c.send(&query("insert into t values (1)"));
+    c.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(c.tags(), "CZI");
+    assert!(c.try_next().is_none());
+}
