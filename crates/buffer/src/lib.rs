@@ -16,7 +16,7 @@ mod io;
 mod page;
 mod policy;
 mod pool;
-#[cfg(loom)]
+#[cfg(all(loom, test))]
 mod pool_loom;
 mod sync;
 mod table;
