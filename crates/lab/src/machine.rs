@@ -41,7 +41,14 @@ impl Machine {
 
 fn commit() -> String {
     let mut git = Command::new("git");
-    git.current_dir(repository_root()).args(["describe", "--always", "--dirty", "--abbrev=12"]);
+    git.current_dir(repository_root()).args([
+        "-c",
+        "safe.directory=*",
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+    ]);
     match git.output() {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         _ => "unknown".into(),

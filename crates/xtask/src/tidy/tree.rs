@@ -7,7 +7,9 @@ use std::process::Command;
 /// Paths, relative to `root`, of tracked and of new files that git does not ignore; binary fixtures left out.
 pub fn text_files(root: &Path) -> Res<Vec<String>> {
     let mut command = Command::new("git");
-    command.current_dir(root).args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    // A checkout may belong to another user than the one that CI runs as.
+    command.current_dir(root).args(["-c", "safe.directory=*"]);
+    command.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
     let output = command.output().map_err(|e| format!("git ls-files: {e}"))?;
     if !output.status.success() {
         return Err(format!("git ls-files: {}", String::from_utf8_lossy(&output.stderr)));
