@@ -2,7 +2,7 @@
 
 use super::run::{Origin, Run, Task};
 use super::{Context, Phase, Session};
-use clearway_coordinator::{Outcome, RunOptions, Tag};
+use clearway_coordinator::{Outcome, RunOptions, Step, Tag};
 use clearway_plan::statement::{Copy, CopyDirection};
 use clearway_plan::{Env, Expr, Plan, Statement};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState};
@@ -69,38 +69,36 @@ impl Session {
         }
     }
 
-    /// Makes rows of what has come, and hands them over when there are enough.
+    /// Makes rows of what has come, and hands them over batch by batch.
     fn copy_on(&mut self, cx: &mut Context<'_>) {
-        let Some(copy) = &mut self.copy else { return };
-        let room = BATCH_ROWS.saturating_sub(copy.incoming.len());
-        let more = match copy.reader.rows(copy.all, room, &mut copy.incoming) {
-            Ok(more) => more,
-            Err(e) => {
-                let e = in_line(e, &copy.plan, copy.reader.line());
-                return self.abort_copy(cx, e);
-            }
-        };
-        let full = copy.incoming.len() >= BATCH_ROWS || copy.incoming.size() >= BATCH_BYTES;
-        let finished = copy.all && !more;
         self.phase = Phase::CopyIn;
-        if full || (finished && !copy.incoming.is_empty()) {
-            let incoming = std::mem::take(&mut copy.incoming);
-            match table_rows(&copy.plan, incoming, &copy.env) {
-                Ok(rows) => self.copy_rows(cx, rows),
-                Err(e) => {
-                    let e = in_line(e, &copy.plan, copy.reader.line());
-                    self.abort_copy(cx, e);
-                }
+        loop {
+            let rows = match self.next_batch() {
+                Ok(Some(rows)) => rows,
+                Ok(None) if self.copy.as_ref().is_some_and(|c| c.all) => return self.end_copy(cx, None),
+                Ok(None) => return,
+                Err(e) => return self.abort_copy(cx, e),
+            };
+            let Some(client) = &mut self.client else { return };
+            match client.copy_in_rows(cx.port, rows) {
+                Step::Done(Ok(_)) => {}
+                step => return self.after_step(cx, Task::CopyRows, step),
             }
-        } else if finished {
-            self.end_copy(cx, None);
         }
     }
 
-    fn copy_rows(&mut self, cx: &mut Context<'_>, rows: RowBatch) {
-        let Some(client) = &mut self.client else { return };
-        let step = client.copy_in_rows(cx.port, rows);
-        self.after_step(cx, Task::CopyRows, step);
+    /// A batch of the table's rows, if enough has come, or all that will.
+    fn next_batch(&mut self) -> SqlResult<Option<RowBatch>> {
+        let Some(copy) = &mut self.copy else { return Ok(None) };
+        let place = |e, copy: &CopyIn| in_line(e, &copy.plan, copy.reader.line());
+        let room = BATCH_ROWS.saturating_sub(copy.incoming.len());
+        copy.reader.rows(copy.all, room, &mut copy.incoming).map_err(|e| place(e, copy))?;
+        let full = copy.incoming.len() >= BATCH_ROWS || copy.incoming.size() >= BATCH_BYTES;
+        if !full && (!copy.all || copy.incoming.is_empty()) {
+            return Ok(None);
+        }
+        let incoming = std::mem::take(&mut copy.incoming);
+        table_rows(&copy.plan, incoming, &copy.env).map(Some).map_err(|e| place(e, copy))
     }
 
     pub(super) fn copy_rows_done(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
@@ -135,7 +133,7 @@ impl Session {
                 let n = if let Tag::Copy(n) = outcome.tag { n } else { 0 };
                 backend::command_complete_count(&mut self.io.out, "COPY", n);
                 if matches!(copy.origin, Origin::Simple) {
-                    self.next_simple(cx);
+                    self.after_simple(cx);
                 }
             }
         }

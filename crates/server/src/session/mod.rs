@@ -74,6 +74,8 @@ enum Phase {
     Running { task: Task, ticket: u64 },
     /// It sleeps in pg_sleep.
     Sleeping { run: Run, ticket: u64 },
+    /// It is between two statements of a simple query.
+    NextStatement,
     /// It writes rows.
     Emitting(Box<Emit>),
     /// It waits for COPY data.
@@ -223,6 +225,10 @@ impl Session {
                     if let Phase::Emitting(emit) = std::mem::replace(&mut self.phase, Phase::Idle) {
                         self.emit(cx, *emit);
                     }
+                    continue;
+                }
+                Phase::NextStatement => {
+                    self.next_simple(cx);
                     continue;
                 }
                 Phase::Startup | Phase::Idle | Phase::CopyIn => {}
@@ -411,7 +417,7 @@ impl Session {
         match self.phase {
             Phase::Startup | Phase::Closing => self.phase = Phase::Closing,
             Phase::Idle if self.input.is_empty() => self.fatal(&e),
-            Phase::Idle | Phase::Emitting(_) => {}
+            Phase::Idle | Phase::NextStatement | Phase::Emitting(_) => {}
             _ => self.interrupt(cx, e),
         }
     }

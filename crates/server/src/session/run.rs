@@ -299,7 +299,7 @@ impl Session {
         }
         self.phase = Phase::Idle;
         if matches!(origin, Origin::Simple) {
-            self.next_simple(cx);
+            self.after_simple(cx);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::prepared::Prepared;
 use super::run::{Origin, Run, failed_block};
-use super::{Context, Session};
+use super::{Context, Phase, Session};
 use clearway_coordinator::TxnStatus;
 use clearway_plan::{Catalog, Env, Plan};
 use clearway_planner::ParsedStatement;
@@ -44,6 +44,15 @@ impl Session {
                 self.simple = Some(SimpleQuery { several: statements.len() > 1, statements });
                 self.next_simple(cx);
             }
+        }
+    }
+
+    /// A statement of the query is over. The next one, if any, is started from the session's loop: there may be very many.
+    pub(super) fn after_simple(&mut self, cx: &mut Context<'_>) {
+        if self.simple.is_some() {
+            self.phase = Phase::NextStatement;
+        } else {
+            self.end_implicit(cx, true);
         }
     }
 

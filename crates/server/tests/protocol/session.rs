@@ -80,6 +80,19 @@ fn copy_in_and_out() {
 }
 
 #[test]
+fn very_many_statements_and_rows_in_one_message() {
+    let server = Fixture::new("very-many");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    let rows: String = (0..200_000).map(|i| format!("{i}\n")).collect();
+    c.send(&query("copy t from stdin"));
+    assert_eq!(c.next().tag, 'G');
+    c.send_all(&[message(b'd', rows.as_bytes()), message(b'c', b"")]);
+    assert_eq!(c.until_ready()[0].text(), "COPY 200000");
+    assert_eq!(c.query(&"select 1;".repeat(20_000)).iter().filter(|m| m.tag == 'D').count(), 20_000);
+}
+
+#[test]
 fn a_copy_that_fails_leaves_nothing() {
     let server = Fixture::new("copy-fail");
     let mut c = server.connect();
