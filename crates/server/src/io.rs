@@ -138,10 +138,11 @@ impl Io {
         self.release = self.out.len();
     }
 
-    /// What is said from here on must not be seen before the log is durable up to `lsn`.
+    /// What has not been released yet, and what is said from here on, must not be seen before the log is durable up to `lsn`. The hold begins
+    /// at the last release, and not here, so that a group's replies still leave in one send.
     pub fn hold(&mut self, lsn: Lsn) {
         if self.holds.back().is_none_or(|&(_, last)| last < lsn) {
-            self.holds.push_back((self.out.len(), lsn));
+            self.holds.push_back((self.release, lsn));
         }
     }
 
@@ -175,7 +176,7 @@ impl Io {
                 Err(e) => return Err(e),
             }
         }
-        if self.sent == self.out.len() {
+        if self.sent == self.out.len() && self.holds.is_empty() {
             self.out.clear();
             (self.sent, self.release) = (0, 0);
             if self.out.capacity() > 2 * HIGH_WATER {
@@ -226,6 +227,7 @@ mod tests {
         io.release();
         io.hold(Lsn(10));
         io.out.extend_from_slice(b"b");
+        io.release();
         io.hold(Lsn(20));
         io.out.extend_from_slice(b"c");
         io.release();
