@@ -194,7 +194,10 @@ impl Worker {
         self.count_epoch(now);
         let spin = Duration::from_micros(self.shared.config.spin_us);
         // Relaxed: a hint. With as many busy sessions as workers, spinning would take the clients' cores.
-        if spin.is_zero() || self.busy == 0 || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers() {
+        if spin.is_zero()
+            || self.busy + self.busy_published == 0
+            || self.shared.busy.load(Ordering::Relaxed) >= self.shared.workers()
+        {
             return false;
         }
         let until = now + spin;
@@ -220,7 +223,9 @@ impl Worker {
             return Some(Duration::from_millis(10));
         }
         let now = Instant::now();
-        let next = [self.timers.next(), self.accept_after].into_iter().flatten().min();
+        // A worker that sleeps must not go on counting sessions as busy: the others would never spin.
+        let epoch = (self.busy + self.busy_published > 0).then_some(self.epoch_ends);
+        let next = [self.timers.next(), self.accept_after, epoch].into_iter().flatten().min();
         // Rounded up to the system's millisecond, or the worker would wake a little early, again and again.
         next.map(|at| at.saturating_duration_since(now) + Duration::from_micros(999))
     }
