@@ -9,7 +9,7 @@
 //! 3. A client that is dropped without [`Client::close`] leaves its locks; the server always closes.
 
 use crate::copy::CopyIn;
-use crate::core::{Answer, Block, Core, Txn};
+use crate::core::{Answer, Block, Core};
 use crate::port::Port;
 use crate::statement::{self, command, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
@@ -18,7 +18,7 @@ use clearway_partition::{Body, Failure};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
 use clearway_plan::{Catalog, Plan, Program, Statement};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TxnId};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -195,7 +195,7 @@ impl Client {
             return Step::Done(Ok(Outcome::plain("")));
         }
         let core = self.core.clone();
-        self.run_task(Box::pin(async move {
+        self.poll_task(Box::pin(async move {
             let commit = commit && !core.txn().failed;
             match if commit { txn::commit(&core).await } else { txn::abort(&core).await.map(|()| Lsn(0)) } {
                 Ok(wait) => End::Outcome(Outcome { wait, ..Outcome::plain("") }),
@@ -232,7 +232,7 @@ impl Client {
             return Step::Done(Err(SqlError::internal("rows without a COPY")));
         };
         let core = self.core.clone();
-        self.run_task(Box::pin(async move {
+        self.poll_task(Box::pin(async move {
             match copy.insert(&core, rows).await {
                 Ok(()) => End::Outcome(Outcome::plain("")),
                 Err(stop) => End::Error(stopped(stop)),
@@ -246,7 +246,7 @@ impl Client {
             return Step::Done(Err(SqlError::internal("the end of no COPY")));
         };
         let core = self.core.clone();
-        self.run_task(Box::pin(copy::finish(core, copy, abort)))
+        self.poll_task(Box::pin(copy::finish(core, copy, abort)))
     }
 
     /// Ends what runs with this error, if it can still be ended: lock waits, sleeping for pages, long scans.
@@ -386,7 +386,7 @@ impl Client {
             return Step::Done(Ok(self.begin(options)));
         }
         let core = self.core.clone();
-        self.run_task(Box::pin(async move {
+        self.poll_task(Box::pin(async move {
             match statement::run(&core, &plan, &env).await {
                 Ok(outcome) => End::Outcome(outcome),
                 Err(stop) => txn::after_failure(&core, stop).await,
@@ -404,10 +404,6 @@ impl Client {
             return outcome.warn(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress");
         }
         outcome
-    }
-
-    fn run_task(&mut self, task: Task) -> Step {
-        self.poll_task(task)
     }
 
     fn poll_task(&mut self, mut task: Task) -> Step {
@@ -435,9 +431,4 @@ pub(crate) fn stopped(stop: Stop) -> SqlError {
                 .hint("Run the transaction again.")
         }
     }
-}
-
-/// A transaction's id and state when it is over: nothing.
-pub(crate) fn fresh_txn() -> Txn {
-    Txn { id: TxnId(0), ..Txn::default() }
 }

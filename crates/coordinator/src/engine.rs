@@ -225,11 +225,4 @@ impl Engine {
         }
         self.node.shutdown();
     }
-
-    /// Wakes every worker: something outside the mailboxes wants attention.
-    pub fn wake_all(&self) {
-        for m in &self.mailboxes {
-            m.wake();
-        }
-    }
 }

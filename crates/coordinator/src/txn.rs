@@ -9,13 +9,12 @@
 //!
 //! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
 
-use crate::client::{End, Outcome, Stop, fresh_txn, stopped};
+use crate::client::{End, Outcome, Stop, stopped};
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use clearway_partition::{Body, Failure};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Access, Program};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -118,7 +117,7 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
 /// Commits. Returns the LSN at which that, or what was read, is durable.
 pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
     if core.txn().id == TxnId(0) {
-        *core.txn() = fresh_txn();
+        *core.txn() = Txn::default();
         return Ok(Lsn(0));
     }
     if core.txn().overlay.is_some()
@@ -127,7 +126,7 @@ pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
         abort(core).await?;
         return Err(stopped(f.into()));
     }
-    let txn = std::mem::replace(&mut *core.txn(), fresh_txn());
+    let txn = std::mem::take(&mut *core.txn());
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { txn.depends_on };
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone());
@@ -160,7 +159,7 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
 
 /// Aborts: every participant undoes its part and lets go of its locks.
 pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
-    let txn = std::mem::replace(&mut *core.txn(), fresh_txn());
+    let txn = std::mem::take(&mut *core.txn());
     finish(core, &txn, None).await
 }
 
@@ -316,16 +315,9 @@ pub(crate) async fn checkpoint(core: &Rc<Core>) -> SqlResult<()> {
         *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         wake();
     }));
-    let done = Cell::new(false);
-    std::future::poll_fn(move |_| {
-        debug_assert!(!done.get());
-        match answer.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(result) => {
-                done.set(true);
-                std::task::Poll::Ready(result)
-            }
-            None => std::task::Poll::Pending,
-        }
+    std::future::poll_fn(move |_| match answer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(result) => std::task::Poll::Ready(result),
+        None => std::task::Poll::Pending,
     })
     .await
 }
