@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::sync::AtomicUsize;
+use clearway_sync::atomic::AtomicUsize;
 
 const FREE: usize = 0;
 const LEFT: usize = 1;

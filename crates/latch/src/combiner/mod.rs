@@ -40,7 +40,8 @@ use std::collections::VecDeque;
 use std::mem;
 
 use crate::padded::CachePadded;
-use crate::sync::{UnsafeCell, yield_now};
+use clearway_sync::cell::UnsafeCell;
+use clearway_sync::thread::yield_now;
 use inbox::{Inbox, Node, Pushed};
 
 /// The most messages that one hold of the baton handles.

@@ -1,0 +1,214 @@
+//! What this machine's processor is good at, measured at start-up in a few milliseconds.
+//!
+//! Two things are chosen: by which instructions [`crate::ParkLatch`] takes its word, and how often it looks before it sleeps. No
+//! assumption is made by the architecture's name: the source found LSE a loss on one chip where others gain (see [`crate::acquire`]).
+//!
+//! A candidate is judged by the throughput of two threads that take and let go of one word, and, where two are within 5 % of each
+//! other, by the time that one thread takes alone. A thread should spin for about as long as it would take to sleep and be woken, so that it never
+//! loses more than twice what the best decision would have cost (Karlin and others, "Competitive Randomized Algorithms for Nonuniform Problems",
+//! SODA 1990): the limit is that time divided by the length of one pause, which differs tenfold between chips of one architecture.
+
+use crate::acquire::{Acquisition, Compare, FREE, Tested};
+use crate::choice::{Choice, choose};
+use crate::futex::Futex;
+use crate::park;
+use clearway_sync::hint;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long one measurement takes.
+const SLICE: Duration = Duration::from_micros(200);
+/// Operations between two looks at the clock.
+const CHUNK: u32 = 64;
+/// Hand-overs between two sleeping threads that are timed.
+const HAND_OVERS: u32 = 50;
+/// The least and the greatest number of spins that are chosen.
+const SPINS: std::ops::RangeInclusive<u32> = 10..=1000;
+
+/// What was measured of one candidate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// The candidate.
+    pub choice: Choice,
+    /// One thread alone: nanoseconds to take and let go.
+    pub alone_ns: f64,
+    /// Two threads: acquisitions in a microsecond, both together.
+    pub pair_per_us: f64,
+}
+
+/// What was measured and chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    /// Each candidate's figures.
+    pub samples: Vec<Sample>,
+    /// The winner.
+    pub choice: Choice,
+    /// Nanoseconds of one pause while spinning.
+    pub pause_ns: f64,
+    /// Nanoseconds from a thread's wake-up call until the other goes on.
+    pub wake_ns: f64,
+    /// Spins before a thread sleeps.
+    pub spin_limit: u32,
+    /// How long all of it took.
+    pub took: Duration,
+}
+
+impl Calibration {
+    /// Puts it into force for the whole process.
+    pub fn apply(&self) {
+        choose(self.choice);
+        park::set_spin_limit(self.spin_limit);
+    }
+}
+
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "latches by {}, {} spins before a thread sleeps (", self.choice.name(), self.spin_limit)?;
+        for sample in &self.samples {
+            write!(
+                f,
+                "{} {:.1} ns alone, {:.1} /us by two; ",
+                sample.choice.name(),
+                sample.alone_ns,
+                sample.pair_per_us
+            )?;
+        }
+        write!(f, "pause {:.1} ns, wake-up {:.1} us; took {:.1?})", self.pause_ns, self.wake_ns / 1e3, self.took)
+    }
+}
+
+/// Measures this machine; takes a few milliseconds, and does not put anything into force.
+pub fn calibrate() -> Calibration {
+    let began = Instant::now();
+    let samples: Vec<Sample> = Choice::all().into_iter().map(sample).collect();
+    let best_pair = samples.iter().map(|s| s.pair_per_us).fold(0.0, f64::max);
+    let choice = samples
+        .iter()
+        .filter(|s| s.pair_per_us >= best_pair * 0.95)
+        .min_by(|a, b| a.alone_ns.total_cmp(&b.alone_ns))
+        .map_or(Choice::Cas, |s| s.choice);
+    let pause_ns = alone(hint::spin_loop);
+    let wake_ns = wake_up();
+    let spins = (wake_ns / pause_ns.max(0.1)) as u32;
+    let spin_limit = spins.clamp(*SPINS.start(), *SPINS.end());
+    Calibration { samples, choice, pause_ns, wake_ns, spin_limit, took: began.elapsed() }
+}
+
+fn measure<A: Acquisition>() -> (f64, f64) {
+    let word = clearway_sync::atomic::AtomicU32::new(FREE);
+    let take = || {
+        while !A::try_acquire(&word) {
+            A::pause(&word);
+        }
+        word.store(FREE, Ordering::Release);
+    };
+    let alone_ns = alone(take);
+    (alone_ns, pair(take))
+}
+
+fn sample(choice: Choice) -> Sample {
+    let (alone_ns, pair_per_us) = match choice {
+        Choice::Cas => measure::<Compare>(),
+        Choice::TestCas => measure::<Tested<Compare>>(),
+        #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
+        Choice::LseCas => measure::<crate::acquire::LseCompare>(),
+        #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
+        Choice::TestLseCas => measure::<Tested<crate::acquire::LseCompare>>(),
+    };
+    Sample { choice, alone_ns, pair_per_us }
+}
+
+/// Nanoseconds of one operation: the best of a few chunks, as interruptions only ever add.
+fn alone(mut operation: impl FnMut()) -> f64 {
+    let began = Instant::now();
+    let mut best = f64::MAX;
+    while began.elapsed() < SLICE {
+        let chunk = Instant::now();
+        for _ in 0..CHUNK {
+            operation();
+        }
+        best = best.min(chunk.elapsed().as_nanos() as f64 / f64::from(CHUNK));
+    }
+    best
+}
+
+/// Operations in a microsecond by two threads together. A thread that cannot be started leaves one.
+fn pair(operation: impl Fn() + Sync) -> f64 {
+    let (stop, ready, go) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let done = AtomicU64::new(0);
+    let run = |until: &dyn Fn() -> bool| {
+        let mut n = 0;
+        while !until() {
+            for _ in 0..CHUNK {
+                operation();
+            }
+            n += u64::from(CHUNK);
+        }
+        done.fetch_add(n, Ordering::Relaxed);
+    };
+    thread::scope(|scope| {
+        let other = thread::Builder::new().spawn_scoped(scope, || {
+            ready.store(true, Ordering::Relaxed);
+            while !go.load(Ordering::Relaxed) {
+                hint::spin_loop();
+            }
+            run(&|| stop.load(Ordering::Relaxed));
+        });
+        while other.is_ok() && !ready.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        let began = Instant::now();
+        go.store(true, Ordering::Relaxed);
+        run(&|| began.elapsed() >= SLICE);
+        stop.store(true, Ordering::Relaxed);
+        // A panic in it would be one in `operation`, which has none.
+        let _joined = other.map(thread::ScopedJoinHandle::join);
+        done.load(Ordering::Relaxed) as f64 / (began.elapsed().as_nanos() as f64 / 1e3)
+    })
+}
+
+/// Nanoseconds of one hand-over between two threads that sleep: half the median there and back.
+fn wake_up() -> f64 {
+    let turn = Futex::new(0);
+    let play = |mine: u32| {
+        while turn.word.load(Ordering::Acquire) != mine {
+            turn.wait(1 - mine);
+        }
+        turn.word.store(1 - mine, Ordering::Release);
+        turn.wake_one();
+    };
+    let mut trips = Vec::new();
+    thread::scope(|scope| {
+        let other = thread::Builder::new().spawn_scoped(scope, || (0..HAND_OVERS).for_each(|_| play(1)));
+        if other.is_ok() {
+            trips.extend((0..HAND_OVERS).map(|_| {
+                let began = Instant::now();
+                play(0);
+                began.elapsed().as_nanos() as f64
+            }));
+        }
+    });
+    trips.sort_by(f64::total_cmp);
+    trips.get(trips.len() / 2).map_or(10_000.0, |trip| trip / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choice::chosen;
+
+    #[test]
+    fn it_takes_a_few_milliseconds_and_chooses_among_what_there_is() {
+        let calibration = calibrate();
+        assert!(Choice::all().contains(&calibration.choice));
+        assert_eq!(calibration.samples.len(), Choice::all().len());
+        assert!(SPINS.contains(&calibration.spin_limit), "{calibration}");
+        assert!(calibration.samples.iter().all(|s| s.alone_ns > 0.0 && s.pair_per_us > 0.0), "{calibration}");
+        calibration.apply();
+        assert_eq!((chosen(), park::spin_limit()), (calibration.choice, calibration.spin_limit));
+        assert_eq!(Choice::by_name(calibration.choice.name()), Some(calibration.choice));
+        assert_eq!(Choice::by_name("bakery"), None);
+    }
+}

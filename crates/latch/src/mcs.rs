@@ -1,0 +1,151 @@
+//! A queue latch: each waiter spins on a line of its own, in the order in which they came.
+//!
+//! This is the K42 form of Mellor-Crummey and Scott's latch: a waiter's queue node lives on its stack only while it waits, so that the
+//! holder keeps nothing and the interface is that of any other latch.
+//!
+//! | `tail`   | `next`      | state |
+//! |----------|-------------|-------|
+//! | null     | null        | free |
+//! | the latch itself | null | held, nobody waits |
+//! | a waiter | null        | held, the first waiter is entering the queue |
+//! | a waiter | a waiter    | held, `next` is the first in line |
+//!
+//! A waiter's node: `next`, its successor; `waiting`, true until its predecessor lets go. No more than one hand-over passes anybody.
+//! As with tickets, with more threads than cores a hand-over may take a time slice.
+//!
+//! Source: Mellor-Crummey and Scott, TOCS 1991; Auslander and others, US patent application 2003/0200457 (K42), as given by Scott, "Shared-Memory
+//! Synchronization", 2013, section 4.3.1.
+
+use crate::raw::RawLatch;
+use clearway_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use clearway_sync::hint;
+
+/// A waiter's place in line, on its own cache line and its own stack.
+#[repr(align(128))]
+struct Node {
+    waiting: AtomicBool,
+    /// Address of the successor's node; 0 if there is none yet.
+    next: AtomicUsize,
+}
+
+/// A queue latch that spins.
+#[derive(Debug)]
+pub struct McsLatch {
+    /// Address of the last waiter's node; the latch's own if it is held and nobody waits; 0 if it is free.
+    tail: AtomicUsize,
+    /// Address of the first waiter's node, once that has entered itself.
+    next: AtomicUsize,
+}
+
+impl McsLatch {
+    /// The latch's own place in the queue: the holder's.
+    fn me(&self) -> usize {
+        (&raw const *self).addr()
+    }
+
+    /// The link of the queue's member at this address to its successor.
+    ///
+    /// # Safety
+    /// The address is this latch's, or that of a node whose owner waits in this latch's queue and cannot leave before it has seen what the
+    /// caller is going to write there.
+    unsafe fn link(&self, member: usize) -> &AtomicUsize {
+        if member == self.me() {
+            return &self.next;
+        }
+        // SAFETY: by the contract the node is there, and its fields are atomics.
+        unsafe { &(*std::ptr::with_exposed_provenance::<Node>(member)).next }
+    }
+
+    #[cold]
+    fn lock_slowly(&self) {
+        let node = Node { waiting: AtomicBool::new(true), next: AtomicUsize::new(0) };
+        let mine = (&raw const node).expose_provenance();
+        let mut last = self.tail.load(Ordering::Relaxed);
+        loop {
+            if last == 0 {
+                // Acquire: pairs with the Release of the unlock that freed it.
+                match self.tail.compare_exchange_weak(0, self.me(), Ordering::Acquire, Ordering::Relaxed) {
+                    Ok(_) => return,
+                    Err(now) => last = now,
+                }
+                continue;
+            }
+            // AcqRel: the Release half shows our node to whoever links behind it, the Acquire half shows us the node before.
+            match self.tail.compare_exchange_weak(last, mine, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => last = now,
+            }
+        }
+        // SAFETY: `last` was the tail when we took its place. If it is a waiter's node, its owner sees that it is no longer the tail and
+        // stays until its link is set, which is what we do.
+        unsafe { self.link(last) }.store(mine, Ordering::Release);
+        while node.waiting.load(Ordering::Acquire) {
+            hint::spin_loop();
+        }
+        // We hold the latch. Our node leaves the queue: its place is taken by the latch's own.
+        let mut next = node.next.load(Ordering::Acquire);
+        if next == 0 {
+            // Relaxed: read after our own unlock's Release, or by whoever links himself here.
+            self.next.store(0, Ordering::Relaxed);
+            // Release: whoever enters behind the latch's place sees `next` cleared before he sets it.
+            if self.tail.compare_exchange(mine, self.me(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return;
+            }
+            // Somebody has entered behind our node and is about to link himself.
+            loop {
+                next = node.next.load(Ordering::Acquire);
+                if next != 0 {
+                    break;
+                }
+                hint::spin_loop();
+            }
+        }
+        self.next.store(next, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: a thread returns from `lock` either because it changed `tail` from free to held, or because its predecessor's unlock named it alone;
+// both are Release and Acquire pairs.
+unsafe impl RawLatch for McsLatch {
+    const NAME: &'static str = "mcs";
+
+    #[cfg(not(any(loom, shuttle)))]
+    const NEW: Self = Self { tail: AtomicUsize::new(0), next: AtomicUsize::new(0) };
+
+    fn new() -> Self {
+        Self { tail: AtomicUsize::new(0), next: AtomicUsize::new(0) }
+    }
+
+    #[inline]
+    fn lock(&self) {
+        if !self.try_lock() {
+            self.lock_slowly();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        self.tail.compare_exchange(0, self.me(), Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    unsafe fn unlock(&self) {
+        let mut next = self.next.load(Ordering::Acquire);
+        if next == 0 {
+            // Release: the next holder sees what this one did.
+            if self.tail.compare_exchange(self.me(), 0, Ordering::Release, Ordering::Relaxed).is_ok() {
+                return;
+            }
+            loop {
+                next = self.next.load(Ordering::Acquire);
+                if next != 0 {
+                    break;
+                }
+                hint::spin_loop();
+            }
+        }
+        // Relaxed: we still hold the latch; the next holder is shown it by the Release below.
+        self.next.store(0, Ordering::Relaxed);
+        // SAFETY: `next` is the first waiter's node, which stays until `waiting` is false; it is not touched after that.
+        unsafe { &(*std::ptr::with_exposed_provenance::<Node>(next)).waiting }.store(false, Ordering::Release);
+    }
+}

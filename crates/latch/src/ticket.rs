@@ -1,0 +1,57 @@
+//! A ticket latch: first come, first served.
+//!
+//! | `next` | `serving` | state |
+//! |--------|-----------|-------|
+//! | n      | n         | free |
+//! | n + w  | n         | held by ticket n, with w - 1 waiting |
+//!
+//! Whoever comes takes a number by one fetch-add and waits until it is called: nobody is passed over. The price is that the next in line may
+//! not be running: with more threads than cores every hand-over may take a time slice.
+//!
+//! Both numbers wrap; there are never 2^32 waiting threads. Source: Mellor-Crummey and Scott, TOCS 1991, section 2.2.
+
+use crate::raw::RawLatch;
+use clearway_sync::atomic::{AtomicU32, Ordering};
+use clearway_sync::hint;
+
+/// First come, first served; spins.
+#[derive(Debug)]
+pub struct TicketLatch {
+    next: AtomicU32,
+    serving: AtomicU32,
+}
+
+// SAFETY: each ticket is drawn once, and called once, by its predecessor's unlock, whose Release the waiter's Acquire sees.
+unsafe impl RawLatch for TicketLatch {
+    const NAME: &'static str = "ticket";
+
+    #[cfg(not(any(loom, shuttle)))]
+    const NEW: Self = Self { next: AtomicU32::new(0), serving: AtomicU32::new(0) };
+
+    fn new() -> Self {
+        Self { next: AtomicU32::new(0), serving: AtomicU32::new(0) }
+    }
+
+    #[inline]
+    fn lock(&self) {
+        // Relaxed: only the number counts; the order comes from `serving`.
+        let mine = self.next.fetch_add(1, Ordering::Relaxed);
+        while self.serving.load(Ordering::Acquire) != mine {
+            hint::spin_loop();
+        }
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        let serving = self.serving.load(Ordering::Acquire);
+        // Acquire above: whoever sees this number called sees what its caller left. The exchange then proves that nobody has drawn it.
+        self.next.compare_exchange(serving, serving.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    #[inline]
+    unsafe fn unlock(&self) {
+        // Relaxed: only the holder writes it.
+        let mine = self.serving.load(Ordering::Relaxed);
+        self.serving.store(mine.wrapping_add(1), Ordering::Release);
+    }
+}

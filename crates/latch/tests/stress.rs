@@ -1,0 +1,188 @@
+//! Every latch under more threads than cores: nothing is lost, nobody waits for ever.
+
+use clearway_latch::acquire::{Acquisition, Compare, Swap, Tested};
+use clearway_latch::{
+    Choice, ElidedLatch, HybridCell, HybridLatch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SLockTas,
+    SpinLatch, TicketLatch, choose, chosen,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const THREADS: u64 = if cfg!(miri) { 3 } else { 8 };
+
+/// Each thread adds one, `times`, in two steps that another thread in between would spoil.
+fn crowd<L: RawLatch>(times: u64) {
+    let shared = Latched::<_, L>::new((0_u64, 0_u64));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for i in 0..times {
+                    let mut pair = match i % 3 {
+                        0 => shared.try_lock().unwrap_or_else(|| shared.lock()),
+                        _ => shared.lock(),
+                    };
+                    assert_eq!(pair.0, pair.1, "{}: somebody else is inside", L::NAME);
+                    pair.0 += 1;
+                    pair.1 += 1;
+                }
+            });
+        }
+    });
+    assert_eq!(shared.into_inner(), (THREADS * times, THREADS * times), "{}", L::NAME);
+}
+
+/// Where every hand-over may take a time slice, fewer of them.
+const IN_LINE: u64 = if cfg!(miri) { 5 } else { 40 };
+const FREE_FOR_ALL: u64 = if cfg!(miri) { 20 } else { 20_000 };
+
+#[test]
+fn spinning_latches() {
+    crowd::<SpinLatch<Swap>>(FREE_FOR_ALL);
+    crowd::<SpinLatch<Tested<Swap>>>(FREE_FOR_ALL);
+    crowd::<SpinLatch<Compare>>(FREE_FOR_ALL);
+    crowd::<SpinLatch<Tested<Compare>>>(FREE_FOR_ALL);
+    crowd::<ElidedLatch>(FREE_FOR_ALL);
+}
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[test]
+fn acquisitions_of_this_architecture() {
+    use clearway_latch::acquire::{CompareWfe, LseCompare, LseSwap};
+    crowd::<SpinLatch<CompareWfe>>(FREE_FOR_ALL);
+    if LseSwap::available() {
+        crowd::<SpinLatch<LseSwap>>(FREE_FOR_ALL);
+        crowd::<SpinLatch<Tested<LseSwap>>>(FREE_FOR_ALL);
+        crowd::<SpinLatch<LseCompare>>(FREE_FOR_ALL);
+        crowd::<SpinLatch<Tested<LseCompare>>>(FREE_FOR_ALL);
+    } else {
+        println!("SKIPPED: this processor has no LSE");
+    }
+}
+
+#[test]
+fn s_locks() {
+    crowd::<SLockTas>(FREE_FOR_ALL);
+    crowd::<SLockCas>(FREE_FOR_ALL);
+}
+
+#[test]
+fn latches_with_a_line() {
+    crowd::<TicketLatch>(IN_LINE);
+    crowd::<McsLatch>(IN_LINE);
+}
+
+#[test]
+fn the_engines_latch_by_each_of_its_instructions() {
+    let before = chosen();
+    for choice in Choice::all() {
+        choose(choice);
+        crowd::<ParkLatch>(FREE_FOR_ALL);
+    }
+    choose(before);
+}
+
+#[test]
+fn a_guard_lets_go_when_its_thread_unwinds() {
+    static SHARED: Latched<u32, ParkLatch> = Latched::new(1);
+    let failed = thread::spawn(|| {
+        let _guard = SHARED.lock();
+        panic!("on purpose");
+    });
+    assert!(failed.join().is_err());
+    assert_eq!(*SHARED.lock(), 1);
+}
+
+/// One thread takes and lets go without a pause; another must get in all the same, many times.
+#[test]
+fn a_greedy_thread_does_not_starve_another() {
+    let shared = Latched::<u64, ParkLatch>::new(0);
+    let (stop, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+    let rounds = if cfg!(miri) { 3 } else { 200 };
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    *shared.lock() += 1;
+                }
+            });
+        }
+        for _ in 0..rounds {
+            let began = Instant::now();
+            *shared.lock() += 1;
+            longest.fetch_max(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    // Far above a hand-over with time slices in between, far below waiting for luck.
+    let longest = Duration::from_micros(longest.into_inner());
+    assert!(cfg!(miri) || longest < Duration::from_secs(2), "waited {longest:?}");
+}
+
+#[test]
+fn a_hybrid_cell_never_shows_half_a_change() {
+    let cell = HybridCell::new([0_u64; 4]);
+    let stop = AtomicBool::new(false);
+    let changes: u64 = if cfg!(miri) { 10 } else { 20_000 };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut last = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let words = cell.read();
+                    assert!(words.iter().all(|w| *w == words[0]), "{words:?}");
+                    assert!(words[0] >= last, "versions go forward");
+                    last = words[0];
+                }
+            });
+        }
+        thread::scope(|writers| {
+            for _ in 0..2 {
+                writers.spawn(|| (0..changes).for_each(|_| cell.write(|w| w.iter_mut().for_each(|w| *w += 1))));
+            }
+        });
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(cell.read(), [2 * changes; 4]);
+}
+
+#[test]
+fn a_hybrid_latch_is_exclusive_or_shared_and_upgrades_only_from_what_was_seen() {
+    let latch = HybridLatch::new();
+    let seen = latch.optimistic().expect("free");
+    latch.lock_shared();
+    assert!(!latch.try_lock_exclusive(), "there is a reader");
+    assert!(latch.validate(seen), "readers change nothing");
+    // SAFETY: taken above.
+    unsafe { latch.unlock_shared() };
+    assert!(latch.try_upgrade(seen));
+    assert!(latch.optimistic().is_none() && !latch.validate(seen));
+    // SAFETY: taken above.
+    unsafe { latch.unlock_exclusive() };
+    assert!(!latch.validate(seen) && !latch.try_upgrade(seen), "the version is a new one");
+
+    // A writer that waits goes before readers that come later.
+    latch.lock_shared();
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            latch.lock_exclusive();
+            // SAFETY: taken above.
+            unsafe { latch.unlock_exclusive() };
+        });
+        // SAFETY: taken above, by this thread.
+        unsafe { latch.unlock_shared() };
+        assert!(writer.join().is_ok());
+    });
+    latch.lock_shared();
+    // SAFETY: taken above.
+    unsafe { latch.unlock_shared() };
+}
+
+#[test]
+fn names_tell_acquisitions_apart() {
+    let names = [Swap::NAME, Tested::<Swap>::NAME, Compare::NAME, Tested::<Compare>::NAME];
+    assert_eq!(names, ["tas", "ttas", "cas", "test-cas"]);
+    assert!(size_of::<SpinLatch<Swap>>() == 4 && size_of::<TicketLatch>() == 8);
+    // Under Miri a futex is more than a word.
+    assert!(cfg!(miri) || (size_of::<HybridLatch>() == 16 && size_of::<ParkLatch>() == 8));
+}

@@ -1,0 +1,28 @@
+//! A cell whose accesses loom watches.
+
+#[cfg(loom)]
+pub use loom::cell::UnsafeCell;
+
+/// [`std::cell::UnsafeCell`] with loom's interface, which brackets each access.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    /// A cell with this value.
+    pub const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// Shows `f` the value's address; what may be done with it is the caller's to prove.
+    #[inline(always)]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// The value.
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
