@@ -1,6 +1,7 @@
 //! A directory tree of files, as the engine sees it.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +19,12 @@ pub enum Open {
 /// Holds a lock taken by [`Disk::lock`]; dropping it, or the death of the process, lets go.
 pub type DiskLock = Box<dyn Send + Sync>;
 
+/// Whether the error says that there is no room: the disk is full, a quota is used up, or a limit on the size of files is reached.
+pub fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 /// A tree of directories and files. Every method may block.
 ///
 /// A created, renamed or removed name is sure to survive a crash only after [`Disk::sync_dir`] of the directory that
@@ -25,6 +32,12 @@ pub type DiskLock = Box<dyn Send + Sync>;
 pub trait Disk: Send + Sync {
     /// Opens a file for reading and writing.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
+
+    /// As [`Disk::open`], for a file that is read and written by pages: at offsets and lengths that are multiples of
+    /// 4096, but for reads that need not be fast.
+    fn open_pages(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        self.open(path, how)
+    }
 
     /// Whether a file or directory of this name is there.
     fn exists(&self, path: &Path) -> io::Result<bool>;
@@ -60,17 +73,32 @@ pub trait File: Send + Sync {
     /// of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Fills `buf` from byte `offset` on; `UnexpectedEof` if the file ends before.
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    /// Reads from byte `offset` on until `buf` is full or the file ends, and returns how many bytes were read.
+    fn read_up_to(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buf.len() {
             match self.read_at(&mut buf[filled..], offset + filled as u64) {
-                Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+                Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        Ok(filled)
+    }
+
+    /// Fills `buf` from byte `offset` on; `UnexpectedEof` if the file ends before.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.read_up_to(buf, offset)? < buf.len() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        Ok(())
+    }
+
+    /// Fills `buf` from byte `offset` on, with zeros where the file ends before.
+    fn read_zero_filled_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let filled = self.read_up_to(buf, offset)?;
+        buf[filled..].fill(0);
         Ok(())
     }
 
@@ -83,8 +111,22 @@ pub trait File: Send + Sync {
     /// Cuts the file, or lengthens it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Sees to it that the disk has space for the `len` bytes from `offset` on: writing them later does not fail for lack of it.
+    /// Content and length stay (where the file system cannot do that, zeros are written behind the end). An error leaves
+    /// possibly some of the space taken; a crash of the system may lose space that was not written to. (By default: for a disk
+    /// whose space is not counted.)
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
+
+    /// The operating system's descriptor, if it has one, for reads and writes beside those above.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Whether the file's length is zero.
     fn is_empty(&self) -> io::Result<bool> {

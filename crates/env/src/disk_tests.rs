@@ -1,16 +1,15 @@
-//! What both disks promise, on both; and what the disk in memory loses at a crash.
+//! What both disks promise, on both.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use crate::{Disk, File, MemDisk, Open, OsDisk};
 
 /// A directory of its own on the real disk, gone at the end of the test.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new(test: &str) -> Self {
+    pub(crate) fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("clearway-env-{test}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory for the test");
         Self(dir)
@@ -31,11 +30,11 @@ fn on_both(test: &str, check: impl Fn(&dyn Disk, &Path)) {
     check(&disk, Path::new("data"));
 }
 
-fn kind<T>(result: std::io::Result<T>) -> Option<ErrorKind> {
+pub(crate) fn kind<T>(result: std::io::Result<T>) -> Option<ErrorKind> {
     result.err().map(|error| error.kind())
 }
 
-fn content(file: &dyn File) -> Vec<u8> {
+pub(crate) fn content(file: &dyn File) -> Vec<u8> {
     let mut content = vec![0; file.len().expect("length") as usize];
     file.read_exact_at(&mut content, 0).expect("read");
     content
@@ -101,104 +100,27 @@ fn a_lock_has_one_holder() {
 }
 
 #[test]
-fn errors_name_the_file() {
-    let error = OsDisk.open(Path::new("/nowhere/p0001.data"), Open::Existing).err().expect("an error");
-    assert!(error.to_string().starts_with("open /nowhere/p0001.data: "), "{error}");
-}
-
-/// A disk with a synced file `f` of three sectors of 1.
-fn synced() -> (MemDisk, Arc<dyn File>) {
-    let disk = MemDisk::new();
-    let file = disk.open(Path::new("f"), Open::Create).expect("created");
-    file.write_all_at(&[1; 1536], 0).expect("written");
-    file.sync_data().expect("synced");
-    disk.sync_dir(Path::new("")).expect("synced");
-    (disk, file)
-}
-
-fn after_crash(disk: &MemDisk, seed: u64) -> Vec<u8> {
-    content(&*disk.crash(seed).open(Path::new("f"), Open::Existing).expect("a synced name survives"))
-}
-
-#[test]
-fn what_was_synced_survives() {
-    // Invariant 1 of the disk in memory.
-    let (disk, file) = synced();
-    file.write_all_at(&[2; 512], 0).expect("written");
-    file.sync_data().expect("synced");
-    file.write_all_at(&[3; 512], 1024).expect("written");
-    for seed in 0..100 {
-        assert!(after_crash(&disk, seed).starts_with(&[[2; 512], [1; 512]].concat()));
-    }
-}
-
-#[test]
-fn an_unsynced_sector_has_any_of_its_states() {
-    // Invariants 2 and 4.
-    let (disk, file) = synced();
-    file.write_all_at(&[2; 1536], 0).expect("written");
-    file.write_all_at(&[3; 600], 500).expect("written");
-    let mut seen = std::collections::BTreeSet::new();
-    for seed in 0..1000 {
-        let bytes = after_crash(&disk, seed);
-        assert_eq!(bytes, after_crash(&disk, seed), "a seed names one outcome");
-        let sectors: Vec<_> = bytes.chunks(512).map(|sector| (sector[0], sector[511])).collect();
-        seen.insert(sectors);
-    }
-    // States of each: (1,1), (2,2), (2,3) | (1,1), (2,2), (3,3) | (1,1), (2,2), (3,2).
-    assert_eq!(seen.len(), 27);
-    assert_eq!(content(&*file)[500], 3, "the disk that did not crash goes on");
-}
-
-#[test]
-fn an_unsynced_length_may_be_lost() {
-    let (disk, file) = synced();
-    file.set_len(700).expect("cut");
-    file.write_all_at(&[2; 100], 1600).expect("written");
-    let mut lengths = std::collections::BTreeSet::new();
-    for seed in 0..300 {
-        let bytes = after_crash(&disk, seed);
-        lengths.insert(bytes.len());
-        let expected = |(place, byte): (usize, &u8)| match place {
-            0..700 => *byte == 1,
-            700..1536 => *byte <= 1,
-            _ => *byte == 0 || *byte == 2,
+fn errors_name_the_operation_and_the_file() {
+    on_both("errors", |disk, dir| {
+        let (a, b) = (dir.join("a"), dir.join("b"));
+        let says = |result: std::io::Result<()>, what: &str| {
+            let error = result.expect_err("an error");
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert!(error.to_string().starts_with(&format!("{what} {}", a.display())), "{error}");
         };
-        assert!(bytes.iter().enumerate().all(expected), "seed {seed}");
-    }
-    assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [700, 1536, 1700]);
-    file.sync_data().expect("synced");
-    assert_eq!(after_crash(&disk, 0), content(&*file));
+        says(disk.open(&a, Open::Existing).map(drop), "open");
+        says(disk.remove(&a), "remove");
+        says(disk.rename(&a, &b), "rename");
+        says(disk.sync_dir(&a), "sync directory");
+        says(disk.list(&a).map(drop), "list");
+    });
 }
 
 #[test]
-fn unsynced_names_survive_as_a_prefix() {
-    // Invariant 3.
-    let (disk, _) = synced();
-    disk.open(Path::new("a"), Open::Create).expect("created");
-    disk.rename(Path::new("f"), Path::new("g")).expect("renamed");
-    disk.remove(Path::new("a")).expect("removed");
-    let left = |seed| disk.crash(seed).list(Path::new("")).expect("listed");
-    let seen: std::collections::BTreeSet<_> = (0..100).map(left).collect();
-    let prefixes: [&[&str]; 4] = [&["a", "f"], &["a", "g"], &["f"], &["g"]];
-    assert!(seen.iter().eq(prefixes.iter()), "{seen:?}");
-    disk.sync_dir(Path::new("")).expect("synced");
-    assert!((0..20).all(|seed| disk.crash(seed).list(Path::new("")).expect("listed") == ["g"]));
-}
-
-#[test]
-fn a_failing_disk_changes_nothing_more() {
-    // Invariant 5.
-    let (disk, file) = synced();
-    let before = disk.operations();
-    disk.fail_after(1);
-    file.write_all_at(&[2; 512], 0).expect("granted");
-    assert_eq!(kind(file.write_all_at(&[3; 512], 0)), Some(ErrorKind::Other));
-    assert_eq!(kind(file.sync_data()), Some(ErrorKind::Other));
-    assert_eq!(kind(file.set_len(0)), Some(ErrorKind::Other));
-    assert_eq!(kind(disk.remove(Path::new("f"))), Some(ErrorKind::Other));
-    assert_eq!(kind(disk.open(Path::new("new"), Open::Create)), Some(ErrorKind::Other));
-    assert_eq!((disk.operations(), content(&*file)[0]), (before + 1, 2));
-    let next = disk.crash(1).open(Path::new("f"), Open::Existing).expect("opened");
-    next.write_all_at(&[4; 512], 0).expect("the disk after the crash does not fail");
+fn a_full_device_is_told_by_its_kind() {
+    let full = Path::new("/dev/full");
+    let error = OsDisk.open(full, Open::Existing).expect("opened").write_all_at(b"x", 0).expect_err("no room");
+    assert_eq!(error.kind(), ErrorKind::StorageFull);
+    assert!(error.to_string().starts_with("write /dev/full: "), "{error}");
+    assert!(crate::is_full(&error));
 }

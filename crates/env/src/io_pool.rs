@@ -1,28 +1,69 @@
-//! Threads that block so that workers need not.
+//! Threads that block so that workers need not, and reads without even a thread that waits.
 //!
-//! A worker hands a blocking job here and goes on; the job sends its result wherever the worker will find it.
+//! A worker hands a blocking job here and goes on; the job sends its result wherever the worker will find it. Reads and
+//! batches of writes go to the kernel's ring instead (see `ring`) if the pool has one and the files have descriptors: with
+//! or without, callers see the same.
 //!
 //! # Invariants
 //! 1. A job that was submitted runs once, also when the pool is dropped: `drop` returns after the last of them.
 //! 2. At most [`QUEUE_LIMIT`] jobs wait. At the bound, `submit` blocks until one has left the queue; a job that submits
 //!    another job to its own pool does not block (its thread may be the only one that empties the queue), so that the
-//!    bound can be exceeded by what the running jobs submit.
+//!    bound can be exceeded by what the running jobs submit. [`IoPool::read`] never blocks: reads come on top, as many
+//!    as those who ask have memory for.
 //! 3. A job that panics ends alone: its thread takes the next job. The panic hook has reported it.
 //!
 //! # Locking
 //! One mutex over the queue, never held while a job runs. A panic cannot occur under it.
 
+use clearway_sync::thread::{self, JoinHandle, ThreadId};
+use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle, ThreadId};
+use std::sync::Arc;
+
+use crate::disk::File;
+use crate::ring::Ring;
 
 /// The most jobs that wait in one pool.
 pub const QUEUE_LIMIT: usize = 4096;
 
 /// Blocking work.
 pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Where a read puts its bytes, and who hears of its end.
+///
+/// # Safety
+/// `buffer` returns the same memory each time. Until the target is dropped or `done` is called, that memory stays in place,
+/// wherever the target is moved, and nobody but the borrower of `buffer` and the kernel reads or writes it.
+pub unsafe trait ReadTarget: Send {
+    /// The memory.
+    fn buffer(&mut self) -> &mut [u8];
+
+    /// Takes the end: how many bytes the buffer has, fewer than its length only at the file's end; or an error, and then
+    /// the buffer may have anything. On a thread of the pool; must be short.
+    fn done(self: Box<Self>, result: io::Result<usize>);
+}
+
+/// A read that nobody waits for.
+pub struct Read {
+    /// From which file.
+    pub file: Arc<dyn File>,
+    /// From which byte on.
+    pub offset: u64,
+    /// Where to.
+    pub target: Box<dyn ReadTarget>,
+}
+
+/// One of several writes.
+pub struct Write<'a> {
+    /// To which file.
+    pub file: &'a Arc<dyn File>,
+    /// From which byte on.
+    pub offset: u64,
+    /// What.
+    pub bytes: &'a [u8],
+}
 
 #[derive(Default)]
 struct Queue {
@@ -70,13 +111,14 @@ pub struct IoPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     ids: Vec<ThreadId>,
+    ring: Option<Ring>,
 }
 
 impl IoPool {
     /// Starts `threads` threads (at least one), named `name-0`, `name-1` and so on. An error if the operating system
     /// refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
-        let mut pool = Self { shared: Arc::default(), threads: Vec::new(), ids: Vec::new() };
+        let mut pool = Self { shared: Arc::default(), threads: Vec::new(), ids: Vec::new(), ring: None };
         for number in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let thread = thread::Builder::new().name(format!("{name}-{number}")).spawn(move || shared.serve())?;
@@ -84,6 +126,53 @@ impl IoPool {
             pool.threads.push(thread);
         }
         Ok(pool)
+    }
+
+    /// As [`IoPool::new`], with a ring of the kernel's for reads and batches of writes; an error if the kernel refuses that.
+    pub fn with_ring(threads: usize, name: &str) -> io::Result<Self> {
+        let mut pool = Self::new(threads, name)?;
+        pool.ring = Some(Ring::new(&format!("{name}-ring"))?);
+        Ok(pool)
+    }
+
+    /// Whether reads of files that have descriptors go to the kernel's ring.
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Whether the kernel lets this process have a ring; the error says why not.
+    pub fn try_ring() -> io::Result<()> {
+        Ring::new("try-ring").map(drop)
+    }
+
+    /// Hands over a read, and never blocks.
+    pub fn read(&self, mut read: Read) {
+        match &self.ring {
+            Some(ring) if read.file.fd().is_some() => ring.read(read),
+            _ => self.push(Box::new(move || {
+                let result = read.file.read_up_to(read.target.buffer(), read.offset);
+                read.target.done(result);
+            })),
+        }
+    }
+
+    /// Does all the writes, in any order, and waits for them; an error names the number of one that has failed, and then
+    /// any others may have been done or not. Not in [`ReadTarget::done`].
+    pub fn write_all(&self, writes: &[Write<'_>]) -> Result<(), (usize, io::Error)> {
+        if let Some(ring) = &self.ring
+            && writes.iter().all(|write| write.file.fd().is_some())
+        {
+            return ring.write_all(writes);
+        }
+        let one = |(number, write): (usize, &Write<'_>)| {
+            write.file.write_all_at(write.bytes, write.offset).map_err(|error| (number, error))
+        };
+        writes.iter().enumerate().try_for_each(one)
+    }
+
+    fn push(&self, job: Job) {
+        self.shared.queue().jobs.push_back(job);
+        self.shared.work.notify_one();
     }
 
     /// Hands over a job. Blocks while [`QUEUE_LIMIT`] jobs wait, except in a job of this pool.
@@ -108,6 +197,8 @@ impl Drop for IoPool {
     /// Returns after every job has run. In a job of this pool it does not wait for that job's own thread, which ends
     /// after the job and those that still wait.
     fn drop(&mut self) {
+        // First, since its callbacks may submit jobs.
+        self.ring = None;
         self.shared.queue().closed = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {

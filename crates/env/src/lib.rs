@@ -1,23 +1,26 @@
 //! The world that the engine runs in: files, clock, entropy, I/O threads.
 //!
 //! Logic receives its world through the traits here, so that the same code runs on the operating system
-//! ([`OsDisk`], [`OsClock`], [`OsEntropy`]) and in a test that replays a seed ([`MemDisk`], [`ManualClock`],
+//! ([`OsDisk`], [`DirectDisk`], [`OsClock`], [`OsEntropy`]) and in a test that replays a seed ([`MemDisk`], [`ManualClock`],
 //! [`SeededEntropy`]). Every call on a disk may block: only I/O threads and start-up code make them.
 
-#![forbid(unsafe_code)]
-
 mod clock;
+mod direct;
 mod disk;
 #[cfg(test)]
 mod disk_tests;
+#[cfg(test)]
+mod engine_tests;
 mod entropy;
 mod io_pool;
 mod mem_disk;
 mod os_disk;
+mod ring;
 
 pub use clock::{Clock, ManualClock, OsClock};
-pub use disk::{Disk, DiskLock, File, Open};
+pub use direct::{ALIGN, Aligned, DirectDisk};
+pub use disk::{Disk, DiskLock, File, Open, is_full};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
-pub use io_pool::{IoPool, Job, QUEUE_LIMIT};
-pub use mem_disk::MemDisk;
+pub use io_pool::{IoPool, Job, QUEUE_LIMIT, Read, ReadTarget, Write};
+pub use mem_disk::{Duty, FOR_EVER, Fault, FaultPlan, Hook, MemDisk, OpKind, Operation, Role, Struck, When, Zone};
 pub use os_disk::OsDisk;

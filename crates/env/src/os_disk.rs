@@ -2,19 +2,31 @@
 
 use std::fs::{self, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+
+use crate::direct::{self, ALIGN};
 use crate::disk::{Disk, DiskLock, File, Open};
 
 /// The operating system's file system; relative paths start at the working directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-struct OsFile {
+pub(crate) struct OsFile {
     file: fs::File,
     path: PathBuf,
+    /// Opened for direct I/O.
+    direct: bool,
+}
+
+impl OsFile {
+    pub(crate) fn new(file: fs::File, path: &Path, direct: bool) -> Self {
+        Self { file, path: path.to_owned(), direct }
+    }
 }
 
 /// Adds what was tried on what; the error's kind stays.
@@ -22,9 +34,9 @@ fn named(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
 }
 
-fn open(path: &Path, how: Open) -> io::Result<fs::File> {
+pub(crate) fn open(path: &Path, how: Open, flags: OFlags) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
-    options.read(true).write(true);
+    options.read(true).write(true).custom_flags(flags.bits() as i32);
     match how {
         Open::Existing => {}
         Open::Create => {
@@ -39,7 +51,7 @@ fn open(path: &Path, how: Open) -> io::Result<fs::File> {
 
 impl Disk for OsDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile { file: open(path, how)?, path: path.to_owned() }))
+        Ok(Arc::new(OsFile::new(open(path, how, OFlags::empty())?, path, false)))
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
@@ -66,7 +78,9 @@ impl Disk for OsDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to).map_err(named("rename", from))
+        fs::rename(from, to).map_err(|error| {
+            io::Error::new(error.kind(), format!("rename {} to {}: {error}", from.display(), to.display()))
+        })
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -75,7 +89,7 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
-        let file = open(path, Open::OpenOrCreate)?;
+        let file = open(path, Open::OpenOrCreate, OFlags::empty())?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(file)),
             Err(TryLockError::WouldBlock) => Err(named("lock", path)(io::ErrorKind::WouldBlock.into())),
@@ -84,17 +98,33 @@ impl Disk for OsDisk {
     }
 }
 
+impl OsFile {
+    /// Writes zeros from the file's end to `end`, where the file system cannot allocate without.
+    fn extend(&self, end: u64) -> io::Result<()> {
+        let zeros = [0; 1 << 16];
+        // What the last block has beyond the file's end becomes zeros by itself.
+        let mut at = self.len()?.next_multiple_of(ALIGN as u64);
+        while at < end {
+            let n = (end - at).min(zeros.len() as u64);
+            self.write_all_at(&zeros[..n as usize], at)?;
+            at += n;
+        }
+        Ok(())
+    }
+}
+
 impl File for OsFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buf, offset).map_err(named("read", &self.path))
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.file.read_exact_at(buf, offset).map_err(named("read", &self.path))
+        let read = if self.direct { direct::read_at(&self.file, buf, offset) } else { self.file.read_at(buf, offset) };
+        read.map_err(named("read", &self.path))
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buf, offset).map_err(named("write", &self.path))
+        let written = match self.direct {
+            true => direct::write_all_at(&self.file, buf, offset),
+            false => self.file.write_all_at(buf, offset),
+        };
+        written.map_err(named("write", &self.path))
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -105,7 +135,66 @@ impl File for OsFile {
         self.file.set_len(len).map_err(named("set the length of", &self.path))
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        use rustix::io::Errno;
+        loop {
+            match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::KEEP_SIZE, offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => return self.extend(offset + len),
+                Err(error) => return Err(named("extend", &self.path)(error.into())),
+            }
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata().map_err(named("look at", &self.path))?.len())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use io::ErrorKind;
+    use rustix::io::Errno;
+
+    /// What callers tell one failure from another by survives the naming: the kind, and the system's words.
+    #[test]
+    fn a_named_error_keeps_its_kind() {
+        let known = [
+            (Errno::NOSPC, ErrorKind::StorageFull),
+            (Errno::DQUOT, ErrorKind::QuotaExceeded),
+            (Errno::FBIG, ErrorKind::FileTooLarge),
+            (Errno::ROFS, ErrorKind::ReadOnlyFilesystem),
+            (Errno::ACCESS, ErrorKind::PermissionDenied),
+            (Errno::PERM, ErrorKind::PermissionDenied),
+            (Errno::NOENT, ErrorKind::NotFound),
+        ];
+        for (code, kind) in known {
+            let error = named("write", Path::new("a/b"))(io::Error::from(code));
+            assert_eq!(error.kind(), kind);
+            assert!(error.to_string().starts_with("write a/b: "), "{error}");
+        }
+        let error = named("sync", Path::new("a/b"))(io::Error::from(Errno::IO));
+        assert!(error.to_string().starts_with("sync a/b: Input/output error"), "{error}");
+    }
+
+    /// Space is there, content and length are as before.
+    #[test]
+    fn allocating_changes_nothing_that_is_read() {
+        let path = std::env::temp_dir().join(format!("clearway-allocate-{}", std::process::id()));
+        let file = OsDisk.open(&path, Open::OpenOrCreate).unwrap();
+        file.write_all_at(b"content", 0).unwrap();
+        file.allocate(0, 1 << 20).unwrap();
+        let mut bytes = [0; 9];
+        assert_eq!(file.read_at(&mut bytes[..7], 0).unwrap(), 7);
+        assert_eq!(&bytes[..7], b"content");
+        file.write_all_at(b"end", 1 << 19).unwrap();
+        assert!(file.len().unwrap() >= (1 << 19) + 3);
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -1,0 +1,242 @@
+//! Direct I/O: pages go between the medium and the buffer pool, and the operating system keeps no second copy.
+//!
+//! What the page files are read and written by must then be aligned to [`ALIGN`]: memory, offset and length. The buffer pool's
+//! frames and [`Aligned`] are; any other read, and a write from any other memory, goes through a buffer of its own. A
+//! write whose offset or length is not aligned is refused: no page file has such.
+//!
+//! File systems that know no direct I/O refuse to open a file so; then it is opened the ordinary way, unless direct I/O is
+//! required.
+
+use std::fs;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+
+use crate::disk::{Disk, DiskLock, File, Open};
+use crate::os_disk::{self, OsDisk, OsFile};
+
+/// What direct I/O is aligned to, in bytes.
+pub const ALIGN: usize = 4096;
+
+/// `STATX_DIOALIGN`, of Linux 6.1.
+const DIO_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
+
+/// Bytes aligned to [`ALIGN`], at first zeros.
+pub struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Aligned {
+    /// So many zeros.
+    pub fn new(len: usize) -> Self {
+        let memory = vec![0; len + ALIGN];
+        let start = memory.as_ptr().align_offset(ALIGN);
+        Self { memory, start, len }
+    }
+}
+
+impl Deref for Aligned {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for Aligned {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+/// The operating system's file system, with direct I/O for what is opened by [`Disk::open_pages`].
+#[derive(Debug, Default)]
+pub struct DirectDisk {
+    required: bool,
+    refused: AtomicBool,
+}
+
+impl DirectDisk {
+    /// With `required`, a file that cannot be opened for direct I/O is not opened at all.
+    pub fn new(required: bool) -> Self {
+        Self { required, refused: AtomicBool::new(false) }
+    }
+
+    /// Whether the file system has refused direct I/O for some file, which was opened without.
+    pub fn refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed) // Relaxed: a flag that orders no other memory.
+    }
+}
+
+/// Whether direct I/O aligned to [`ALIGN`] is right for the file; a kernel that does not know says nothing.
+fn suits(file: &fs::File) -> bool {
+    rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, DIO_ALIGN).map_or(true, |stat| {
+        let known = stat.stx_mask & DIO_ALIGN.bits() != 0;
+        let suits = |align: u32| align > 0 && align as usize <= ALIGN;
+        !known || (suits(stat.stx_dio_mem_align) && suits(stat.stx_dio_offset_align))
+    })
+}
+
+impl Disk for DirectDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        OsDisk.open(path, how)
+    }
+
+    fn open_pages(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        match os_disk::open(path, how, OFlags::DIRECT) {
+            Ok(file) if suits(&file) => return Ok(Arc::new(OsFile::new(file, path, true))),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            Err(error) => return Err(error),
+        }
+        if self.required {
+            let message = format!("open {}: the file system knows no direct I/O", path.display());
+            return Err(io::Error::new(io::ErrorKind::Unsupported, message));
+        }
+        self.refused.store(true, Ordering::Relaxed); // Relaxed: see `refused`.
+        // The attempt may have made the file.
+        let how = if how == Open::Create { Open::OpenOrCreate } else { how };
+        OsDisk.open(path, how)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        OsDisk.exists(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        OsDisk.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        OsDisk.list(dir)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        OsDisk.rename(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        OsDisk.sync_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        OsDisk.lock(path)
+    }
+}
+
+/// Whether these bytes may go to or come from this offset directly.
+pub(crate) fn is_aligned(bytes: &[u8], offset: u64) -> bool {
+    (bytes.as_ptr() as usize | bytes.len()).is_multiple_of(ALIGN) && offset.is_multiple_of(ALIGN as u64)
+}
+
+/// Reads from a file opened for direct I/O.
+pub(crate) fn read_at(file: &fs::File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    if is_aligned(buf, offset) {
+        return file.read_at(buf, offset);
+    }
+    let before = (offset % ALIGN as u64) as usize;
+    let mut bounce = Aligned::new((before + buf.len()).next_multiple_of(ALIGN));
+    let read = file.read_at(&mut bounce, offset - before as u64)?;
+    let n = read.saturating_sub(before).min(buf.len());
+    buf[..n].copy_from_slice(&bounce[before..before + n]);
+    Ok(n)
+}
+
+/// Writes to a file opened for direct I/O.
+pub(crate) fn write_all_at(file: &fs::File, buf: &[u8], offset: u64) -> io::Result<()> {
+    if !buf.len().is_multiple_of(ALIGN) || !offset.is_multiple_of(ALIGN as u64) {
+        let message = format!("{} bytes at {offset}: not aligned for direct I/O", buf.len());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    if !is_aligned(buf, offset) {
+        let mut bounce = Aligned::new(buf.len());
+        bounce.copy_from_slice(buf);
+        return write_all_at(file, &bounce, offset);
+    }
+    let mut progress = Progress::new(buf.len());
+    while !progress.is_over() {
+        let at = progress.at();
+        match file.write_at(&buf[at..], offset + at as u64) {
+            Ok(n) => progress.wrote(n)?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How far an operation has come whose pieces, but for the last, must be aligned: it goes on from the last aligned place.
+pub(crate) struct Progress {
+    done: usize,
+    len: usize,
+}
+
+impl Progress {
+    pub(crate) fn new(len: usize) -> Self {
+        Self { done: 0, len }
+    }
+
+    /// From where to go on.
+    pub(crate) fn at(&self) -> usize {
+        if self.is_over() { self.len } else { self.done - self.done % ALIGN }
+    }
+
+    /// How long the whole is.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.done >= self.len
+    }
+
+    /// Takes note of a piece from `at` on; whether it has brought the whole any further.
+    fn moved(&mut self, n: usize) -> bool {
+        let now = self.at() + n;
+        let further = now > self.done;
+        self.done = self.done.max(now);
+        further
+    }
+
+    /// After so many bytes were written from `at` on. A piece that brings nothing ends it: a full disk says so by its error
+    /// at the attempt after a short write.
+    pub(crate) fn wrote(&mut self, n: usize) -> io::Result<()> {
+        if self.moved(n) { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// After so many bytes were read from `at` on: whether that is the end, with how many in all.
+    pub(crate) fn read(&mut self, n: usize) -> Option<usize> {
+        let further = self.moved(n);
+        (self.is_over() || !further).then_some(self.done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_goes_on_from_aligned_places() {
+        let mut read = Progress::new(8192);
+        assert_eq!((read.read(5000), read.at()), (None, 4096));
+        assert_eq!(read.read(904), Some(5000), "the same end again: the file's");
+        let mut read = Progress::new(8192);
+        assert_eq!(read.read(0), Some(0));
+        let mut read = Progress::new(8192);
+        assert_eq!((read.read(4096), read.read(4096)), (None, Some(8192)));
+        let mut write = Progress::new(8192);
+        assert!(write.wrote(6000).is_ok() && !write.is_over() && write.at() == 4096);
+        assert!(write.wrote(4096).is_ok() && write.is_over());
+        assert!(Progress::new(8192).wrote(0).is_err());
+    }
+}

@@ -1,0 +1,222 @@
+//! What reads and batches of writes promise, by threads and by the kernel's ring, on buffered, direct and simulated files.
+
+use std::io::{self, ErrorKind, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use crate::disk_tests::{Scratch, content, kind};
+use crate::{Aligned, DirectDisk, Disk, File, IoPool, MemDisk, Open, OsDisk, Read, ReadTarget, Write};
+
+type Ended = (Aligned, io::Result<usize>);
+
+struct Target {
+    buffer: Aligned,
+    ended: mpsc::Sender<Ended>,
+}
+
+// SAFETY: the bytes are on the heap, where they stay when the target moves, and nobody else's.
+unsafe impl ReadTarget for Target {
+    fn buffer(&mut self) -> &mut [u8] {
+        &mut self.buffer
+    }
+    fn done(self: Box<Self>, result: io::Result<usize>) {
+        self.ended.send((self.buffer, result)).expect("the test waits");
+    }
+}
+
+fn begin(pool: &IoPool, file: &Arc<dyn File>, offset: u64, len: usize) -> mpsc::Receiver<Ended> {
+    let (ended, receiver) = mpsc::channel();
+    let target = Box::new(Target { buffer: Aligned::new(len), ended });
+    pool.read(Read { file: Arc::clone(file), offset, target });
+    receiver
+}
+
+fn read(pool: &IoPool, file: &Arc<dyn File>, offset: u64, len: usize) -> Ended {
+    begin(pool, file, offset, len).recv().expect("it ends")
+}
+
+/// The engines that this machine has. What it has not is said past the test's capture.
+fn engines() -> Vec<IoPool> {
+    let mut engines = vec![IoPool::new(2, "test-io").expect("threads")];
+    match IoPool::with_ring(1, "test-io") {
+        Ok(pool) => engines.push(pool),
+        Err(error) => writeln!(io::stderr(), "SKIPPED by io_uring: {error}").expect("said"),
+    }
+    engines
+}
+
+/// Runs the check with each engine on each kind of file.
+fn with_all(test: &str, check: impl Fn(&IoPool, Arc<dyn File>)) {
+    let scratch = Scratch::new(test);
+    for pool in engines() {
+        let direct = DirectDisk::new(false);
+        let memory = MemDisk::new();
+        let disks: [(&dyn Disk, &Path); 3] = [(&OsDisk, &scratch.0), (&direct, &scratch.0), (&memory, Path::new(""))];
+        for (disk, dir) in disks {
+            let path = dir.join("file");
+            check(&pool, disk.open_pages(&path, Open::Create).expect("created"));
+            disk.remove(&path).expect("removed");
+        }
+        if direct.refused() {
+            writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
+        }
+    }
+}
+
+/// Blocks of 4096 bytes, each filled with its number.
+fn blocks(numbers: std::ops::Range<u8>) -> Aligned {
+    let mut bytes = Aligned::new(numbers.len() * 4096);
+    bytes.chunks_mut(4096).zip(numbers).for_each(|(block, number)| block.fill(number));
+    bytes
+}
+
+#[test]
+fn a_read_brings_what_is_there_up_to_the_files_end() {
+    with_all("engine-end", |pool, file| {
+        file.write_all_at(&blocks(1..4), 0).expect("written");
+        let (bytes, result) = read(pool, &file, 4096, 8192);
+        assert_eq!((result.expect("read"), &bytes[..]), (8192, &blocks(2..4)[..]));
+        let (bytes, result) = read(pool, &file, 8192, 8192);
+        assert_eq!((result.expect("read"), &bytes[..4096]), (4096, &blocks(3..4)[..]));
+        assert_eq!(read(pool, &file, 1 << 20, 8192).1.expect("behind the end"), 0);
+        // A crash may leave an end that is no block's.
+        file.set_len(5000).expect("cut");
+        let (bytes, result) = read(pool, &file, 0, 8192);
+        assert_eq!((result.expect("read"), bytes[4999]), (5000, 2));
+    });
+}
+
+#[test]
+fn what_is_not_aligned_is_read_and_written_all_the_same() {
+    with_all("engine-aligned", |_, file| {
+        let odd = vec![7; 8192 + 1];
+        file.write_all_at(&odd[1..], 4096).expect("memory that is not aligned");
+        let mut buf = [9; 100];
+        file.read_exact_at(&mut buf, 4050).expect("read");
+        assert!(buf[..46].iter().all(|&byte| byte == 0) && buf[46..].iter().all(|&byte| byte == 7));
+        assert_eq!(file.read_at(&mut buf, 3 * 4096 - 30).expect("read"), 30);
+        assert_eq!(kind(file.read_exact_at(&mut buf, 3 * 4096 - 30)), Some(ErrorKind::UnexpectedEof));
+        assert_eq!(content(&*file).len(), 3 * 4096);
+    });
+}
+
+#[test]
+fn writes_to_direct_files_are_whole_blocks() {
+    let scratch = Scratch::new("engine-whole");
+    let disk = DirectDisk::new(false);
+    let file = disk.open_pages(&scratch.0.join("file"), Open::OpenOrCreate).expect("opened");
+    if disk.refused() {
+        return writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
+    }
+    let error = file.write_all_at(&[1; 100], 0).expect_err("not a block");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("100 bytes at 0: not aligned"), "{error}");
+}
+
+#[test]
+fn many_reads_at_once_each_bring_their_own() {
+    with_all("engine-many", |pool, file| {
+        file.write_all_at(&blocks(0..200), 0).expect("written");
+        // More than are in flight at once.
+        let reads: Vec<_> = (0..1000_u64).map(|n| begin(pool, &file, n % 200 * 4096, 4096)).collect();
+        for (n, read) in reads.into_iter().enumerate() {
+            let (bytes, result) = read.recv().expect("it ends");
+            assert_eq!((result.expect("read"), bytes[0], bytes[4095]), (4096, (n % 200) as u8, (n % 200) as u8));
+        }
+    });
+}
+
+#[test]
+fn a_batch_of_writes_is_done_when_it_returns() {
+    with_all("engine-writes", |pool, file| {
+        let bytes = blocks(0..200);
+        // Every second block, from the last to the first; more than are in flight at once take several batches' turns.
+        for round in 0..3 {
+            let write = |n: usize| Write { file: &file, offset: n as u64 * 4096, bytes: &bytes[n * 4096..][..4096] };
+            let writes: Vec<_> = (0..200).rev().filter(|n| n % 3 == round).map(write).collect();
+            pool.write_all(&writes).expect("written");
+        }
+        file.sync_data().expect("synced");
+        assert!(content(&*file) == bytes[..]);
+        pool.write_all(&[]).expect("nothing to do");
+    });
+}
+
+#[test]
+fn an_error_says_which_write_and_of_what_kind() {
+    let scratch = Scratch::new("engine-errors");
+    for pool in engines() {
+        let full = OsDisk.open(Path::new("/dev/full"), Open::Existing).expect("opened");
+        let file = OsDisk.open(&scratch.0.join("file"), Open::OpenOrCreate).expect("opened");
+        let bytes = blocks(1..2);
+        let write = |file| Write { file, offset: 0, bytes: &bytes };
+        let (number, error) = pool.write_all(&[write(&file), write(&full), write(&file)]).expect_err("no room");
+        assert_eq!((number, error.kind()), (1, ErrorKind::StorageFull));
+        pool.write_all(&[write(&file)]).expect("the next batch is another");
+        // A file that the system lets nobody read at an offset.
+        let random = OsDisk.open(Path::new("/proc/self/mem"), Open::Existing).expect("opened");
+        assert!(read(&pool, &random, 0, 4096).1.is_err());
+    }
+}
+
+/// What a callback does is its own matter: it may ask for more, and even panic.
+#[test]
+fn a_callback_may_read_on_and_a_panic_ends_it_alone() {
+    struct Chain(Arc<IoPool>, Arc<dyn File>, Aligned, u64, mpsc::Sender<u64>);
+    // SAFETY: as for `Target`.
+    unsafe impl ReadTarget for Chain {
+        fn buffer(&mut self) -> &mut [u8] {
+            &mut self.2
+        }
+        fn done(self: Box<Self>, result: io::Result<usize>) {
+            let Self(pool, file, buffer, left, end) = *self;
+            let n = result.expect("read");
+            if left == 0 {
+                end.send(u64::from(buffer[n - 1])).expect("the test waits");
+                panic!("on purpose");
+            }
+            let target = Box::new(Self(Arc::clone(&pool), Arc::clone(&file), buffer, left - 1, end));
+            pool.read(Read { file, offset: (left - 1) * 4096, target });
+        }
+    }
+    let scratch = Scratch::new("engine-chain");
+    let file = OsDisk.open(&scratch.0.join("file"), Open::Create).expect("created");
+    file.write_all_at(&blocks(7..57), 0).expect("written");
+    for pool in engines() {
+        let pool = Arc::new(pool);
+        let (end, ended) = mpsc::channel();
+        let first = Box::new(Chain(Arc::clone(&pool), Arc::clone(&file), Aligned::new(4096), 49, end));
+        pool.read(Read { file: Arc::clone(&file), offset: 49 * 4096, target: first });
+        assert_eq!(ended.recv().expect("it ends"), 7);
+        assert_eq!(read(&pool, &file, 0, 4096).1.expect("it goes on"), 4096);
+    }
+}
+
+#[test]
+fn dropping_the_pool_ends_every_read() {
+    struct Counting(Aligned, Arc<AtomicUsize>);
+    // SAFETY: as for `Target`.
+    unsafe impl ReadTarget for Counting {
+        fn buffer(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+        fn done(self: Box<Self>, result: io::Result<usize>) {
+            assert_eq!(result.expect("read"), 4096);
+            self.1.fetch_add(1, Ordering::Relaxed); // Relaxed: the join in `drop` orders it.
+        }
+    }
+    let scratch = Scratch::new("engine-drop");
+    let disk = DirectDisk::new(false);
+    let file = disk.open_pages(&scratch.0.join("file"), Open::Create).expect("created");
+    file.write_all_at(&blocks(0..100), 0).expect("written");
+    for pool in engines() {
+        let ended = Arc::new(AtomicUsize::new(0));
+        for n in 0..700 {
+            let target = Box::new(Counting(Aligned::new(4096), Arc::clone(&ended)));
+            pool.read(Read { file: Arc::clone(&file), offset: n % 100 * 4096, target });
+        }
+        drop(pool);
+        assert_eq!(ended.load(Ordering::Relaxed), 700);
+    }
+}

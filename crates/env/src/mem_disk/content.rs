@@ -1,0 +1,212 @@
+//! What one file holds: in the cache, on the medium, and in between.
+//!
+//! # Invariants
+//! 1. `now` is what a read sees; the medium has it too, but for the sectors in `unsynced` and `stale`, and for the length if
+//!    there are `lengths`.
+//! 2. A sector is in at most one of the two: in `unsynced` if a sync will write it, in `stale` if nobody will. The first
+//!    state in `unsynced`, the one in `stale`, is what the medium has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::SECTOR;
+use crate::entropy::SeededEntropy;
+
+/// The most states that are remembered of one unsynced sector, and of a file's length; when there are more, the oldest
+/// unsynced one is forgotten.
+const VERSION_LIMIT: usize = 16;
+
+type Sector = [u8; SECTOR];
+
+/// A file's content.
+#[derive(Default)]
+pub(super) struct Content {
+    now: Vec<u8>,
+    /// For each sector changed since the last sync: its synced state, then each later one. The last is in `now`.
+    unsynced: BTreeMap<u64, Vec<Sector>>,
+    /// The length at the last sync, then each later one; empty if it has not changed.
+    lengths: Vec<usize>,
+    /// For each sector that was written, but never reaches the medium: what that has. `now` is the cache's.
+    stale: BTreeMap<u64, Sector>,
+    /// The sectors that cannot be read until they are written again.
+    unreadable: BTreeSet<u64>,
+    /// Up to here the file has space, whatever its length; a crash may lose what was not written.
+    pub(super) allocated: usize,
+    /// Whether the file has no name any more, so that its bytes take no room.
+    pub(super) unlinked: bool,
+}
+
+fn sectors(start: usize, end: usize) -> std::ops::Range<u64> {
+    (start / SECTOR) as u64..end.div_ceil(SECTOR) as u64
+}
+
+fn remember<T>(versions: &mut Vec<T>, version: T) {
+    if versions.len() >= VERSION_LIMIT {
+        versions.remove(1);
+    }
+    versions.push(version);
+}
+
+impl Content {
+    pub(super) fn len(&self) -> usize {
+        self.now.len()
+    }
+
+    /// The bytes of space that the file takes.
+    pub(super) fn space(&self) -> usize {
+        self.now.len().max(self.allocated)
+    }
+
+    /// How many bytes were read: less than `buf.len()` at the end of the file.
+    pub(super) fn read(&self, buf: &mut [u8], start: usize) -> usize {
+        let start = start.min(self.now.len());
+        let n = buf.len().min(self.now.len() - start);
+        buf[..n].copy_from_slice(&self.now[start..start + n]);
+        n
+    }
+
+    /// Writes in place or behind the end; a gap becomes zeros.
+    pub(super) fn write(&mut self, buf: &[u8], start: usize) {
+        let end = start + buf.len();
+        if buf.is_empty() {
+            return;
+        }
+        self.change(start, end, |now| {
+            if now.len() < end {
+                now.resize(end, 0);
+            }
+            now[start..end].copy_from_slice(buf);
+        });
+    }
+
+    /// A write that the medium acknowledges and does not do. With `cached`, reads see it for a while all the same.
+    pub(super) fn write_lost(&mut self, buf: &[u8], start: usize, cached: bool) {
+        self.write(buf, start);
+        for number in sectors(start, start + buf.len()) {
+            if let Some(versions) = self.unsynced.remove(&number) {
+                self.stale.insert(number, versions[0]);
+            }
+            if !cached {
+                self.evict(number);
+            }
+        }
+    }
+
+    /// A write that lands `at` another place, as far as the file reaches, and not in its own.
+    pub(super) fn write_elsewhere(&mut self, buf: &[u8], start: usize, at: usize) {
+        self.write_lost(buf, start, false);
+        let at = at.min(self.now.len());
+        let n = buf.len().min(self.now.len() - at);
+        self.write(&buf[..n], at);
+    }
+
+    pub(super) fn set_len(&mut self, len: usize) {
+        let old = self.now.len();
+        // Lengthening adds zeros, which no remembered state of a sector contradicts.
+        self.change(len.min(old), old, |now| now.resize(len, 0));
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.unsynced.clear();
+        self.lengths.clear();
+    }
+
+    /// A sync that fails as Linux's does: some of the sectors are on the medium, all count as clean, so that no later sync
+    /// writes the others; whether the cache still has those, nobody knows. The length is not concerned.
+    pub(super) fn sync_failed(&mut self, random: &SeededEntropy) {
+        let evicted = random.below(2) == 0;
+        for (number, versions) in std::mem::take(&mut self.unsynced) {
+            let written = random.below(versions.len() as u64) as usize;
+            if written + 1 < versions.len() {
+                self.stale.insert(number, versions[written]);
+            }
+            if evicted {
+                self.evict(number);
+            }
+        }
+    }
+
+    /// Flips a bit of a sector at rest; whether it did: not in a sector that is about to be written, nor behind the end.
+    pub(super) fn flip(&mut self, bit: u64) -> bool {
+        let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));
+        let number = (byte / SECTOR) as u64;
+        if byte >= self.now.len() || self.unsynced.contains_key(&number) {
+            return false;
+        }
+        match self.stale.get_mut(&number) {
+            Some(sector) => sector[byte % SECTOR] ^= mask,
+            None => self.now[byte] ^= mask,
+        }
+        true
+    }
+
+    /// Makes the sector that holds the byte unreadable until it is written again.
+    pub(super) fn wear_out(&mut self, byte: usize) {
+        self.unreadable.insert((byte / SECTOR) as u64);
+    }
+
+    pub(super) fn is_readable(&self, start: usize, len: usize) -> bool {
+        self.unreadable.range(sectors(start, start + len)).next().is_none()
+    }
+
+    /// What a crash may leave.
+    pub(super) fn survivors(&self, random: &SeededEntropy) -> Self {
+        // In this many of 100 sectors the last state survives; in the others any earlier one.
+        let kept_percent = [0, 10, 50, 90, 100][random.below(5) as usize];
+        let choose = |versions: usize| match random.below(100) < kept_percent || versions == 1 {
+            true => versions - 1,
+            false => random.below(versions as u64 - 1) as usize,
+        };
+        let length = match self.lengths.len() {
+            0 => self.now.len(),
+            versions => self.lengths[choose(versions)],
+        };
+        let mut now = self.now.clone();
+        now.resize(length, 0);
+        let mut put = |number: u64, sector: &Sector| {
+            let start = length.min(number as usize * SECTOR);
+            let end = length.min(start + SECTOR);
+            now[start..end].copy_from_slice(&sector[..end - start]);
+        };
+        self.stale.iter().for_each(|(number, sector)| put(*number, sector));
+        self.unsynced.iter().for_each(|(number, versions)| put(*number, &versions[choose(versions.len())]));
+        Self { now, unreadable: self.unreadable.clone(), ..Self::default() }
+    }
+
+    fn sector(&self, number: u64) -> Sector {
+        let mut sector = [0; SECTOR];
+        let start = self.now.len().min(number as usize * SECTOR);
+        let end = self.now.len().min(start + SECTOR);
+        sector[..end - start].copy_from_slice(&self.now[start..end]);
+        sector
+    }
+
+    /// Lets the cache forget a sector: a read sees what the medium has.
+    fn evict(&mut self, number: u64) {
+        if let Some(sector) = self.stale.remove(&number) {
+            let start = self.now.len().min(number as usize * SECTOR);
+            let end = self.now.len().min(start + SECTOR);
+            self.now[start..end].copy_from_slice(&sector[..end - start]);
+        }
+    }
+
+    /// Applies `change` and remembers the states before and after of the sectors from byte `start` to `end`.
+    fn change(&mut self, start: usize, end: usize, change: impl FnOnce(&mut Vec<u8>)) {
+        for number in sectors(start, end) {
+            let before = self.stale.remove(&number).unwrap_or_else(|| self.sector(number));
+            self.unsynced.entry(number).or_insert_with(|| vec![before]);
+            self.unreadable.remove(&number);
+        }
+        let length = self.now.len();
+        change(&mut self.now);
+        for number in sectors(start, end) {
+            let after = self.sector(number);
+            remember(self.unsynced.entry(number).or_default(), after);
+        }
+        if self.now.len() != length {
+            if self.lengths.is_empty() {
+                self.lengths.push(length);
+            }
+            remember(&mut self.lengths, self.now.len());
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! A disk in memory that loses, refuses and damages what a real one may: for tests and for the simulation.
+//!
+//! What goes wrong by itself is a matter of a [`FaultPlan`], whose module states for each zone what the engine owes at which
+//! fault. What a test does to the disk by its own hand is here: crashes, room, read-only, flipped bits.
+//!
+//! # Invariants
+//! 1. What was synced before [`MemDisk::crash`] is in the disk that it returns, byte for byte.
+//! 2. What was written but not synced survives a crash or not, each 512-byte sector by itself, as the seed says: every
+//!    state that the sector has had since its last sync is possible. So is every length that the file has had. A sector
+//!    whose content was lost but whose length survived reads as what was there before, or as zeros.
+//! 3. Names made, removed or changed since the directory's last sync survive as a prefix, in order, for each directory
+//!    by itself: the journal of a file system. Directories themselves survive at once.
+//! 4. The same calls in the same order and the same seeds give the same disk.
+//! 5. After the operations granted by [`MemDisk::fail_after`] every operation that changes the disk fails and changes
+//!    nothing.
+//! 6. Files that have names take at most the capacity, unless that was lowered or a crash has brought one back.
+//!
+//! Invariants 1 and 2 hold but for what the plan's faults and flipped bits have done.
+//!
+//! # Locking
+//! `names` before a file's own mutex; a file's own operations take only the latter. A panic cannot occur under either. The
+//! fault plan's mutex is a leaf, and the hook runs before an operation with none held: under a model checker it may switch
+//! to another thread.
+//!
+//! # Source
+//! The sector model of SQLite's and FoundationDB's simulated disks; the failed sync follows Rebello et al., "Can
+//! Applications Recover from fsync Failures?", USENIX ATC 2020.
+
+mod content;
+mod faults;
+mod names;
+mod space;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use self::content::Content;
+use self::faults::broken;
+pub use self::faults::{Duty, FOR_EVER, Fault, FaultPlan, OpKind, Role, Struck, When, Zone};
+use self::names::{Change, Names};
+use self::space::{Gate, Room};
+use crate::disk::{Disk, DiskLock, File, Open};
+use crate::entropy::SeededEntropy;
+
+/// What a disk writes in one piece, in bytes.
+const SECTOR: usize = 512;
+
+/// An operation that is about to be done.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// What is asked for.
+    pub kind: OpKind,
+    /// The file or directory.
+    pub path: &'a Path,
+    /// How long it is to take beyond what it takes: the hook's to let pass, in whatever time there is.
+    pub delay: Duration,
+}
+
+/// Runs before each operation, on the thread that asks for it.
+pub type Hook = Arc<dyn Fn(Operation<'_>) + Send + Sync>;
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Default)]
+pub struct MemDisk {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    names: Mutex<Names>,
+    locks: Mutex<BTreeSet<PathBuf>>,
+    gate: Gate,
+    room: Room,
+    weather: Mutex<Weather>,
+}
+
+/// What comes over the operations.
+#[derive(Clone, Default)]
+struct Weather {
+    plan: Option<Arc<FaultPlan>>,
+    hook: Option<Hook>,
+}
+
+/// A fault that strikes, and the numbers that say how.
+struct Blow {
+    fault: Fault,
+    plan: Arc<FaultPlan>,
+}
+
+impl Blow {
+    fn random(&self) -> &SeededEntropy {
+        self.plan.random()
+    }
+}
+
+fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics under these mutexes, so that a poisoned one has sound content all the same.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+fn error(kind: io::ErrorKind, what: &str, path: &Path) -> io::Error {
+    io::Error::new(kind, format!("{what} {}: {kind}", path.display()))
+}
+
+/// A byte position as an index of memory.
+fn position(offset: u64) -> io::Result<usize> {
+    usize::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge.into())
+}
+
+impl Shared {
+    /// Before an operation, with nothing locked: what strikes it.
+    fn begin(&self, kind: OpKind, path: &Path) -> Option<Blow> {
+        let Weather { plan, hook } = guard(&self.weather).clone();
+        let verdict = plan.as_ref().map(|plan| plan.judge(kind, path)).unwrap_or_default();
+        if let Some(hook) = hook {
+            hook(Operation { kind, path, delay: verdict.delay });
+        }
+        Some(Blow { fault: verdict.fault?, plan: plan? })
+    }
+
+    /// Counts an operation that changes the disk.
+    fn admit(&self, what: &str, path: &Path) -> io::Result<()> {
+        self.gate.pass().map_err(|refusal| match refusal.kind() {
+            io::ErrorKind::Other => broken(what, path),
+            kind => error(kind, what, path),
+        })
+    }
+
+    /// As `admit`, for an operation on names, which a blow makes fail.
+    fn admit_name(&self, blow: Option<&Blow>, what: &str, path: &Path) -> io::Result<()> {
+        self.admit(what, path)?;
+        if blow.is_some() { Err(broken(what, path)) } else { Ok(()) }
+    }
+
+    fn change_names(&self, names: &mut Names, change: Change) {
+        if let Some(loser) = names.change(change) {
+            let mut content = guard(&loser);
+            content.unlinked = true;
+            self.room.give_back(content.space() as u64);
+        }
+    }
+}
+
+impl MemDisk {
+    /// An empty disk.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The disk that a crash now would leave, as `seed` decides. This one goes on. The new one has the capacity and what is
+    /// damaged at rest; it has no plan, no hook and no locks, may be written, and fails no operations.
+    pub fn crash(&self, seed: u64) -> MemDisk {
+        let names = guard(&self.shared.names).survivors(&SeededEntropy::new(seed));
+        let used = names.files.values().map(|content| guard(content).len() as u64).sum();
+        let room = Room::new(used, self.shared.room.capacity());
+        MemDisk { shared: Arc::new(Shared { names: Mutex::new(names), room, ..Shared::default() }) }
+    }
+
+    /// Lets `operations` more operations that change the disk or sync it be done; all later ones fail.
+    pub fn fail_after(&self, operations: u64) {
+        self.shared.gate.grant(operations);
+    }
+
+    /// How many operations that change the disk or sync it have been done so far, or were struck by the plan.
+    pub fn operations(&self) -> u64 {
+        self.shared.gate.done()
+    }
+
+    /// Puts the disk under a plan, or under none.
+    pub fn set_faults(&self, plan: Option<Arc<FaultPlan>>) {
+        guard(&self.shared.weather).plan = plan;
+    }
+
+    /// Has `hook` run before each operation that reads, writes or syncs, whether it will succeed or not.
+    pub fn set_hook(&self, hook: Option<Hook>) {
+        guard(&self.shared.weather).hook = hook;
+    }
+
+    /// Sets how many bytes the files may take together. What grows beyond that fails with `StorageFull`, a write after it
+    /// has filled the rest.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.shared.room.set_capacity(bytes);
+    }
+
+    /// How many bytes the files take together.
+    pub fn used(&self) -> u64 {
+        self.shared.room.used()
+    }
+
+    /// Makes all changes fail with `ReadOnlyFilesystem`, as file systems do that have found an error of their own; or ends it.
+    pub fn set_read_only(&self, read_only: bool) {
+        self.shared.gate.set_read_only(read_only);
+    }
+
+    /// Flips `count` bits at rest, one after the other, in the bytes `range` of a file, where `seed` says; returns the numbers
+    /// of those that it flipped, counted from the file's start: none in sectors that are not synced, or behind the end.
+    pub fn flip_bits(&self, path: &Path, range: Range<u64>, count: usize, seed: u64) -> io::Result<Vec<u64>> {
+        let names = guard(&self.shared.names);
+        let content = names.files.get(path).ok_or_else(|| error(io::ErrorKind::NotFound, "flip bits in", path))?;
+        let mut content = guard(content);
+        let random = SeededEntropy::new(seed);
+        let bits = range.start * 8..range.end.min(content.len() as u64) * 8;
+        let drawn = (0..count).map(|_| bits.start + random.below(bits.end.saturating_sub(bits.start)));
+        Ok(drawn.filter(|&bit| content.flip(bit)).collect())
+    }
+}
+
+impl Disk for MemDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        let creates = how != Open::Existing && !guard(&self.shared.names).files.contains_key(path);
+        let blow = if creates { self.shared.begin(OpKind::Name, path) } else { None };
+        let mut names = guard(&self.shared.names);
+        let found = names.files.get(path).cloned();
+        let content = match (found, how) {
+            (Some(_), Open::Create) => return Err(error(io::ErrorKind::AlreadyExists, "open", path)),
+            (Some(content), _) => content,
+            (None, Open::Existing) => return Err(error(io::ErrorKind::NotFound, "open", path)),
+            (None, _) if names.has_dir(path) => return Err(error(io::ErrorKind::IsADirectory, "open", path)),
+            (None, _) if !names.has_dir(parent(path)) => return Err(error(io::ErrorKind::NotFound, "open", path)),
+            (None, _) => {
+                self.shared.admit_name(blow.as_ref(), "create", path)?;
+                let content = names::Shared::default();
+                let change = Change { from: None, to: Some((path.to_owned(), Arc::clone(&content))) };
+                self.shared.change_names(&mut names, change);
+                content
+            }
+        };
+        Ok(Arc::new(MemFile { content, path: path.to_owned(), shared: Arc::clone(&self.shared) }))
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let names = guard(&self.shared.names);
+        Ok(names.files.contains_key(path) || names.has_dir(path))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let blow = self.shared.begin(OpKind::Name, path);
+        let mut names = guard(&self.shared.names);
+        if path.ancestors().any(|ancestor| names.files.contains_key(ancestor)) {
+            return Err(error(io::ErrorKind::AlreadyExists, "create directory", path));
+        }
+        self.shared.admit_name(blow.as_ref(), "create directory", path)?;
+        names.dirs.extend(path.ancestors().map(Path::to_owned));
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let names = guard(&self.shared.names);
+        if !names.has_dir(dir) {
+            return Err(error(io::ErrorKind::NotFound, "list", dir));
+        }
+        let all = names.files.keys().chain(&names.dirs);
+        let inside = all.filter(|path| path.parent() == Some(dir));
+        let mut found: Vec<String> = inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect();
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let blow = self.shared.begin(OpKind::Name, path);
+        let mut names = guard(&self.shared.names);
+        if !names.files.contains_key(path) {
+            return Err(error(io::ErrorKind::NotFound, "remove", path));
+        }
+        self.shared.admit_name(blow.as_ref(), "remove", path)?;
+        self.shared.change_names(&mut names, Change { from: Some(path.to_owned()), to: None });
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let blow = self.shared.begin(OpKind::Name, to);
+        let mut names = guard(&self.shared.names);
+        let Some(content) = names.files.get(from).cloned() else {
+            return Err(error(io::ErrorKind::NotFound, "rename", from));
+        };
+        if !names.has_dir(parent(to)) {
+            return Err(error(io::ErrorKind::NotFound, "rename to", to));
+        }
+        if names.has_dir(to) {
+            return Err(error(io::ErrorKind::IsADirectory, "rename to", to));
+        }
+        self.shared.admit_name(blow.as_ref(), "rename to", to)?;
+        if from != to {
+            let change = Change { from: Some(from.to_owned()), to: Some((to.to_owned(), content)) };
+            self.shared.change_names(&mut names, change);
+        }
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let blow = self.shared.begin(OpKind::Name, dir);
+        let mut names = guard(&self.shared.names);
+        if !names.has_dir(dir) {
+            return Err(error(io::ErrorKind::NotFound, "sync directory", dir));
+        }
+        self.shared.admit_name(blow.as_ref(), "sync directory", dir)?;
+        names.sync(dir);
+        Ok(())
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        if !self.exists(path)? {
+            self.open(path, Open::OpenOrCreate)?;
+        }
+        if !guard(&self.shared.locks).insert(path.to_owned()) {
+            return Err(error(io::ErrorKind::WouldBlock, "lock", path));
+        }
+        Ok(Box::new(Locked { shared: Arc::clone(&self.shared), path: path.to_owned() }))
+    }
+}
+
+struct Locked {
+    shared: Arc<Shared>,
+    path: PathBuf,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        guard(&self.shared.locks).remove(&self.path);
+    }
+}
+
+struct MemFile {
+    content: names::Shared,
+    path: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl MemFile {
+    fn error(&self, kind: io::ErrorKind, what: &str) -> io::Error {
+        error(kind, what, &self.path)
+    }
+
+    /// Takes room for the file to grow to `len` bytes; returns how far it can.
+    fn room(&self, content: &Content, len: usize) -> usize {
+        match len.checked_sub(content.space()) {
+            Some(growth) if !content.unlinked => content.space() + self.shared.room.take(growth as u64) as usize,
+            _ => len,
+        }
+    }
+
+    /// Gives back what [`MemFile::room`] has taken.
+    fn give_back(&self, content: &Content, room: usize) {
+        self.shared.room.give_back(room.saturating_sub(content.space()) as u64);
+    }
+
+    /// Begins an operation that makes the file take `end` bytes, and takes the room.
+    fn resize(&self, what: &str, end: u64) -> io::Result<(MutexGuard<'_, Content>, usize)> {
+        let blow = self.shared.begin(OpKind::SetLen, &self.path);
+        let end = position(end)?;
+        let content = guard(&self.content);
+        self.shared.admit(what, &self.path)?;
+        if blow.is_some() {
+            return Err(broken(what, &self.path));
+        }
+        let room = self.room(&content, end);
+        if room < end {
+            self.give_back(&content, room);
+            return Err(self.error(io::ErrorKind::StorageFull, what));
+        }
+        Ok((content, end))
+    }
+
+    fn set_len_at_least(&self, content: &mut Content, len: usize) -> io::Result<()> {
+        let room = self.room(content, len);
+        if room < len {
+            self.give_back(content, room);
+            return Err(self.error(io::ErrorKind::StorageFull, "write"));
+        }
+        if len > content.len() {
+            content.set_len(len);
+        }
+        Ok(())
+    }
+
+    /// Writes as much as there is room for, and says if that is not all.
+    fn write(&self, content: &mut Content, buf: &[u8], start: usize) -> io::Result<()> {
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let end = start + buf.len();
+        let room = self.room(content, end);
+        if room >= end {
+            content.write(buf, start);
+            return Ok(());
+        }
+        if room > start {
+            content.write(&buf[..room - start], start);
+        } else {
+            self.give_back(content, room);
+        }
+        Err(self.error(io::ErrorKind::StorageFull, "write"))
+    }
+
+    /// A write that is struck.
+    fn write_badly(&self, blow: &Blow, content: &mut Content, buf: &[u8], start: usize) -> io::Result<()> {
+        let random = blow.random();
+        let sectors = |bytes: usize| random.below((bytes / SECTOR) as u64 + 1) as usize * SECTOR;
+        match blow.fault {
+            Fault::LostWrite => {
+                // The length is the file system's matter, not the lost sectors'.
+                self.set_len_at_least(content, start + buf.len())?;
+                content.write_lost(buf, start, random.below(2) == 0);
+                Ok(())
+            }
+            Fault::MisledWrite => {
+                self.set_len_at_least(content, start + buf.len())?;
+                content.write_elsewhere(buf, start, sectors(content.len()) + start % SECTOR);
+                Ok(())
+            }
+            _ => {
+                self.write(content, &buf[..sectors(buf.len())], start)?;
+                Err(broken("write", &self.path))
+            }
+        }
+    }
+}
+
+impl File for MemFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let blow = self.shared.begin(OpKind::Read, &self.path);
+        let start = position(offset)?;
+        let mut content = guard(&self.content);
+        let there = buf.len().min(content.len().saturating_sub(start));
+        let mut n = there;
+        if let Some(blow) = blow
+            && there > 0
+        {
+            let below = |bound: usize| blow.random().below(bound as u64) as usize;
+            match blow.fault {
+                Fault::ShortRead => n = 1 + below(there - 1),
+                Fault::UnreadableSector => content.wear_out(start + below(there)),
+                Fault::FlippedBit => {
+                    content.flip((start * 8 + below(there * 8)) as u64);
+                }
+                _ => return Err(broken("read", &self.path)),
+            }
+        }
+        if !content.is_readable(start, n) {
+            return Err(broken("read", &self.path));
+        }
+        Ok(content.read(&mut buf[..n], start))
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let blow = self.shared.begin(OpKind::Write, &self.path);
+        let start = position(offset)?;
+        start.checked_add(buf.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        let mut content = guard(&self.content);
+        self.shared.admit("write", &self.path)?;
+        match blow {
+            Some(blow) => self.write_badly(&blow, &mut content, buf, start),
+            None => self.write(&mut content, buf, start),
+        }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let blow = self.shared.begin(OpKind::Sync, &self.path);
+        let mut content = guard(&self.content);
+        self.shared.admit("sync", &self.path)?;
+        if let Some(blow) = blow {
+            content.sync_failed(blow.random());
+            return Err(broken("sync", &self.path));
+        }
+        content.sync();
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let (mut content, len) = self.resize("set the length of", len)?;
+        let (old, space) = (content.len(), content.space());
+        content.set_len(len);
+        if len < old && !content.unlinked {
+            content.allocated = content.allocated.min(len);
+            self.shared.room.give_back((space - content.space()) as u64);
+        }
+        Ok(())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (mut content, end) = self.resize("extend", offset.saturating_add(len))?;
+        content.allocated = content.allocated.max(end);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(guard(&self.content).len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! The names of a disk's files and directories: as they are, and as a crash may leave them.
+//!
+//! Invariant: `files` is `durable` with the changes in `unsynced` applied in order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use super::content::Content;
+use super::{guard, parent};
+use crate::entropy::SeededEntropy;
+
+/// A file, shared by its names and by those who have it open.
+pub(super) type Shared = Arc<Mutex<Content>>;
+
+type Files = BTreeMap<PathBuf, Shared>;
+
+#[derive(Default)]
+pub(super) struct Names {
+    pub(super) dirs: BTreeSet<PathBuf>,
+    pub(super) files: Files,
+    durable: Files,
+    unsynced: Vec<Change>,
+}
+
+/// `from` loses its name and `to` gets the file, in one step; either may be missing.
+pub(super) struct Change {
+    pub(super) from: Option<PathBuf>,
+    pub(super) to: Option<(PathBuf, Shared)>,
+}
+
+impl Change {
+    /// The directory in whose journal the change stands.
+    fn dir(&self) -> &Path {
+        let path = self.to.as_ref().map(|(path, _)| path).or(self.from.as_ref());
+        path.map_or(Path::new(""), |path| parent(path))
+    }
+
+    fn concerns(&self, dir: &Path) -> bool {
+        self.dir() == dir || self.from.as_ref().is_some_and(|path| parent(path) == dir)
+    }
+
+    fn apply(&self, files: &mut Files) {
+        if let Some(from) = &self.from {
+            files.remove(from);
+        }
+        if let Some((to, content)) = &self.to {
+            files.insert(to.clone(), Arc::clone(content));
+        }
+    }
+}
+
+impl Names {
+    pub(super) fn has_dir(&self, path: &Path) -> bool {
+        path.as_os_str().is_empty() || path == Path::new("/") || path == Path::new(".") || self.dirs.contains(path)
+    }
+
+    /// Makes the change; returns the file that has no name any more for it, if there is one.
+    pub(super) fn change(&mut self, change: Change) -> Option<Shared> {
+        let loser = match (&change.from, &change.to) {
+            (_, Some((to, _))) => self.files.get(to).cloned(),
+            (Some(from), None) => self.files.get(from).cloned(),
+            (None, None) => None,
+        };
+        change.apply(&mut self.files);
+        self.unsynced.push(change);
+        loser
+    }
+
+    pub(super) fn sync(&mut self, dir: &Path) {
+        let Self { durable, unsynced, .. } = self;
+        unsynced.retain(|change| {
+            let synced = change.concerns(dir);
+            if synced {
+                change.apply(durable);
+            }
+            !synced
+        });
+    }
+
+    /// What a crash may leave.
+    pub(super) fn survivors(&self, random: &SeededEntropy) -> Self {
+        let mut files = self.durable.clone();
+        let mut by_dir: BTreeMap<&Path, Vec<&Change>> = BTreeMap::new();
+        for change in &self.unsynced {
+            by_dir.entry(change.dir()).or_default().push(change);
+        }
+        for changes in by_dir.values() {
+            let survive = random.below(changes.len() as u64 + 1) as usize;
+            changes[..survive].iter().for_each(|change| change.apply(&mut files));
+        }
+        let files: Files = files
+            .iter()
+            .map(|(path, content)| (path.clone(), Arc::new(Mutex::new(guard(content).survivors(random)))))
+            .collect();
+        Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
+    }
+}
