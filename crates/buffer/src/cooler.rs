@@ -7,11 +7,12 @@ use crate::frame::FreeFrame;
 use crate::policy::Probe;
 use crate::pool::Core;
 use crate::write_back::BATCH;
+use clearway_sync::thread::{self, JoinHandle};
+use clearway_sync::{Mutex, PoisonError};
 use clearway_types::FrameId;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::Arc;
 
 pub(crate) struct Cooler {
     thread: Mutex<Option<JoinHandle<()>>>,

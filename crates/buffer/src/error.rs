@@ -14,6 +14,8 @@ pub enum Damage {
     Version,
     /// The page's own id: another page lies in its place.
     Id,
+    /// The LSN: the page has changes that the log does not have.
+    Lsn,
 }
 
 /// Why a page could not be read, written or given a frame. Cheap to clone: all who wait for one read get the same error.
@@ -36,13 +38,17 @@ pub enum PageError {
     Io {
         /// The file.
         file: Arc<str>,
-        /// `read`, `write` or `sync`.
+        /// The page, where it was one.
+        page: Option<PageId>,
+        /// `open`, `read`, `extend`, `write` or `sync`.
         action: &'static str,
         /// The cause.
         source: Arc<io::Error>,
     },
     /// The log could not be made durable, so that no page may be written: stop the node.
     Log(Arc<io::Error>),
+    /// The log has no room for what is to be changed. Retry later.
+    LogRoom(Arc<io::Error>),
     /// The page belongs to a partition that has no file.
     NoFile(PageId),
     /// No frame could be freed: too many pages are kept or latched at once. Retry with fewer, or with a larger pool.
@@ -53,7 +59,20 @@ pub enum PageError {
 
 impl PageError {
     pub(crate) fn io(file: &Arc<str>, action: &'static str, source: io::Error) -> Self {
-        Self::Io { file: file.clone(), action, source: Arc::new(source) }
+        Self::Io { file: file.clone(), page: None, action, source: Arc::new(source) }
+    }
+
+    /// The same error, of this page.
+    pub(crate) fn at(self, id: PageId) -> Self {
+        match self {
+            Self::Io { file, action, source, .. } => Self::Io { file, page: Some(id), action, source },
+            other => other,
+        }
+    }
+
+    /// Whether it is the disk that has no room, or a quota that is used up.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } | Self::Log(source) | Self::LogRoom(source) if clearway_env::is_full(source))
     }
 }
 
@@ -65,11 +84,16 @@ impl fmt::Display for PageError {
                     Damage::Checksum => "checksum",
                     Damage::Version => "format version",
                     Damage::Id => "page id",
+                    Damage::Lsn => "an LSN up to the log's end,",
                 };
                 write!(f, "{page} in {file} is damaged: {what} {expected:#x} expected, {found:#x} found")
             }
-            Self::Io { file, action, source } => write!(f, "cannot {action} {file}: {source}"),
+            Self::Io { file, page: Some(page), action, source } => {
+                write!(f, "cannot {action} {page} in {file}: {source}")
+            }
+            Self::Io { file, page: None, action, source } => write!(f, "cannot {action} {file}: {source}"),
             Self::Log(source) => write!(f, "cannot write pages because the log is not durable: {source}"),
+            Self::LogRoom(source) => write!(f, "cannot write to the log: {source}"),
             Self::NoFile(page) => write!(f, "{page}: this partition has no file"),
             Self::NoFrames => f.write_str("no free frame: too many pages of the buffer pool are in use at once"),
             Self::Closed => f.write_str("the buffer pool is shut down"),
@@ -80,7 +104,7 @@ impl fmt::Display for PageError {
 impl std::error::Error for PageError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Io { source, .. } | Self::Log(source) => Some(&**source),
+            Self::Io { source, .. } | Self::Log(source) | Self::LogRoom(source) => Some(&**source),
             _ => None,
         }
     }

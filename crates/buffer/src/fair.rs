@@ -7,8 +7,8 @@
 //! 1. `serving` is the number of the holder, or of the next to come; it goes up by one when the holder lets go.
 //! 2. The value's own mutex is taken by the holder of the turn only, but for the moment in which it is handed on.
 
+use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 pub(crate) struct Fair<T> {
     turns: Mutex<Turns>,

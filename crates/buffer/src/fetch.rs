@@ -4,14 +4,19 @@
 //! only when the page is in it, so that no frame ever holds half a page. If the page is created meanwhile
 //! (`superseded`), the waiters get the created one; if that has left the pool again, the page is read again.
 
-use crate::error::PageError;
+use crate::error::{Damage, PageError};
 use crate::frame::FreeFrame;
 use crate::free::{Granted, Need};
 use crate::guard::Keep;
+use crate::io::Place;
+use crate::page::{PAGE_SIZE, lsn};
 use crate::pool::{Core, Want, count};
 use crate::table::{Loading, Shard};
+use clearway_env::{Read, ReadTarget};
+use clearway_sync::mpsc;
 use clearway_types::{FrameId, PageId};
-use std::sync::{Arc, mpsc};
+use std::io;
+use std::sync::Arc;
 
 /// Gets what was fetched.
 pub type FetchDone = Box<dyn FnOnce(Result<Keep, PageError>) + Send>;
@@ -35,12 +40,25 @@ impl Core {
             }
             Want::Frames(n) if n as usize > self.frames().len() / 2 => return done(Err(PageError::NoFrames)),
             Want::Frames(n) => Need::Frames(n, done),
+            Want::Space { page, last } => {
+                let core = self.clone();
+                let make = move || done(core.io.make_space(page, last).map(|()| Keep::nothing(core.clone())));
+                return self.io_pool.submit(Box::new(make));
+            }
+            Want::Log { bytes, must } => {
+                let core = self.clone();
+                let answer = move |room: std::io::Result<()>| match room {
+                    Ok(()) => done(Ok(Keep::nothing(core))),
+                    Err(error) => done(Err(PageError::LogRoom(Arc::new(error)))),
+                };
+                return self.wal.when_room(bytes, must, Box::new(answer));
+            }
         };
         self.dispatch(self.free.ask(need));
     }
 
     pub fn fetch_blocking(self: &Arc<Self>, want: Want) -> Result<Keep, PageError> {
-        let (sender, receiver) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::channel();
         // The receiver waits, so that the send succeeds.
         self.fetch(want, Box::new(move |result| drop(sender.send(result))));
         receiver.recv().unwrap_or(Err(PageError::Closed))
@@ -50,10 +68,7 @@ impl Core {
     pub fn dispatch(self: &Arc<Self>, granted: impl IntoIterator<Item = Granted>) {
         for one in granted {
             match one {
-                Granted::Page(id, frame) => {
-                    let core = self.clone();
-                    self.io_pool.submit(Box::new(move || core.load(id, frame)));
-                }
+                Granted::Page(id, frame) => self.load(id, frame),
                 Granted::Frames(n, done) => done(Ok(Keep::frames(self.clone(), n))),
                 Granted::Refused(Need::Frames(_, done), error) => done(Err(error)),
                 Granted::Refused(Need::Page(id), error) => self.refuse(id, &error),
@@ -61,39 +76,58 @@ impl Core {
         }
     }
 
-    /// Reads a page into a frame. On an I/O thread.
-    fn load(self: &Arc<Self>, id: PageId, mut frame: FreeFrame) {
-        loop {
-            let result = self.io.read(id, self.arena.free_bytes(&mut frame));
-            count(&self.counters.reads, 1);
-            let mut shard = self.table.latch(id);
-            if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
-                let waiters = end_loading(&mut shard, id);
-                self.frame(resident).pin(waiters.len() as u64);
-                drop(shard);
-                self.dispatch(self.free.put([frame]));
-                return self.complete(waiters, resident);
+    /// Has a page read into a frame.
+    fn load(self: &Arc<Self>, id: PageId, frame: FreeFrame) {
+        match self.io.place(id) {
+            Ok(Place { file, offset }) => {
+                let target = Box::new(Target { core: self.clone(), id, frame });
+                self.io_pool.read(Read { file, offset, target });
             }
-            if let Some(loading) = shard.loading.get_mut(&id)
-                && loading.superseded
-            {
-                loading.superseded = false;
-                continue;
-            }
-            let waiters = end_loading(&mut shard, id);
-            if let Err(error) = result {
-                drop(shard);
-                self.dispatch(self.free.put([frame]));
-                waiters.into_iter().for_each(|done| done(Err(error.clone())));
-                return;
-            }
-            let frame = self.publish(frame, id, waiters.len() as u64, None);
-            self.table.link(&shard, self.frames(), id, frame);
-            drop(shard);
-            // While the waiters' pins keep the page, so that it cannot have left the policy before it comes.
-            self.replacement.miss(frame, id);
-            return self.complete(waiters, frame);
+            Err(error) => self.loaded(id, frame, Err(error)),
         }
+    }
+
+    /// Goes on when a read has ended.
+    fn loaded(self: &Arc<Self>, id: PageId, frame: FreeFrame, result: Result<(), PageError>) {
+        count(&self.counters.reads, 1);
+        let mut shard = self.table.latch(id);
+        if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
+            let waiters = end_loading(&mut shard, id);
+            self.frame(resident).pin(waiters.len() as u64);
+            drop(shard);
+            self.dispatch(self.free.put([frame]));
+            return self.complete(waiters, resident);
+        }
+        if let Some(loading) = shard.loading.get_mut(&id)
+            && loading.superseded
+        {
+            loading.superseded = false;
+            drop(shard);
+            return self.load(id, frame);
+        }
+        let waiters = end_loading(&mut shard, id);
+        if let Err(error) = result {
+            drop(shard);
+            self.dispatch(self.free.put([frame]));
+            waiters.into_iter().for_each(|done| done(Err(error.clone())));
+            return;
+        }
+        let frame = self.publish(frame, id, waiters.len() as u64, None);
+        self.table.link(&shard, self.frames(), id, frame);
+        drop(shard);
+        // While the waiters' pins keep the page, so that it cannot have left the policy before it comes.
+        self.replacement.miss(frame, id);
+        self.complete(waiters, frame);
+    }
+
+    /// A page that has changes which the log does not have is as damaged as the log that has lost them.
+    fn check_lsn(&self, id: PageId, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
+        let (found, end) = (lsn(page), self.wal.appended());
+        if found <= end {
+            return Ok(());
+        }
+        let file = self.io.file(id);
+        Err(PageError::Damaged { file, page: id, damage: Damage::Lsn, expected: end.0, found: found.0 })
     }
 
     /// Ends a read that gets no frame.
@@ -116,6 +150,28 @@ impl Core {
     /// Gives each waiter one of the pins that the page has for them.
     fn complete(self: &Arc<Self>, waiters: Vec<FetchDone>, frame: FrameId) {
         waiters.into_iter().for_each(|done| done(Ok(Keep::page(self.clone(), frame))));
+    }
+}
+
+/// A read into a free frame.
+struct Target {
+    core: Arc<Core>,
+    id: PageId,
+    frame: FreeFrame,
+}
+
+// SAFETY: the bytes are in the arena, which `core` keeps where it is; they are the same each time, and nobody else's as long
+// as the frame is free and this its owner (`frame`, invariant 1).
+unsafe impl ReadTarget for Target {
+    fn buffer(&mut self) -> &mut [u8] {
+        self.core.arena.free_bytes(&mut self.frame)
+    }
+
+    fn done(self: Box<Self>, result: io::Result<usize>) {
+        let Self { core, id, mut frame } = *self;
+        let bytes = core.arena.free_bytes(&mut frame);
+        let result = core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
+        core.loaded(id, frame, result);
     }
 }
 

@@ -10,6 +10,9 @@
 //! 1. The double-write file is overwritten only when all pages of its batch are synced in place.
 //! 2. A place is written only when the batch that has the page is synced in the double-write file.
 //! 3. A copy counts only if the header names it with its checksum: what is left of older batches does not.
+//! 4. No write needs space: the double-write file has its blocks from the start, and a page is created only when its place has
+//!    them ([`PageIo::make_space`]). A crash of the operating system may lose blocks that were never written; the next start
+//!    gets them again before it serves.
 //!
 //! # Locking
 //! One mutex over the double-write file, held through a batch. Reads take none: the pool never reads a page that it is
@@ -23,12 +26,15 @@
 //! The double-write buffer of InnoDB.
 
 use crate::error::PageError;
-use crate::io::PageIo;
-use crate::page::{PAGE_SIZE, stored_crc, verify};
-use clearway_env::{Disk, File, Open};
-use clearway_types::{PageId, PartitionId};
+use crate::io::{PageIo, Place};
+use crate::page::{PAGE_SIZE, lsn, stored_crc, verify};
+use clearway_env::{Aligned, Disk, File, IoPool, Open, Write};
+use clearway_sync::atomic::{AtomicU32, Ordering};
+use clearway_sync::{Mutex, MutexGuard, PoisonError};
+use clearway_types::{Lsn, PageId, PartitionId};
+use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"clwy-dw1";
 const ENTRIES: usize = 16;
@@ -37,22 +43,28 @@ const ENTRY: usize = 12;
 const BATCH_LIMIT: usize = 256;
 const _: () = assert!(ENTRIES + BATCH_LIMIT * ENTRY <= PAGE_SIZE);
 
-struct Named {
-    name: Arc<str>,
-    file: Arc<dyn File>,
+pub(crate) struct Named {
+    pub(crate) name: Arc<str>,
+    pub(crate) file: Arc<dyn File>,
+    /// So many pages from the file's start have their blocks for sure; not counted yet after an open.
+    allocated: AtomicU32,
+    allocating: Mutex<()>,
 }
 
 /// The pages of all partitions, in `p0000.data`, `p0001.data` and so on, and `double-write.data` beside them.
 pub struct Files {
     partitions: Vec<Named>,
     double_write: Named,
+    /// Does the writes of a batch.
+    io_pool: Option<Arc<IoPool>>,
     state: Mutex<State>,
 }
 
-struct State {
+pub(crate) struct State {
     /// Partitions with writes in place that are not synced.
     unsynced: Vec<bool>,
-    buffer: Vec<u8>,
+    /// Header and pages of a batch, aligned for direct I/O.
+    buffer: Aligned,
 }
 
 impl Files {
@@ -61,23 +73,35 @@ impl Files {
         let open = |name: String| {
             let path = dir.join(name);
             let name: Arc<str> = path.display().to_string().into();
-            let file = disk.open(&path, Open::OpenOrCreate).map_err(|e| PageError::io(&name, "open", e))?;
-            Ok(Named { name, file })
+            let file = disk.open_pages(&path, Open::OpenOrCreate).map_err(|e| PageError::io(&name, "open", e))?;
+            Ok(Named { name, file, allocated: AtomicU32::new(0), allocating: Mutex::default() })
         };
         let files = Self {
-            partitions: (0..partitions).map(|p| open(file_name(PartitionId(p)))).collect::<Result<_, _>>()?,
+            partitions: (0..partitions).map(|p| open(data_file_name(PartitionId(p)))).collect::<Result<_, _>>()?,
             double_write: open("double-write.data".to_owned())?,
-            state: Mutex::new(State { unsynced: vec![false; usize::from(partitions)], buffer: Vec::new() }),
+            io_pool: None,
+            state: Mutex::new(State { unsynced: vec![false; usize::from(partitions)], buffer: Aligned::new(0) }),
         };
+        let Named { name, file, .. } = &files.double_write;
+        let size = (BATCH_LIMIT + 1) * PAGE_SIZE;
+        file.allocate(0, size as u64).map_err(|e| PageError::io(name, "extend", e))?;
         disk.sync_dir(dir).map_err(|e| PageError::io(&dir.display().to_string().into(), "sync", e))?;
         Ok(files)
     }
 
-    fn partition(&self, id: PageId) -> Result<&Named, PageError> {
-        self.partitions.get(usize::from(id.partition().0)).ok_or(PageError::NoFile(id))
+    /// Has the pool do the writes of each batch, side by side if it can. Without one they are done one after another.
+    pub fn with_io_pool(mut self, io_pool: Arc<IoPool>) -> Self {
+        self.io_pool = Some(io_pool);
+        self
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn partition(&self, id: PageId) -> Result<&Named, PageError> {
+        // An id that was read may have bits that no page's has.
+        let whole = PageId::new(id.partition(), id.no()) == id;
+        self.partitions.get(usize::from(id.partition().0)).filter(|_| whole).ok_or(PageError::NoFile(id))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -96,30 +120,73 @@ impl Files {
             self.partition(id)?;
         }
         self.sync_places(state)?;
-        fill_double_write(&mut state.buffer, pages);
-        let Named { name, file } = &self.double_write;
-        file.write_all_at(&state.buffer, 0).map_err(|e| PageError::io(name, "write", e))?;
+        if state.buffer.is_empty() {
+            state.buffer = Aligned::new((1 + BATCH_LIMIT) * PAGE_SIZE);
+        }
+        let len = (1 + pages.len()) * PAGE_SIZE;
+        fill_double_write(&mut state.buffer[..len], pages);
+        let Named { name, file, .. } = &self.double_write;
+        file.write_all_at(&state.buffer[..len], 0).map_err(|e| PageError::io(name, "write", e))?;
         file.sync_data().map_err(|e| PageError::io(name, "sync", e))?;
         let State { unsynced, buffer } = state;
-        let mut copies = &buffer[PAGE_SIZE..];
+        let mut copies = &buffer[PAGE_SIZE..len];
+        let mut runs = Vec::new();
         for run in pages.chunk_by(|(a, _), (b, _)| a.to_u64() + 1 == b.to_u64()) {
             let (bytes, rest) = copies.split_at(run.len() * PAGE_SIZE);
-            self.write_places(unsynced, run[0].0, bytes)?;
+            runs.push((run[0].0, bytes));
             copies = rest;
         }
-        Ok(())
+        self.write_places(unsynced, &runs)
     }
 
-    /// Writes pages of consecutive numbers, from `first` on.
-    fn write_places(&self, unsynced: &mut [bool], first: PageId, bytes: &[u8]) -> Result<(), PageError> {
-        let Named { name, file } = self.partition(first)?;
-        unsynced[usize::from(first.partition().0)] = true;
-        file.write_all_at(bytes, offset(first)).map_err(|e| PageError::io(name, "write", e))
+    /// Writes runs of pages of consecutive numbers, each from its first page on.
+    fn write_places(&self, unsynced: &mut [bool], runs: &[(PageId, &[u8])]) -> Result<(), PageError> {
+        let mut writes = Vec::with_capacity(runs.len());
+        for &(first, bytes) in runs {
+            unsynced[usize::from(first.partition().0)] = true;
+            writes.push(Write { file: &self.partition(first)?.file, offset: offset(first), bytes });
+        }
+        let one_after_another = |(number, write): (usize, &Write<'_>)| {
+            write.file.write_all_at(write.bytes, write.offset).map_err(|error| (number, error))
+        };
+        let written = match &self.io_pool {
+            Some(io_pool) => io_pool.write_all(&writes),
+            None => writes.iter().enumerate().try_for_each(one_after_another),
+        };
+        written.map_err(|(number, error)| match self.partition(runs[number].0) {
+            Ok(Named { name, .. }) => PageError::io(name, "write", error).at(runs[number].0),
+            Err(error) => error,
+        })
+    }
+
+    /// The highest LSN of the double-write file's intact copies: the log was on the disk up to there when they were written.
+    pub fn newest_copy(&self) -> Result<Lsn, PageError> {
+        Ok(self.copies()?.iter().map(|(_, copy)| lsn(copy)).max().unwrap_or_default())
+    }
+
+    /// What does not verify in the double-write file, and where: left by a crash, or damage, and harmless unless a place is torn, too.
+    pub fn bad_copies(&self) -> Result<Vec<(u64, &'static str)>, PageError> {
+        let Named { name, file, .. } = &self.double_write;
+        let mut header = [0; PAGE_SIZE];
+        read_zero_filled(file, name, &mut header, 0)?;
+        let entries = header_entries(&header);
+        if entries.is_empty() && header.iter().any(|byte| *byte != 0) {
+            return Ok(vec![(0, "its header does not verify")]);
+        }
+        let mut bad = Vec::new();
+        for ((id, crc), at) in entries.into_iter().zip((1..).map(|at| at * PAGE_SIZE as u64)) {
+            let mut copy = [0; PAGE_SIZE];
+            read_zero_filled(file, name, &mut copy, at)?;
+            if stored_crc(&copy) != crc || verify(&copy, id, name).is_err() {
+                bad.push((at, "a copy does not verify"));
+            }
+        }
+        Ok(bad)
     }
 
     /// The double-write file's intact copies.
     fn copies(&self) -> Result<Vec<(PageId, [u8; PAGE_SIZE])>, PageError> {
-        let Named { name, file } = &self.double_write;
+        let Named { name, file, .. } = &self.double_write;
         let mut header = [0; PAGE_SIZE];
         read_zero_filled(file, name, &mut header, 0)?;
         let mut copies = Vec::new();
@@ -134,47 +201,50 @@ impl Files {
     }
 }
 
+/// How many pages at the end of what a file of so many has are kept for those who cannot be refused.
+fn kept(pages: u32) -> u32 {
+    (pages / 16).clamp(2, 16)
+}
+
+/// How many pages are allocated beyond the one that is needed.
+fn ahead(pages: u32) -> u32 {
+    (pages / 8).clamp(8, 1024)
+}
+
 /// The name of a partition's file.
-fn file_name(partition: PartitionId) -> String {
+pub fn data_file_name(partition: PartitionId) -> String {
     format!("p{:04}.data", partition.0)
 }
 
-fn offset(id: PageId) -> u64 {
+pub(crate) fn offset(id: PageId) -> u64 {
     u64::from(id.no()) * PAGE_SIZE as u64
 }
 
-/// Reads a page; what lies behind the file's end is zeros.
-fn read_zero_filled(
+/// Reads pages; what lies behind the file's end is zeros.
+pub(crate) fn read_zero_filled(
     file: &Arc<dyn File>,
     name: &Arc<str>,
-    into: &mut [u8; PAGE_SIZE],
+    into: &mut [u8],
     offset: u64,
 ) -> Result<(), PageError> {
-    let mut filled = 0;
-    while filled < PAGE_SIZE {
-        match file.read_at(&mut into[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(n) => filled += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(PageError::io(name, "read", e)),
-        }
-    }
-    into[filled..].fill(0);
-    Ok(())
+    file.read_zero_filled_at(into, offset).map_err(|e| PageError::io(name, "read", e))
 }
 
-fn fill_double_write(buffer: &mut Vec<u8>, pages: &[(PageId, &[u8; PAGE_SIZE])]) {
-    buffer.clear();
-    buffer.resize(PAGE_SIZE, 0);
-    buffer[..8].copy_from_slice(MAGIC);
-    buffer[12..16].copy_from_slice(&(pages.len() as u32).to_le_bytes());
-    for (&(id, page), entry) in pages.iter().zip(buffer[ENTRIES..].chunks_exact_mut(ENTRY)) {
+/// Fills a buffer with header and pages.
+fn fill_double_write(buffer: &mut [u8], pages: &[(PageId, &[u8; PAGE_SIZE])]) {
+    let (header, copies) = buffer.split_at_mut(PAGE_SIZE);
+    header.fill(0);
+    header[..8].copy_from_slice(MAGIC);
+    header[12..16].copy_from_slice(&(pages.len() as u32).to_le_bytes());
+    for (&(id, page), entry) in pages.iter().zip(header[ENTRIES..].chunks_exact_mut(ENTRY)) {
         entry[..8].copy_from_slice(&id.to_u64().to_le_bytes());
         entry[8..].copy_from_slice(&page[..4]);
     }
-    let crc = crc32c::crc32c(&buffer[12..]);
-    buffer[8..12].copy_from_slice(&crc.to_le_bytes());
-    pages.iter().for_each(|(_, page)| buffer.extend_from_slice(&page[..]));
+    let crc = crc32c::crc32c(&header[12..]);
+    header[8..12].copy_from_slice(&crc.to_le_bytes());
+    for ((_, page), copy) in pages.iter().zip(copies.chunks_exact_mut(PAGE_SIZE)) {
+        copy.copy_from_slice(&page[..]);
+    }
 }
 
 /// The pages that the header names, with their checksums; none if it does not verify.
@@ -191,10 +261,51 @@ fn header_entries(header: &[u8; PAGE_SIZE]) -> Vec<(PageId, u32)> {
 }
 
 impl PageIo for Files {
-    fn read(&self, id: PageId, into: &mut [u8; PAGE_SIZE]) -> Result<(), PageError> {
-        let Named { name, file } = self.partition(id)?;
-        read_zero_filled(file, name, into, offset(id))?;
-        verify(into, id, name)
+    fn has_space(&self, id: PageId, last: bool) -> bool {
+        // Acquire: pairs with the Release in `make_space`.
+        let allocated = |named: &Named| named.allocated.load(Ordering::Acquire);
+        // A page of no file is refused by who reads or writes it.
+        self.partition(id).is_ok_and(|named| {
+            let pages = allocated(named);
+            id.no() < if last { pages } else { pages.saturating_sub(kept(pages)) }
+        })
+    }
+
+    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
+        let named = self.partition(id)?;
+        let _one_at_a_time = named.allocating.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.has_space(id, last) {
+            return Ok(());
+        }
+        let have = named.allocated.load(Ordering::Acquire);
+        let need = id.no().saturating_add(1);
+        // From the pages that a file has, the same count is kept before and after the addition, or one less.
+        let least = if last { need } else { need.saturating_add(kept(need) + 1) };
+        let grow = |pages: u32| {
+            let (from, to) = (u64::from(have) * PAGE_SIZE as u64, u64::from(pages) * PAGE_SIZE as u64);
+            named.file.allocate(from, to - from).map(|()| pages)
+        };
+        let grown = grow(least.saturating_add(ahead(need)))
+            .or_else(|error| if clearway_env::is_full(&error) { grow(least) } else { Err(error) });
+        let pages = grown.map_err(|e| PageError::io(&named.name, "extend", e).at(id))?;
+        // Release: pairs with the Acquire in `has_space`.
+        named.allocated.store(pages, Ordering::Release);
+        Ok(())
+    }
+
+    fn file(&self, id: PageId) -> Arc<str> {
+        self.partition(id).map_or("no file".into(), |named| named.name.clone())
+    }
+
+    fn place(&self, id: PageId) -> Result<Place, PageError> {
+        Ok(Place { file: self.partition(id)?.file.clone(), offset: offset(id) })
+    }
+
+    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError> {
+        let Named { name, .. } = self.partition(id)?;
+        let filled = read.map_err(|e| PageError::io(name, "read", e).at(id))?;
+        page[filled..].fill(0);
+        verify(page, id, name)
     }
 
     fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {
@@ -210,15 +321,36 @@ impl PageIo for Files {
         let mut state = self.state();
         let mut restored = 0;
         for (id, copy) in self.copies()? {
-            let Named { name, file } = self.partition(id)?;
+            let Named { name, file, .. } = self.partition(id)?;
             let mut place = [0; PAGE_SIZE];
             read_zero_filled(file, name, &mut place, offset(id))?;
             if verify(&place, id, name).is_err() {
-                self.write_places(&mut state.unsynced, id, &copy)?;
+                self.write_places(&mut state.unsynced, &[(id, &copy)])?;
                 restored += 1;
             }
         }
         self.sync_places(&mut state)?;
         Ok(restored)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Disks outlive releases: these bytes are version 1 of the double-write file.
+    #[test]
+    fn the_format_stays() {
+        let mut page = [0; PAGE_SIZE];
+        page[..4].copy_from_slice(&[1, 2, 3, 4]);
+        let mut buffer = vec![9; 2 * PAGE_SIZE];
+        fill_double_write(&mut buffer, &[(PageId::new(PartitionId(3), 7), &page)]);
+        assert_eq!(buffer.len(), 2 * PAGE_SIZE);
+        assert_eq!(buffer[..8], *b"clwy-dw1");
+        assert_eq!(buffer[8..12], [74, 12, 35, 67]);
+        assert_eq!(buffer[12..16], [1, 0, 0, 0]);
+        assert_eq!(buffer[16..28], [7, 0, 0, 0, 3, 0, 0, 0, 1, 2, 3, 4]);
+        assert!(buffer[28..PAGE_SIZE].iter().all(|byte| *byte == 0) && buffer[PAGE_SIZE..] == page);
+        assert_eq!(data_file_name(PartitionId(12)), "p0012.data");
     }
 }

@@ -29,12 +29,11 @@
 //! # Locking
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock.
 
+use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 use crate::page::PAGE_SIZE;
-use crate::sync::{AtomicU32, AtomicU64};
 
 const PIN: u64 = 1;
 const PINS: u64 = (1 << 18) - 1;

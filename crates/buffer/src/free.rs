@@ -13,9 +13,9 @@
 use crate::error::PageError;
 use crate::fetch::FetchDone;
 use crate::frame::FreeFrame;
+use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use clearway_types::PageId;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Fruitless rounds of the cooler, [`RETRY`] apart, after which a waiter gets [`PageError::NoFrames`].

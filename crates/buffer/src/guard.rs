@@ -125,12 +125,18 @@ pub struct Keep {
 enum Kept {
     Page(FrameId),
     Frames(u32),
+    Nothing,
 }
 
 impl Keep {
     /// Takes over a pin.
     pub(crate) fn page(core: Arc<Core>, frame: FrameId) -> Self {
         Self { core, kept: Kept::Page(frame) }
+    }
+
+    /// What was wanted is there without anything to be kept.
+    pub(crate) fn nothing(core: Arc<Core>) -> Self {
+        Self { core, kept: Kept::Nothing }
     }
 
     /// Takes over a promise.
@@ -144,6 +150,7 @@ impl Drop for Keep {
         match self.kept {
             Kept::Page(frame) => self.core.frame(frame).unpin(),
             Kept::Frames(n) => self.core.dispatch(self.core.free.end_promise(n)),
+            Kept::Nothing => {}
         }
     }
 }
@@ -153,6 +160,7 @@ impl fmt::Debug for Keep {
         match self.kept {
             Kept::Page(frame) => write!(f, "Keep({:?})", self.core.frame(frame).page()),
             Kept::Frames(n) => write!(f, "Keep({n} frames)"),
+            Kept::Nothing => f.write_str("Keep(nothing)"),
         }
     }
 }

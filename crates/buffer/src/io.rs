@@ -2,13 +2,43 @@
 
 use crate::error::PageError;
 use crate::page::PAGE_SIZE;
+use clearway_env::File;
 use clearway_types::{Lsn, PageId};
 use std::io;
+use std::sync::Arc;
 
-/// Pages on disk. Every method may block.
+/// Where a page lies.
+pub struct Place {
+    /// The file.
+    pub file: Arc<dyn File>,
+    /// The page's first byte in it.
+    pub offset: u64,
+}
+
+/// Pages on disk. Every method may block, unless it says otherwise.
 pub trait PageIo: Send + Sync {
-    /// Reads a page and verifies it. A page that was never written reads as zeros.
-    fn read(&self, id: PageId, into: &mut [u8; PAGE_SIZE]) -> Result<(), PageError>;
+    /// The name of the file that holds the page: for messages.
+    fn file(&self, id: PageId) -> Arc<str>;
+
+    /// Where a page lies, for who reads it without waiting. Does not block.
+    fn place(&self, id: PageId) -> Result<Place, PageError>;
+
+    /// Makes a page of what a read of its place has brought, and verifies it: what lies behind the file's end is zeros.
+    /// Does not block.
+    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError>;
+
+    /// Whether the disk has space for the page for sure, so that writing it will not fail for lack of it. The last pages of what
+    /// a file has are kept for those who say `last`.
+    fn has_space(&self, id: PageId, last: bool) -> bool {
+        let _ = (id, last);
+        true
+    }
+
+    /// Gets space for the page, and for some more if there is. (By default: for pages whose space is not counted.)
+    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
+        let _ = (id, last);
+        Ok(())
+    }
 
     /// Writes sealed pages ([`crate::seal`]) so that a crash in the middle leaves each of them old or new after
     /// [`PageIo::restore_torn`]. Sure to survive a crash only after [`PageIo::sync`].
@@ -28,6 +58,13 @@ pub trait WalBarrier: Send + Sync {
 
     /// How far the log is durable.
     fn durable(&self) -> Lsn;
+
+    /// Calls `done` when so many bytes can be appended to the log without waiting, or with an error if they cannot be for now;
+    /// `must`: who asks cannot be told so, and waits on. (By default: for a log that is never full.)
+    fn when_room(&self, bytes: u64, must: bool, done: Box<dyn FnOnce(io::Result<()>) + Send>) {
+        let _ = (bytes, must);
+        done(Ok(()));
+    }
 
     /// A lower bound of the start of every record that is appended after this call. Whoever reads an `appended` that
     /// covers a record must see what the appender wrote before it appended (Acquire here, Release in the append).

@@ -5,6 +5,7 @@
 //! rule through [`WalBarrier`] without knowing the log, and reaches the disk through [`PageIo`].
 
 mod cooler;
+mod copy;
 mod error;
 mod fair;
 mod fetch;
@@ -18,15 +19,14 @@ mod policy;
 mod pool;
 #[cfg(all(loom, test))]
 mod pool_loom;
-mod sync;
 mod table;
 mod write_back;
 
 pub use error::{Damage, PageError};
 pub use fetch::FetchDone;
-pub use files::Files;
+pub use files::{Files, data_file_name};
 pub use guard::{Keep, PageMut, PageRef, Reservation};
-pub use io::{PageIo, WalBarrier};
+pub use io::{PageIo, Place, WalBarrier};
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{Clock, ClockSweep, Locked, Lru, Policy, PolicyKind, Probe, Replacement};
 pub use pool::{Pool, PoolConfig, Stats, Want};

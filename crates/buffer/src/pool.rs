@@ -32,9 +32,9 @@ use crate::policy::{PolicyKind, Replacement};
 use crate::table::PageTable;
 use crate::write_back::Batch;
 use clearway_env::IoPool;
+use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// The fewest frames a pool has: a B+tree's split latches a handful of pages at once.
@@ -58,6 +58,20 @@ pub enum Want {
     Page(PageId),
     /// So many free frames.
     Frames(u32),
+    /// Space on the disk for a page that is to be created; `last`: in what is kept for those who cannot be refused.
+    Space {
+        /// The page.
+        page: PageId,
+        /// Whether the last space is meant.
+        last: bool,
+    },
+    /// Room in the log.
+    Log {
+        /// How much.
+        bytes: u64,
+        /// Whoever wants it cannot be refused, and waits on if there is none.
+        must: bool,
+    },
 }
 
 /// What the pool has done since it was made.
@@ -198,9 +212,9 @@ impl Core {
 pub(crate) fn pause(spins: &mut u32) {
     if *spins < SPIN_LIMIT {
         *spins += 1;
-        std::hint::spin_loop();
+        clearway_sync::hint::spin_loop();
     } else {
-        std::thread::yield_now();
+        clearway_sync::thread::yield_now();
     }
 }
 
@@ -250,7 +264,12 @@ impl Pool {
     /// A page of zeros under the exclusive latch, whatever the page was before; nothing is read. The caller is the only one
     /// who knows the page, and must not hold a latch of it. A page that was resident is overwritten at once: only for a
     /// page whose content nobody needs, even if the caller then lets it go unmarked.
-    pub fn create(&self, id: PageId) -> Result<PageMut<'_>, Want> {
+    ///
+    /// `Want::Space` if the disk may have no space for it. With `last` it may be in what is kept for those who cannot be refused.
+    pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, Want> {
+        if !self.core.io.has_space(id, last) {
+            return Err(Want::Space { page: id, last });
+        }
         self.core.create(id, &mut || self.core.free.take_one()).ok_or(Want::Frames(1))
     }
 
@@ -262,7 +281,7 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::create`], in a frame of the reservation.
+    /// As [`Pool::create`], in a frame of the reservation; space on the disk is not looked for.
     ///
     /// # Panics
     /// If the reservation is used up: the caller has counted wrongly.
@@ -301,6 +320,11 @@ impl Pool {
     /// `target` and this: a change logged after `target` may be marked only after this has looked at its page.
     pub fn min_rec_lsn(&self) -> Option<Lsn> {
         self.core.min_rec_lsn()
+    }
+
+    /// Why pages can no longer be written, if so: the process must stop, and the next start recovers from the log.
+    pub fn failed(&self) -> Option<&PageError> {
+        self.core.failed.get()
     }
 
     /// What the pool has done, and how it stands; walks over all frames.

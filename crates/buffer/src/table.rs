@@ -14,12 +14,11 @@
 //! done and nothing is called back.
 
 use crate::frame::Frame;
-use crate::sync::{AtomicU32, Mutex, MutexGuard};
 use clearway_latch::CachePadded;
+use clearway_sync::atomic::{AtomicU32, Ordering};
+use clearway_sync::{Mutex, MutexGuard, PoisonError};
 use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 /// A search without a latch gives up after so many steps: it may have gone astray.

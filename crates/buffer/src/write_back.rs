@@ -18,6 +18,7 @@ use crate::error::PageError;
 use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
 use crate::pool::{Core, count, pause};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ impl Core {
         if copied.is_empty() {
             return Ok(());
         }
-        if self.wal.durable() < upto {
+        if self.wal.durable() < upto && !canary::on(Bug::PageBeforeLog) {
             self.wal.ensure_durable(upto).map_err(|error| PageError::Log(Arc::new(error)))?;
         }
         let pages: Vec<_> = copied.iter().map(|c| (c.page, &batch.copies[c.at])).collect();

@@ -21,9 +21,15 @@ fn patiently<T>(node: &Node, mut attempt: impl FnMut() -> Result<T, Blocked>) ->
                     held.push(node.pool().fetch_blocking(want).map_err(OpenError::from)?);
                 }
             }
+            Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(e)) => return Err(e.into()),
         }
     }
+}
+
+/// The disk fails while trees are read.
+pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
+    OpenError::Io { doing: "cannot read a tree".to_owned(), error }
 }
 
 /// The catalog as of the last commit. Makes the catalog's tree in a new directory.

@@ -1,13 +1,14 @@
-//! The checkpointer's thread: checkpoints in an interval and on request, and a log flush now and then for those who do not wait for one.
+//! The checkpointer's thread: checkpoints in an interval, when the log has grown by so much, and on request; and a log flush now and then for those who do not wait for one.
 //!
 //! Invariant: a request made before a checkpoint begins is answered after it has ended, never by one that had begun already.
 //! Locking: one mutex over the requests, never held during I/O. A crash leaves the last completed checkpoint.
 
 use crate::engine::Engine;
+use clearway_sync::thread::{self, JoinHandle};
+use clearway_sync::time::{Duration, Instant};
+use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use clearway_types::{SqlError, SqlState};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this long, as PostgreSQL's `wal_writer_delay`.
 const LAZY_FLUSH: Duration = Duration::from_millis(200);
@@ -28,18 +29,26 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration) {
+    pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration, log: u64) {
         let (shared, engine) = (self.shared.clone(), Arc::downgrade(engine));
-        let spawned = std::thread::Builder::new().name("checkpointer".into()).spawn(move || {
+        let spawned = thread::Builder::new().name("checkpointer".into()).spawn(move || {
             let mut last = Instant::now();
+            // After a recovery, at once: until then a crash would cost as much again.
+            let mut due = true;
+            // Where the log was when the last one began; a failed one is tried again as late as any.
+            let mut begun_at = None;
             while let Some(requests) = next_turn(&shared, LAZY_FLUSH) {
                 let Some(engine) = engine.upgrade() else { return };
                 let wal = engine.node().wal();
-                wal.request_flush(wal.appended());
-                if requests.is_empty() && last.elapsed() < interval {
+                let appended = wal.appended();
+                wal.request_flush(appended);
+                let from = *begun_at.get_or_insert(appended);
+                if !due && requests.is_empty() && last.elapsed() < interval && appended.0 - from.0 < log {
                     continue;
                 }
+                due = false;
                 last = Instant::now();
+                begun_at = Some(appended);
                 let result = engine.node().checkpoint().map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
                 if let Err(e) = &result {
                     tracing::error!("checkpoint failed: {e}");

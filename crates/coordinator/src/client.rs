@@ -13,7 +13,7 @@ use crate::core::{Answer, Block, Core};
 use crate::port::Port;
 use crate::statement::{self, command, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
-use crate::{copy, finish, insert, txn};
+use crate::{copy, finish, insert, multi, txn};
 use clearway_partition::{Body, Failure};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
@@ -157,6 +157,12 @@ impl Client {
         if plan.catalog.is_some_and(|v| v != self.core.catalog().version) {
             return Step::Replan;
         }
+        // Before anything is sent: what the partitions have committed until then is seen.
+        let catalog = self.core.engine().catalog_commit();
+        {
+            let mut txn = self.core.txn();
+            txn.depends_on = txn.depends_on.max(catalog);
+        }
         if options.implicit_block {
             let mut txn = self.core.txn();
             if txn.block == Block::None {
@@ -182,6 +188,11 @@ impl Client {
             },
             Running::Task(task) => self.poll_task(task),
         }
+    }
+
+    /// What the running statement has to say before it ends: SQLSTATE and text. Ask after [`Step::Pending`].
+    pub fn take_notices(&mut self) -> Vec<(SqlState, String)> {
+        self.core.take_notices()
     }
 
     /// Whether a statement is running: [`Client::resume`] has something to do.
@@ -338,7 +349,7 @@ impl Client {
             Statement::Query(Query { source: Source::Table { program, route: route @ Route::Hash(_) }, .. }) => {
                 (program, route)
             }
-            Statement::Modify { program, route: route @ Route::Hash(_) } if !moves(program) => (program, route),
+            Statement::Modify { program, route: route @ Route::Hash(_) } if !goes_on(program) => (program, route),
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
             _ => return None,
         };
@@ -352,7 +363,7 @@ impl Client {
             Err(Failure::Sql(e)) => return self.failed(e),
         };
         let wait = if one_shot {
-            reply.commit.unwrap_or(reply.depends_on)
+            reply.commit.unwrap_or_else(|| reply.depends_on.max(self.core.txn().depends_on))
         } else {
             let mut txn = self.core.txn();
             txn.depends_on = txn.depends_on.max(reply.depends_on);
@@ -387,9 +398,17 @@ impl Client {
         }
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
-            match statement::run(&core, &plan, &env).await {
-                Ok(outcome) => End::Outcome(outcome),
-                Err(stop) => txn::after_failure(&core, stop).await,
+            let mut deadlocks = 0;
+            loop {
+                match statement::run(&core, &plan, &env).await {
+                    Ok(outcome) => return End::Outcome(outcome),
+                    Err(Stop::Error(e)) if multi::may_start_over(&core, &e, &mut deadlocks) => {
+                        if let Err(e) = txn::abort(&core).await {
+                            return End::Error(e);
+                        }
+                    }
+                    Err(stop) => return txn::after_failure(&core, stop).await,
+                }
             }
         }))
     }
@@ -419,8 +438,13 @@ impl Client {
     }
 }
 
-fn moves(program: &Program) -> bool {
-    matches!(program, Program::Update { moves: true, .. })
+/// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out of guards.
+fn goes_on(program: &Program) -> bool {
+    match program {
+        Program::Update { moves, .. } => *moves,
+        Program::Delete { access, .. } => access.table.is_guarded(),
+        _ => false,
+    }
 }
 
 pub(crate) fn stopped(stop: Stop) -> SqlError {

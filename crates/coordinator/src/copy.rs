@@ -2,6 +2,7 @@
 
 use crate::client::{End, Outcome, Stop};
 use crate::core::Core;
+use crate::insert::Rounds;
 use crate::tag::Tag;
 use crate::{insert, txn};
 use clearway_plan::program::Env;
@@ -35,7 +36,7 @@ impl CopyIn {
 
     pub(crate) async fn insert(&self, core: &Core, rows: RowBatch) -> Result<(), Stop> {
         core.txn().wrote = true;
-        let (_, n) = insert::rows(core, &self.table, &self.program, &rows, &self.env).await?;
+        let (_, n) = insert::rows(core, &self.table, &self.program, &rows, &self.env, Rounds::Several).await?;
         self.rows.set(self.rows.get() + n);
         core.check_cancelled()?;
         Ok(())

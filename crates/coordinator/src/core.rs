@@ -5,10 +5,11 @@
 //! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction: it is entered before the first message is sent.
 
 use crate::engine::Engine;
+use crate::multi;
 use crate::port::PortInner;
 use clearway_partition::{Body, Failure, Message, Reply};
 use clearway_plan::Catalog;
-use clearway_types::{Lsn, PartitionId, SqlError, TableId, TreeId, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TableId, TreeId, TxnId};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -54,6 +55,8 @@ pub(crate) struct Txn {
     /// 0 until the first message to a partition.
     pub id: TxnId,
     pub participants: Vec<PartitionId>,
+    /// Those of them that it has to itself, in their order.
+    pub blocked: Vec<PartitionId>,
     pub wrote: bool,
     /// The latest commit that something read depends on.
     pub depends_on: Lsn,
@@ -82,6 +85,10 @@ pub(crate) struct Core {
     calls: RefCell<Vec<Call>>,
     next_seq: Cell<u32>,
     cancelled: RefCell<Option<SqlError>>,
+    /// A partition that it had to itself could not go on at once.
+    stalled: Cell<bool>,
+    /// What the running statement has to say before it ends.
+    notices: RefCell<Vec<(SqlState, String)>>,
     /// For all later transactions: SET SESSION CHARACTERISTICS.
     pub read_only_default: Cell<bool>,
 }
@@ -98,6 +105,8 @@ impl Core {
             calls: RefCell::default(),
             next_seq: Cell::new(0),
             cancelled: RefCell::default(),
+            notices: RefCell::default(),
+            stalled: Cell::default(),
             read_only_default: Cell::new(false),
         }
     }
@@ -136,6 +145,11 @@ impl Core {
         }
     }
 
+    /// See [`clearway_partition::Out::Stalled`]: noted until the task looks for its replies.
+    pub(crate) fn stall(&self) {
+        self.stalled.set(true);
+    }
+
     pub(crate) fn try_reply(&self, seq: u32) -> Option<Answer> {
         let mut calls = self.calls.borrow_mut();
         let at = calls.iter().position(|c| c.seq == seq && c.answer.is_some())?;
@@ -143,9 +157,11 @@ impl Core {
     }
 
     pub(crate) async fn reply(&self, seq: u32) -> Answer {
-        poll_fn(|_| match self.try_reply(seq) {
-            Some(answer) => Poll::Ready(answer),
-            None => Poll::Pending,
+        poll_fn(|_| {
+            if self.stalled.take() {
+                multi::unblock(self);
+            }
+            self.try_reply(seq).map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
@@ -172,6 +188,20 @@ impl Core {
         }
     }
 
+    /// Puts back what [`Core::check_cancelled`] has taken, for who looks next.
+    pub(crate) fn cancel_again(&self, error: SqlError) {
+        self.cancelled.replace(Some(error));
+    }
+
+    /// Tells the client something while the statement goes on.
+    pub(crate) fn notice(&self, state: SqlState, text: String) {
+        self.notices.borrow_mut().push((state, text));
+    }
+
+    pub(crate) fn take_notices(&self) -> Vec<(SqlState, String)> {
+        self.notices.take()
+    }
+
     pub(crate) fn forget_cancel(&self) {
         self.cancelled.borrow_mut().take();
     }
@@ -184,5 +214,7 @@ impl Core {
         for (partition, txn) in waiting {
             self.port.submit(partition, crate::port::control(txn, Body::Cancel(error.clone())));
         }
+        // What waits for no partition looks by itself.
+        self.port.wake_later(self.token);
     }
 }

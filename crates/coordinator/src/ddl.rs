@@ -13,11 +13,15 @@
 use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
 use crate::client::{Outcome, Stop};
 use crate::core::Core;
+use crate::guards::Entries;
+use crate::insert::{self, Rounds};
+use crate::query;
 use crate::txn::everywhere;
-use crate::{insert, query};
 use clearway_partition::{Body, RawOp};
 use clearway_plan::program::Env;
-use clearway_plan::{Access, Catalog, Column, Distribution, Expr, IndexDef, Path, Program, Statement, TableDef};
+use clearway_plan::{
+    Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement, TableDef, UniqueKey,
+};
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
 
@@ -36,7 +40,13 @@ pub(crate) async fn run(core: &Core, statement: &Statement) -> Result<Outcome, S
             add_primary_key(core, table, name.as_deref(), columns).await
         }
         Statement::CreateIndex { table, name, columns, unique, if_not_exists } => {
-            let index = IndexDef { name: name.clone(), tree: TreeId(0), columns: columns.clone(), unique: *unique };
+            let index = IndexDef {
+                name: name.clone(),
+                tree: TreeId(0),
+                columns: columns.clone(),
+                unique: *unique,
+                guard: None,
+            };
             create_index(core, table, index, *if_not_exists).await
         }
         Statement::DropIndex { names, if_exists } => drop_indexes(core, names, *if_exists).await,
@@ -54,7 +64,7 @@ async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> R
     }
     let mut table = planned.clone();
     table.id = TableId(core.engine().next_id());
-    check_keys(core, &table)?;
+    set_guards(core, &mut table);
     renew_trees(core, &mut table).await?;
     put(core, table).await?;
     Ok(Outcome::plain("CREATE TABLE"))
@@ -111,7 +121,7 @@ async fn add_primary_key(
     if new.distribution == Distribution::Random {
         new.distribution = Distribution::Hash(vec![columns[0]]);
     }
-    check_keys(core, &new)?;
+    set_guards(core, &mut new);
     core.txn().drops.extend(old.trees());
     renew_trees(core, &mut new).await?;
     let new = Arc::new(new);
@@ -129,13 +139,16 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
         project: (0..old.columns.len()).map(Expr::Column).collect(),
         limit: None,
     });
-    let fill = Arc::new(Program::Insert { table: new.clone(), returning: Vec::new(), ignore_conflicts: false });
+    let fill = Arc::new(Program::Insert { table: new.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
     for partition in core.engine().all() {
         query::pull(core, partition, &scan, &env, &mut async |rows| {
             for i in 0..rows.len() {
                 no_nulls(new, rows.get(i))?;
             }
-            insert::rows(core, new, &fill, &rows, &env).await.map(drop).map_err(|stop| not_unique(new, stop))
+            insert::rows(core, new, &fill, &rows, &env, Rounds::Several)
+                .await
+                .map(drop)
+                .map_err(|stop| not_unique(&new.primary_key_name, stop))
         })
         .await?;
     }
@@ -143,10 +156,10 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
 }
 
 /// A duplicate among rows that are there already is the key's fault, not a row's.
-fn not_unique(table: &TableDef, stop: Stop) -> Stop {
+fn not_unique(name: &str, stop: Stop) -> Stop {
     match stop {
         Stop::Error(e) if e.state() == SqlState::UNIQUE_VIOLATION => {
-            let text = format!("could not create unique index \"{}\"", table.primary_key_name);
+            let text = format!("could not create unique index \"{name}\"");
             let detail = e.get_detail().map(|d| d.replace("already exists", "is duplicated")).unwrap_or_default();
             Stop::Error(SqlError::new(SqlState::UNIQUE_VIOLATION, text).detail(detail))
         }
@@ -176,12 +189,15 @@ async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exist
     }
     let mut table = locked(core, name).await?;
     index.tree = TreeId(core.engine().next_id());
-    let tree = index.tree;
+    if index.unique && needs_guard(core, &table, &index.columns) {
+        index.guard = Some(TreeId(core.engine().next_id()));
+    }
+    let trees = std::iter::once(index.tree).chain(index.guard).collect();
     table.indexes.push(index);
-    check_keys(core, &table)?;
-    create_trees(core, vec![tree]).await?;
+    create_trees(core, trees).await?;
     let at = table.indexes.len() - 1;
-    let program = Arc::new(Program::BuildIndex { table: Arc::new(table.clone()), index: at });
+    let table = Arc::new(table);
+    let program = Arc::new(Program::BuildIndex { table: table.clone(), index: at });
     let env = Arc::new(Env::default());
     everywhere(core, core.engine().all(), |_| Body::Statement {
         program: program.clone(),
@@ -191,8 +207,32 @@ async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exist
         fresh: true,
     })
     .await?;
-    put(core, table).await?;
+    fill_guard(core, &table, at, &env).await?;
+    put(core, (*table).clone()).await?;
     Ok(Outcome::plain("CREATE INDEX"))
+}
+
+/// Fills the guard of the index, if it has one, from the table's rows.
+async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<Env>) -> Result<(), Stop> {
+    let key = UniqueKey::Index(index);
+    let Some(guard) = table.guard(key) else { return Ok(()) };
+    let scan = Arc::new(Program::Scan {
+        access: Access { table: table.clone(), path: Path::Full, filter: None, for_update: false },
+        group: None,
+        project: guard.columns.iter().map(|c| Expr::Column(*c)).collect(),
+        limit: None,
+    });
+    for partition in core.engine().all() {
+        query::pull(core, partition, &scan, env, &mut async |rows| {
+            let mut entries = Entries::new(table);
+            for row in rows.iter() {
+                entries.add_key(core, key, row, partition)?;
+            }
+            entries.insert(core, false, env).await.map_err(|stop| not_unique(guard.name, stop))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 async fn drop_indexes(core: &Core, names: &[String], if_exists: bool) -> Result<Outcome, Stop> {
@@ -208,30 +248,25 @@ async fn drop_indexes(core: &Core, names: &[String], if_exists: bool) -> Result<
         };
         let mut table = locked(core, &owner).await?;
         let gone = table.indexes.iter().position(|i| &i.name == name).map(|i| table.indexes.remove(i));
-        core.txn().drops.extend(gone.map(|i| i.tree));
+        core.txn().drops.extend(gone.into_iter().flat_map(|i| std::iter::once(i.tree).chain(i.guard)));
         put(core, table).await?;
     }
     Ok(outcome)
 }
 
-/// A unique key must contain the distribution columns: each partition can only vouch for its own rows.
-fn check_keys(core: &Core, table: &TableDef) -> SqlResult<()> {
-    if core.engine().partitions() == 1 {
-        return Ok(());
+/// Whether partitions one by one cannot vouch for the uniqueness of a key of these columns.
+fn needs_guard(core: &Core, table: &TableDef, columns: &[usize]) -> bool {
+    core.engine().partitions() > 1 && !table.meets_in(columns)
+}
+
+/// Gives the unique keys that need one a guard, and takes it from the others. [`renew_trees`] makes the trees.
+fn set_guards(core: &Core, table: &mut TableDef) {
+    let guard = |needed: bool| needed.then_some(TreeId(0));
+    table.primary_key_guard = guard(!table.primary_key.is_empty() && needs_guard(core, table, &table.primary_key));
+    let needed: Vec<bool> = table.indexes.iter().map(|i| i.unique && needs_guard(core, table, &i.columns)).collect();
+    for (index, needed) in table.indexes.iter_mut().zip(needed) {
+        index.guard = guard(needed);
     }
-    let contains = |columns: &[usize]| match &table.distribution {
-        Distribution::Hash(by) => by.iter().all(|c| columns.contains(c)),
-        Distribution::Random => false,
-    };
-    let what = if !table.primary_key.is_empty() && !contains(&table.primary_key) {
-        "a primary key"
-    } else if table.indexes.iter().any(|i| i.unique && !contains(&i.columns)) {
-        "a unique index"
-    } else {
-        return Ok(());
-    };
-    Err(SqlError::unsupported(format_args!("{what} that does not contain the distribution columns"))
-        .hint("Add the distribution columns to it, or create the table with DISTRIBUTED BY columns of it."))
 }
 
 /// Gives the table new trees, made at every partition.
@@ -239,6 +274,9 @@ async fn renew_trees(core: &Core, table: &mut TableDef) -> Result<(), Stop> {
     table.tree = TreeId(core.engine().next_id());
     for index in &mut table.indexes {
         index.tree = TreeId(core.engine().next_id());
+    }
+    for guard in table.indexes.iter_mut().map(|i| &mut i.guard).chain([&mut table.primary_key_guard]).flatten() {
+        *guard = TreeId(core.engine().next_id());
     }
     create_trees(core, table.trees().collect()).await
 }

@@ -20,10 +20,11 @@ use clearway_latch::{Combiner, Submitted};
 use clearway_partition::{Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
+use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use clearway_sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use clearway_types::{Lsn, PartitionId, TxnId};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Who runs a partition.
@@ -45,6 +46,8 @@ pub struct EngineConfig {
     pub dispatch: Dispatch,
     /// Time between checkpoints.
     pub checkpoint_interval: Duration,
+    /// Bytes of log after which there is a checkpoint although it is not time for one.
+    pub checkpoint_log: u64,
 }
 
 /// Transaction ids are taken from the node this many at a time.
@@ -60,6 +63,8 @@ pub struct Engine {
     dispatch: Dispatch,
     catalog: RwLock<Arc<Catalog>>,
     catalog_version: AtomicU64,
+    /// Where the commit record of the last change of the catalog ends.
+    catalog_commit: AtomicU64,
     next_catalog_version: AtomicU64,
     next_id: AtomicU32,
     waits_for: Mutex<WaitsFor>,
@@ -89,6 +94,7 @@ impl Engine {
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
             dispatch: config.dispatch,
             catalog_version: AtomicU64::new(catalog.version),
+            catalog_commit: AtomicU64::new(0),
             next_catalog_version: AtomicU64::new(catalog.version + 1),
             catalog: RwLock::new(Arc::new(catalog)),
             next_id: AtomicU32::new(next_id),
@@ -96,18 +102,25 @@ impl Engine {
             checkpointer: Checkpointer::default(),
             node,
         });
-        engine.start_background(config.checkpoint_interval);
+        engine.start_background(config.checkpoint_interval, config.checkpoint_log);
         Ok(engine)
     }
 
-    fn start_background(self: &Arc<Self>, interval: Duration) {
+    fn start_background(self: &Arc<Self>, interval: Duration, log: u64) {
         let weak = Arc::downgrade(self);
         self.node.wal().on_durable(Box::new(move |_| {
             if let Some(engine) = weak.upgrade() {
                 engine.tell_durable();
             }
         }));
-        self.checkpointer.start(self, interval);
+        let weak = Arc::downgrade(self);
+        self.node.wal().on_short(Box::new(move || {
+            if let Some(engine) = weak.upgrade() {
+                // What becomes of it is in the log of the checkpointer, and in the room that there is then.
+                engine.checkpointer.request(Box::new(drop));
+            }
+        }));
+        self.checkpointer.start(self, interval, log);
     }
 
     fn tell_durable(&self) {
@@ -147,8 +160,16 @@ impl Engine {
         // Relaxed: given out under the catalog's table lock, which orders it.
         self.next_catalog_version.fetch_add(1, Ordering::Relaxed)
     }
-    pub(crate) fn publish(&self, catalog: Arc<Catalog>) {
+    /// What is planned with the catalog must not be seen before this is durable, whatever it reads at partitions.
+    pub(crate) fn catalog_commit(&self) -> Lsn {
+        // Relaxed: whoever has a catalog has seen its version, which is stored after this.
+        Lsn(self.catalog_commit.load(Ordering::Relaxed))
+    }
+    /// Makes a catalog the committed one, whose transaction's commit record ends at `commit`.
+    pub(crate) fn publish(&self, catalog: Arc<Catalog>, commit: Lsn) {
         let version = catalog.version;
+        // Relaxed: published by the Release below.
+        self.catalog_commit.fetch_max(commit.0, Ordering::Relaxed);
         *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
         // Release: pairs with the Acquire in `catalog_version`.
         self.catalog_version.store(version, Ordering::Release);
@@ -162,9 +183,13 @@ impl Engine {
     pub fn durable(&self) -> Lsn {
         self.node.wal().durable()
     }
-    /// Why the log can no longer be written, if it cannot: then the process must stop, and nothing more may be acknowledged.
+    /// How often the log was synced for those who commit.
+    pub fn log_syncs(&self) -> u64 {
+        self.node.wal().syncs()
+    }
+    /// Why log or data can no longer be written, if so: then the process must stop, and nothing more may be acknowledged.
     pub fn failed(&self) -> Option<String> {
-        self.node.wal().failed()
+        self.node.failed()
     }
     /// What recovery did.
     pub fn report(&self) -> &RecoveryReport {
@@ -218,11 +243,17 @@ impl Engine {
     }
 
     /// Ends the background work, writes a last checkpoint and the log's end. Workers must have stopped.
-    pub fn shutdown(&self) {
+    ///
+    /// # Errors
+    /// Why the checkpoint could not be made; the next start recovers from the log.
+    pub fn shutdown(&self) -> Result<(), String> {
         self.checkpointer.stop();
-        if let Err(e) = self.node.checkpoint() {
-            tracing::error!("the last checkpoint failed: {e}; the next start recovers from the log");
-        }
+        let checkpoint = self.node.checkpoint();
         self.node.shutdown();
+        match (checkpoint, self.node.failed()) {
+            (Ok(()), None) => Ok(()),
+            (Err(error), None) => Err(format!("the last checkpoint failed: {error}")),
+            (_, Some(why)) => Err(why),
+        }
     }
 }

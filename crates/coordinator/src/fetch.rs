@@ -5,10 +5,12 @@
 
 use crate::engine::Engine;
 use crate::mailbox::Mail;
-use clearway_buffer::{Keep, PageError, Want};
+use clearway_buffer::{Keep, Want};
 use clearway_partition::{Body, Message, Origin};
-use clearway_types::{PartitionId, SqlError, SqlState, TxnId};
-use std::sync::{Arc, Mutex};
+use clearway_storage::StorageError;
+use clearway_sync::{Mutex, PoisonError};
+use clearway_types::{PartitionId, SqlError, TxnId};
+use std::sync::Arc;
 
 /// What a retry needs, kept in the pool until dropped; or why it cannot be had.
 pub(crate) type Held = Result<Vec<Keep>, SqlError>;
@@ -30,7 +32,7 @@ pub(crate) fn fetch(engine: &Arc<Engine>, worker: u16, partition: PartitionId, t
         engine.pool().fetch(
             want,
             Box::new(move |result| {
-                let mut g = gathering.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut g = gathering.lock().unwrap_or_else(PoisonError::into_inner);
                 g.left -= 1;
                 match result {
                     Ok(keep) => {
@@ -38,7 +40,7 @@ pub(crate) fn fetch(engine: &Arc<Engine>, worker: u16, partition: PartitionId, t
                             held.push(keep);
                         }
                     }
-                    Err(e) => g.held = Err(page_error(&e)),
+                    Err(e) => g.held = Err(StorageError::Page(e).into()),
                 }
                 if g.left == 0 {
                     let held = std::mem::replace(&mut g.held, Ok(Vec::new()));
@@ -53,12 +55,7 @@ pub(crate) fn fetch(engine: &Arc<Engine>, worker: u16, partition: PartitionId, t
 pub(crate) fn wake_up(txn: TxnId, held: &Held) -> Message {
     let body = match held {
         Ok(_) => Body::Resume,
-        Err(e) => Body::Cancel(e.clone()),
+        Err(e) => Body::Unavailable(e.clone()),
     };
     Message { txn, origin: Origin { worker: 0, session: 0, seq: 0 }, body }
-}
-
-fn page_error(e: &PageError) -> SqlError {
-    SqlError::new(SqlState::DATA_CORRUPTED, e.to_string())
-        .hint("Other tables and rows are unaffected. Restore this page's file from a backup.")
 }

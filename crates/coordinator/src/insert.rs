@@ -3,17 +3,20 @@
 use crate::client::Stop;
 use crate::core::Core;
 use crate::finish;
+use crate::guards::Entries;
+use crate::multi;
 use crate::query::{self, CHUNK_ROWS, Series, split_per_row};
 use crate::txn::{enter, gather, is_fresh};
-use clearway_partition::{Body, not_null_violation};
+use clearway_partition::{Body, Reply, not_null_violation};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Insert, Query, Source};
-use clearway_plan::{Program, TableDef};
+use clearway_plan::{OnConflict, Program, TableDef};
 use clearway_types::row::BadRow;
 use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlState};
+use std::ops::Range;
 use std::sync::Arc;
 
-/// An INSERT of one row of expressions: its program, its partition and its row. `None` if it is another kind.
+/// An INSERT of one row of expressions into a table without guards: its program, its partition and its row. `None` if it is another kind.
 #[allow(clippy::type_complexity, reason = "one use; a struct would only name the tuple")]
 pub(crate) fn one_row<'p>(
     core: &Core,
@@ -21,7 +24,7 @@ pub(crate) fn one_row<'p>(
     env: &Env,
 ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
     let Query { source: Source::Rows(rows), finish } = &insert.source else { return None };
-    if rows.len() != 1 || !finish.is_empty() {
+    if rows.len() != 1 || !finish.is_empty() || insert.table.is_guarded() {
         return None;
     }
     Some(finish::values(rows, env).and_then(|batch| {
@@ -43,7 +46,7 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
             let (mut returned, mut count) = (RowBatch::new(), 0);
             while let Some(chunk) = series.next_chunk() {
                 let chunk = finish::apply(per_row, chunk, env)?;
-                let (more, n) = rows(core, table, program, &chunk, env).await?;
+                let (more, n) = rows(core, table, program, &chunk, env, Rounds::Several).await?;
                 returned.append(&more);
                 count += n;
                 core.breathe().await?;
@@ -52,43 +55,159 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
         }
     }
     let source = query::run(core, &insert.source, env).await?;
-    rows(core, table, program, &source, env).await
+    rows(core, table, program, &source, env, Rounds::One).await
+}
+
+/// Whether rows are all that their statement inserts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounds {
+    /// They are: if they are few, the statement knows all its partitions beforehand.
+    One,
+    /// More may follow.
+    Several,
 }
 
 /// Inserts whole rows of the table.
 pub(crate) async fn rows(
     core: &Core,
-    table: &TableDef,
+    table: &Arc<TableDef>,
     program: &Arc<Program>,
     rows: &RowBatch,
     env: &Arc<Env>,
+    rounds: Rounds,
 ) -> Result<(RowBatch, u64), Stop> {
-    let (mut returned, mut count) = (RowBatch::new(), 0);
-    let mut at = 0;
-    while at < rows.len() {
-        let end = rows.len().min(at + CHUNK_ROWS);
-        let mut parts: Vec<RowBatch> = vec![RowBatch::new(); usize::from(core.engine().partitions())];
-        for i in at..end {
-            let row = rows.get(i);
-            check(table, row, env)?;
-            let to = destination(core, table, row, at / CHUNK_ROWS)?;
-            parts[usize::from(to.0)].push_encoded(row.bytes());
+    let mut done = Done::default();
+    let mut homes = Vec::with_capacity(rows.len().min(CHUNK_ROWS));
+    for at in (0..rows.len()).step_by(CHUNK_ROWS) {
+        let chunk = at..rows.len().min(at + CHUNK_ROWS);
+        homes.clear();
+        for i in chunk.clone() {
+            check(table, rows.get(i), env)?;
+            homes.push(destination(core, table, rows.get(i), at / CHUNK_ROWS)?);
         }
-        let mut calls = Vec::new();
-        for (partition, part) in core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty()) {
-            let id = enter(core, partition).await?;
-            let fresh = is_fresh(&core.txn(), program);
-            let body =
-                Body::Statement { program: program.clone(), env: env.clone(), rows: Some(part), batch: None, fresh };
-            calls.push(core.send(partition, id, body));
+        let mut entries = Entries::new(table);
+        for (i, home) in chunk.clone().zip(&homes).filter(|_| table.is_guarded()) {
+            entries.add(core, rows.get(i), *home)?;
         }
-        for reply in gather(core, calls).await? {
-            returned.append(&reply.rows);
-            count += reply.count;
+        if rounds == Rounds::One && rows.len() <= CHUNK_ROWS {
+            let mut partitions: Vec<PartitionId> = homes.iter().copied().chain(entries.partitions()).collect();
+            partitions.sort_unstable();
+            partitions.dedup();
+            multi::block(core, &partitions).await?;
         }
-        at = end;
+        if table.is_guarded() && on_conflict(program) != OnConflict::Fail {
+            for (i, home) in chunk.zip(&homes) {
+                done.add(unless_there(core, table, program, rows, i, *home, env).await?);
+            }
+        } else {
+            done.add(place(core, program, rows, chunk, &homes, &entries, env).await?);
+        }
     }
-    Ok((returned, count))
+    Ok((done.returned, done.count))
+}
+
+fn on_conflict(program: &Program) -> OnConflict {
+    match program {
+        Program::Insert { on_conflict, .. } => *on_conflict,
+        _ => OnConflict::Fail,
+    }
+}
+
+/// What inserts have come to so far.
+#[derive(Default)]
+struct Done {
+    returned: RowBatch,
+    count: u64,
+}
+
+impl Done {
+    fn add(&mut self, replies: Vec<Reply>) {
+        for reply in replies {
+            self.returned.append(&reply.rows);
+            self.count += reply.count;
+        }
+    }
+}
+
+/// Inserts one row of a guarded table if that violates nothing. One at a time: what becomes of a row may depend on the one before.
+async fn unless_there(
+    core: &Core,
+    table: &Arc<TableDef>,
+    program: &Arc<Program>,
+    rows: &RowBatch,
+    i: usize,
+    home: PartitionId,
+    env: &Arc<Env>,
+) -> Result<Vec<Reply>, Stop> {
+    let mut entries = Entries::new(table);
+    entries.add(core, rows.get(i), home)?;
+    if entries.clash(core, on_conflict(program), env).await? {
+        return Ok(Vec::new());
+    }
+    let mut parts = parts(core);
+    parts[usize::from(home.0)].push_encoded(rows.get(i).bytes());
+    let replies = deal(core, program, parts, env).await?;
+    if replies.iter().any(|r| r.count > 0) {
+        entries.insert(core, true, env).await?;
+        entries.insert(core, false, env).await?;
+    }
+    Ok(replies)
+}
+
+/// Inserts rows of a guarded table that an UPDATE has taken out elsewhere, with what they add to the guards.
+pub(crate) async fn moved(
+    core: &Core,
+    program: &Arc<Program>,
+    rows: &RowBatch,
+    homes: &[PartitionId],
+    entries: &Entries,
+    env: &Arc<Env>,
+) -> Result<(RowBatch, u64), Stop> {
+    let mut done = Done::default();
+    done.add(place(core, program, rows, 0..rows.len(), homes, entries, env).await?);
+    Ok((done.returned, done.count))
+}
+
+/// Sends rows where they belong, and their entries to the guards. Keys are checked in PostgreSQL's order: the primary key's comes first.
+async fn place(
+    core: &Core,
+    program: &Arc<Program>,
+    rows: &RowBatch,
+    which: Range<usize>,
+    homes: &[PartitionId],
+    entries: &Entries,
+    env: &Arc<Env>,
+) -> Result<Vec<Reply>, Stop> {
+    let mut parts = parts(core);
+    for (i, home) in which.zip(homes) {
+        parts[usize::from(home.0)].push_encoded(rows.get(i).bytes());
+    }
+    entries.insert(core, true, env).await?;
+    let replies = deal(core, program, parts, env).await?;
+    entries.insert(core, false, env).await?;
+    Ok(replies)
+}
+
+/// No rows for any partition.
+pub(crate) fn parts(core: &Core) -> Vec<RowBatch> {
+    vec![RowBatch::new(); usize::from(core.engine().partitions())]
+}
+
+/// Runs the program at every partition that has rows for it.
+pub(crate) async fn deal(
+    core: &Core,
+    program: &Arc<Program>,
+    parts: Vec<RowBatch>,
+    env: &Arc<Env>,
+) -> Result<Vec<Reply>, Stop> {
+    let mut calls = Vec::new();
+    for (partition, part) in core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty()) {
+        let id = enter(core, partition).await?;
+        let fresh = is_fresh(&core.txn(), program);
+        let body = Body::Statement { program: program.clone(), env: env.clone(), rows: Some(part), batch: None, fresh };
+        calls.push(core.send(partition, id, body));
+    }
+    Ok(gather(core, calls).await?)
 }
 
 /// NOT NULL.

@@ -8,8 +8,10 @@
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bootstrap;
 mod catalog_rows;
+mod check;
 mod checkpointer;
 mod client;
 mod copy;
@@ -19,19 +21,26 @@ mod deadlock;
 mod engine;
 mod fetch;
 mod finish;
+mod guards;
 mod insert;
 mod mailbox;
+mod multi;
+mod pace;
 mod port;
 mod query;
 mod statement;
 mod tag;
 mod txn;
 
+pub use check::{CheckReport, check};
 pub use client::{Client, Outcome, RunOptions, Step, TxnStatus};
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use mailbox::Waker;
+pub use pace::Pace;
 pub use port::{Event, Port};
 pub use tag::Tag;
 
+/// What a check is given and what it tells.
+pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Report, Severity};
 /// How the storage under an engine is opened, and what that did: the server configures it without knowing the rest.
-pub use clearway_storage::{NodeConfig, OpenError, RecoveryReport};
+pub use clearway_storage::{Hindrance, NodeConfig, OpenError, RecoveryReport, backup as copy_of};

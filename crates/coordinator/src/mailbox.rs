@@ -8,10 +8,10 @@
 //! Locking: none; a lock-free queue and one flag. A crash leaves nothing: mail is about running transactions only.
 
 use clearway_partition::{Failure, Message, Origin, Reply};
+use clearway_sync::atomic::{AtomicBool, Ordering};
 use clearway_types::{PartitionId, TxnId};
 use crossbeam_queue::SegQueue;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Wakes a worker out of its event loop; called from any thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
@@ -20,13 +20,15 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 pub(crate) enum Mail {
     /// A fragment's reply, for a client of this worker.
     Reply { to: Origin, reply: Result<Reply, Failure> },
+    /// A client of this worker has come to a halt at a partition that it had to itself.
+    Stalled { to: Origin },
     /// A message for a partition whose home is this worker (pinned dispatch only).
     Message { partition: PartitionId, message: Message },
     /// What a suspended transaction waited for is in the pool and held there by `held` until it has run.
     Fetched { partition: PartitionId, txn: TxnId, held: crate::fetch::Held },
     /// A partition has messages left over from a full drain.
     Leftover(PartitionId),
-    /// A transaction's slice was over; others have had a turn.
+    /// A transaction's slice was over and others have had a turn, or the log that it needs has been read.
     Resume { partition: PartitionId, txn: TxnId },
     /// Poll a client's task again.
     Wake { token: u32 },

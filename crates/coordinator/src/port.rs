@@ -192,7 +192,7 @@ impl PortInner {
         self.engine.mailbox(self.worker).post(Mail::Wake { token });
     }
 
-    pub(crate) fn post_wake(&self, token: u32) -> impl FnOnce() + Send + 'static {
+    pub(crate) fn waker(&self, token: u32) -> impl Fn() + Send + 'static {
         let (engine, worker) = (self.engine.clone(), self.worker);
         move || engine.mailbox(worker).post(Mail::Wake { token })
     }
@@ -242,7 +242,16 @@ impl PortInner {
             Out::Reply { to, reply, .. } => {
                 self.engine.mailbox(to.worker).post(Mail::Reply { to, reply });
             }
+            Out::Stalled { to } if to.worker == self.worker => self.stall(to),
+            Out::Stalled { to } => self.engine.mailbox(to.worker).post(Mail::Stalled { to }),
             Out::Fetch { partition, txn, wants } => fetch::fetch(&self.engine, self.worker, partition, txn, wants),
+            Out::ReadLog { partition, txn, read } => {
+                let (engine, worker) = (self.engine.clone(), self.worker);
+                self.engine.node().io().submit(Box::new(move || {
+                    read.run();
+                    engine.mailbox(worker).post(Mail::Resume { partition, txn });
+                }));
+            }
             Out::Yield { partition, txn } => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
@@ -252,6 +261,15 @@ impl PortInner {
                 }
             }
             Out::Granted { txn, partition } => self.engine.waits_for().remove(txn, partition),
+        }
+    }
+
+    fn stall(&self, to: Origin) {
+        if let Some(core) = self.clients.borrow().get(&to.session) {
+            core.stall();
+            if !core.sending.get() && !core.listed.replace(true) {
+                self.ready.borrow_mut().push(to.session);
+            }
         }
     }
 
@@ -267,6 +285,7 @@ impl PortInner {
     fn handle(self: &Rc<Self>, mail: Mail) {
         match mail {
             Mail::Reply { to, reply } => self.deliver(to, reply),
+            Mail::Stalled { to } => self.stall(to),
             Mail::Message { partition, message } => self.submit(partition, message),
             Mail::Fetched { partition, txn, held } => {
                 if held.is_err() {

@@ -3,19 +3,26 @@
 use crate::client::Stop;
 use crate::core::Core;
 use crate::finish;
-use crate::insert;
+use crate::guards::{self, Entries};
+use crate::insert::{self, Rounds};
+use crate::multi;
 use crate::txn::{enter, everywhere, gather, is_fresh};
-use clearway_partition::Body;
+use clearway_partition::{Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
-use clearway_plan::{Access, Expr, Program};
+use clearway_plan::{Access, Expr, OnConflict, Program, TableDef};
 use clearway_types::{DatumRef, PartitionId, RowBatch, SqlResult, SqlType};
 use std::sync::Arc;
 
 /// Rows made at a time from a source that needs no table.
 pub(crate) const CHUNK_ROWS: usize = 1000;
 
-fn targets(core: &Core, route: &Route, env: &Env) -> SqlResult<Vec<PartitionId>> {
+async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<Vec<PartitionId>, Stop> {
+    if let Route::Guard { table, key, values } = route {
+        // Whoever changes the row, or will, wants nobody else to find it: two who only share it could not both go on.
+        let shared = matches!(program, Program::Scan { access: Access { for_update: false, .. }, .. });
+        return Ok(vec![guards::home(core, table, *key, values, !shared, env).await?]);
+    }
     Ok(match route.partition(env, core.engine().partitions())? {
         Some(one) => vec![one],
         None => core.engine().all().collect(),
@@ -27,7 +34,7 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
     let rows = match &query.source {
         Source::Table { program, route } => {
             let replies = scatter(core, program, route, env).await?;
-            merge(replies.into_iter().map(|r| r.rows))
+            merge(replies.into_iter().map(|(_, r)| r.rows))
         }
         Source::Rows(rows) => finish::values(rows, env)?,
         Source::Series { start, stop, step, ty } => {
@@ -64,9 +71,13 @@ async fn scatter(
     program: &Arc<Program>,
     route: &Route,
     env: &Arc<Env>,
-) -> Result<Vec<clearway_partition::Reply>, Stop> {
+) -> Result<Vec<(PartitionId, Reply)>, Stop> {
+    let targets = targets(core, program, route, env).await?;
     let fresh = is_fresh(&core.txn(), program);
-    let replies = everywhere(core, targets(core, route, env)?, |_| Body::Statement {
+    if !fresh {
+        multi::block(core, &targets).await?;
+    }
+    let replies = everywhere(core, targets.iter().copied(), |_| Body::Statement {
         program: program.clone(),
         env: env.clone(),
         rows: None,
@@ -74,7 +85,7 @@ async fn scatter(
         fresh,
     })
     .await?;
-    Ok(replies)
+    Ok(targets.into_iter().zip(replies).collect())
 }
 
 /// UPDATE and DELETE: what is returned, and how many rows were affected.
@@ -86,16 +97,74 @@ pub(crate) async fn modify(
 ) -> Result<(RowBatch, u64), Stop> {
     core.txn().wrote = true;
     let replies = scatter(core, program, route, env).await?;
-    let count = replies.iter().map(|r| r.count).sum();
-    let rows = merge(replies.into_iter().map(|r| r.rows));
     match &**program {
         Program::Update { access: Access { table, .. }, moves: true, returning, .. } => {
             let insert =
-                Program::Insert { table: table.clone(), returning: returning.clone(), ignore_conflicts: false };
-            insert::rows(core, table, &Arc::new(insert), &rows, env).await
+                Program::Insert { table: table.clone(), returning: returning.clone(), on_conflict: OnConflict::Fail };
+            let insert = Arc::new(insert);
+            if table.is_guarded() {
+                return moved(core, table, &insert, replies, env).await;
+            }
+            let rows = merge(replies.into_iter().map(|(_, r)| r.rows));
+            insert::rows(core, table, &insert, &rows, env, Rounds::Several).await
         }
-        _ => Ok((rows, count)),
+        Program::Delete { access: Access { table, .. }, returning } if table.is_guarded() => {
+            let width = returning.len() - table.guarded_columns().count();
+            deleted(core, table, width, replies, env).await
+        }
+        _ => {
+            let count = replies.iter().map(|(_, r)| r.count).sum();
+            Ok((merge(replies.into_iter().map(|(_, r)| r.rows)), count))
+        }
     }
+}
+
+/// The rest of an UPDATE that took rows out of a guarded table: each came with what it is to become.
+async fn moved(
+    core: &Core,
+    table: &Arc<TableDef>,
+    insert: &Arc<Program>,
+    replies: Vec<(PartitionId, Reply)>,
+    env: &Arc<Env>,
+) -> Result<(RowBatch, u64), Stop> {
+    let (mut gone, mut come) = (Entries::new(table), Entries::new(table));
+    let (mut rows, mut homes) = (RowBatch::new(), Vec::new());
+    for (from, reply) in replies {
+        for pair in 0..reply.rows.len() / 2 {
+            let (old, new) = (reply.rows.get(2 * pair), reply.rows.get(2 * pair + 1));
+            let to = table.partition_of(new, core.engine().partitions())?.unwrap_or(from);
+            gone.add(core, old, from)?;
+            come.add(core, new, to)?;
+            rows.push_encoded(new.bytes());
+            homes.push(to);
+        }
+    }
+    gone.cancel(&mut come);
+    gone.delete(core, env).await?;
+    insert::moved(core, insert, &rows, &homes, &come, env).await
+}
+
+/// The rest of a DELETE from a guarded table: behind the first `width` columns its rows have the guarded ones.
+async fn deleted(
+    core: &Core,
+    table: &Arc<TableDef>,
+    width: usize,
+    replies: Vec<(PartitionId, Reply)>,
+    env: &Arc<Env>,
+) -> Result<(RowBatch, u64), Stop> {
+    let (mut gone, mut rows, mut count) = (Entries::new(table), RowBatch::new(), 0);
+    for (_, reply) in replies {
+        count += reply.count;
+        for row in reply.rows.iter() {
+            gone.add_columns(core, row, width)?;
+            if width > 0 {
+                rows.try_push_with(|r| row.iter().take(width).try_for_each(|value| value.map(|value| r.push(value))))
+                    .map_err(insert::bad_row)?;
+            }
+        }
+    }
+    gone.delete(core, env).await?;
+    Ok((rows, count))
 }
 
 /// Reads all rows of one partition in batches: `each` is awaited with every batch.

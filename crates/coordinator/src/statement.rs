@@ -3,7 +3,7 @@
 use crate::client::{Outcome, Stop};
 use crate::core::Core;
 use crate::tag::Tag;
-use crate::{ddl, insert, query, txn};
+use crate::{backup, ddl, insert, query, txn};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, CopyDirection, Maintain};
 use clearway_plan::{Plan, Program, Statement};
@@ -22,6 +22,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::SetTransaction { options, session } => txn::set_options(core, *options, *session),
         Statement::Explain(lines) => Ok(explain(lines)),
         Statement::Maintain { kind, .. } => maintain(core, *kind).await,
+        Statement::Backup(b) => backup::run(core, b).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
             txn::in_transaction(core, false, query::run(core, q, env)).await.map(|(rows, wait)| {
@@ -89,6 +90,7 @@ pub(crate) fn writes(statement: &Statement) -> bool {
             | Statement::Copy(Copy { direction: CopyDirection::To(_), .. })
             | Statement::Noop(_)
             | Statement::Maintain { .. }
+            | Statement::Backup(_)
     )
 }
 

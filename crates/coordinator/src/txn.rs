@@ -11,12 +11,14 @@
 
 use crate::client::{End, Outcome, Stop, stopped};
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
+use crate::multi;
 use clearway_partition::{Body, Failure};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Access, Program};
+use clearway_sync::{Mutex, PoisonError};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Enters the partition among the participants, giving the transaction its id if it has none.
 pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId {
@@ -31,6 +33,10 @@ pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId 
 
 /// As [`join`], and sets the marks of earlier savepoints there.
 pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, Failure> {
+    let beyond = |txn: &Txn| !txn.blocked.is_empty() && !txn.blocked.contains(&partition);
+    if beyond(&core.txn()) {
+        multi::unblock(core);
+    }
     let known = core.txn().participants.contains(&partition);
     let id = join(core, &mut core.txn(), partition);
     if !known {
@@ -74,15 +80,18 @@ pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_
     failed.map_or(Ok(replies), Err)
 }
 
-/// Whether the program's table was made by this transaction: nobody else can see it.
+/// Whether the program's tree was made by this transaction: nobody else can see it.
 pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
     let table = match program {
-        Program::Insert { table, .. } | Program::BuildIndex { table, .. } => table,
+        Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => table,
         Program::Scan { access: Access { table, .. }, .. }
         | Program::Update { access: Access { table, .. }, .. }
         | Program::Delete { access: Access { table, .. }, .. } => table,
     };
-    txn.created.contains(&table.tree)
+    match program {
+        Program::Guard { table, key, .. } => table.guard(*key).is_some_and(|g| txn.created.contains(&g.tree)),
+        _ => txn.created.contains(&table.tree),
+    }
 }
 
 /// Runs a statement's work in the session's block, or in a transaction of its own that is committed after it.
@@ -117,8 +126,7 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
 /// Commits. Returns the LSN at which that, or what was read, is durable.
 pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
     if core.txn().id == TxnId(0) {
-        *core.txn() = Txn::default();
-        return Ok(Lsn(0));
+        return Ok(std::mem::take(&mut *core.txn()).depends_on);
     }
     if core.txn().overlay.is_some()
         && let Err(f) = announce_ddl(core).await
@@ -129,10 +137,17 @@ pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
     let txn = std::mem::take(&mut *core.txn());
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { txn.depends_on };
     if let Some(catalog) = &txn.overlay {
-        core.engine().publish(catalog.clone());
+        core.engine().publish(catalog.clone(), lsn);
     }
-    finish(core, &txn, Some(lsn)).await?;
-    Ok(lsn)
+    match finish(core, &txn, Some(lsn)).await {
+        // Its commit record is in the log: it is committed whatever becomes of the locks and of the trees to drop, which the next start
+        // sees to. To answer with the error would say that it is not.
+        Err(e) if txn.wrote => {
+            tracing::error!("transaction {} is committed, but a partition could not finish it: {e}", txn.id);
+            Ok(lsn)
+        }
+        finished => finished.map(|()| lsn),
+    }
 }
 
 /// Tells every partition which trees go and which plans become stale when the transaction commits.
@@ -310,7 +325,7 @@ pub(crate) fn set_options(core: &Core, options: TxnOptions, session: bool) -> Re
 /// Has a checkpoint made and waits for it.
 pub(crate) async fn checkpoint(core: &Rc<Core>) -> SqlResult<()> {
     let answer = Arc::new(Mutex::new(None));
-    let (set, wake) = (answer.clone(), core.port.post_wake(core.token));
+    let (set, wake) = (answer.clone(), core.port.waker(core.token));
     core.engine().checkpointer.request(Box::new(move |result| {
         *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         wake();

@@ -28,6 +28,10 @@ pub enum QueryError {
         code: String,
         /// The primary message.
         message: String,
+        /// The detail; empty: none.
+        detail: String,
+        /// Where it happened; empty: nowhere in particular.
+        context: String,
     },
     /// The connection is gone or makes no sense: what was not acknowledged may have happened or not.
     Lost(String),
@@ -36,7 +40,7 @@ pub enum QueryError {
 impl std::fmt::Display for QueryError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Sql { code, message } => write!(f, "{code}: {message}"),
+            Self::Sql { code, message, .. } => write!(f, "{code}: {message}"),
             Self::Lost(why) => write!(f, "connection lost: {why}"),
         }
     }
@@ -58,6 +62,8 @@ pub struct Answer {
     pub rows: Rows,
     /// The last statement's tag, such as `UPDATE 1`.
     pub tag: String,
+    /// Notices and warnings, such as `WARNING 25P01: there is no transaction in progress`.
+    pub notices: Vec<String>,
 }
 
 impl Client {
@@ -95,6 +101,17 @@ impl Client {
     /// Sends one query text and waits for its whole answer.
     pub fn query(&mut self, sql: &str) -> Result<Answer, QueryError> {
         self.send(sql)?;
+        self.read_to_ready()
+    }
+
+    /// Sends a COPY FROM STDIN with all of its data, and waits for the answer.
+    pub fn copy_in(&mut self, sql: &str, data: &[u8]) -> Result<Answer, QueryError> {
+        self.send(sql)?;
+        let mut message = vec![b'd'];
+        message.extend_from_slice(&(data.len() as u32 + 4).to_be_bytes());
+        message.extend_from_slice(data);
+        message.extend_from_slice(b"c\0\0\0\x04");
+        self.writer.write_all(&message).map_err(lost)?;
         self.read_to_ready()
     }
 
@@ -138,7 +155,8 @@ impl Client {
                 b'C' => answer.tag = c_string(&body),
                 b'E' => failure = failure.or(Some(sql_error(&body))),
                 b'R' if body.get(..4) != Some(&[0; 4]) => return Err(lost("the server wants a password")),
-                // Parameter status, key data, row description, notices, empty query: nothing to keep.
+                b'N' => answer.notices.push(notice(&body)),
+                // Parameter status, key data, row description, empty query: nothing to keep.
                 _ => {}
             }
         }
@@ -165,12 +183,18 @@ fn c_string(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
+fn field(body: &[u8], kind: u8) -> String {
+    let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
+    found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned()).unwrap_or_default()
+}
+
+fn notice(body: &[u8]) -> String {
+    format!("{} {}: {}", field(body, b'S'), field(body, b'C'), field(body, b'M'))
+}
+
 fn sql_error(body: &[u8]) -> QueryError {
-    let field = |kind: u8| {
-        let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
-        found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned()).unwrap_or_default()
-    };
-    QueryError::Sql { code: field(b'C'), message: field(b'M') }
+    let field = |kind| field(body, kind);
+    QueryError::Sql { code: field(b'C'), message: field(b'M'), detail: field(b'D'), context: field(b'W') }
 }
 
 fn data_row(body: &[u8]) -> Option<Vec<Option<String>>> {
@@ -203,9 +227,14 @@ mod tests {
     }
 
     #[test]
-    fn an_error_has_code_and_message() {
-        let body = b"SERROR\0C25P02\0Mtransaction is aborted\0\0";
-        let want = QueryError::Sql { code: "25P02".into(), message: "transaction is aborted".into() };
+    fn an_error_has_code_message_and_detail() {
+        let body = b"SERROR\0C23505\0Mduplicate\0DKey (a)=(1)\0\0";
+        let want = QueryError::Sql {
+            code: "23505".into(),
+            message: "duplicate".into(),
+            detail: "Key (a)=(1)".into(),
+            context: String::new(),
+        };
         assert_eq!(sql_error(body), want);
     }
 }

@@ -3,6 +3,7 @@
 use clearway_buffer::Want;
 use clearway_plan::Program;
 use clearway_plan::program::Env;
+use clearway_storage::LogRead;
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ pub struct Origin {
     pub seq: u32,
 }
 
-/// A message to a partition. Every message but [`Body::Resume`] and a [`Body::Cancel`] has exactly one [`Out::Reply`].
+/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`] and a [`Body::Cancel`] has exactly one [`Out::Reply`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction, unique; a one-shot has one too.
@@ -59,6 +60,11 @@ pub enum Body {
     Savepoint(u32),
     /// Undoes what was done since the savepoint; it stays.
     RollbackTo(u32),
+    /// Asks for the whole partition, for a transaction that is one round of fragments: all other work waits until it is finished.
+    /// [`Reply::count`] is 1 if it is given, 0 if not: then its statements lock as those of any general transaction.
+    Block,
+    /// The transaction keeps locks on the tables that it has used here, and the rest of the partition is free again. Not answered.
+    Unblock,
     /// Locks a whole table.
     LockTable {
         /// Which.
@@ -83,10 +89,12 @@ pub enum Body {
         commit: Option<Lsn>,
     },
     /// Ends what the transaction runs or waits for here: that call is answered with this error. Locks stay until [`Body::Finish`] (a
-    /// one-shot ends altogether). Ignored if nothing runs.
+    /// one-shot ends altogether). Ignored if nothing runs, or if what runs is the end of the transaction or an undo.
     Cancel(SqlError),
     /// The wanted pages have come, or others have had a turn.
     Resume,
+    /// What it wants cannot be had: the call is answered with this error. The end of a transaction, which cannot fail, is tried again.
+    Unavailable(SqlError),
     /// Rows by their bytes, locked and undone as any others: the catalog's.
     Raw(RawOp),
 }
@@ -166,7 +174,7 @@ pub enum Out {
         /// The answer.
         reply: Result<Reply, Failure>,
     },
-    /// Fetch these and then send [`Body::Resume`], or [`Body::Cancel`] if they cannot be had.
+    /// Fetch these and then send [`Body::Resume`], or [`Body::Unavailable`] if they cannot be had.
     Fetch {
         /// Where.
         partition: PartitionId,
@@ -175,12 +183,27 @@ pub enum Out {
         /// What it needs in the pool at once.
         wants: Vec<Want>,
     },
+    /// Have this read where one may wait for the disk ([`LogRead::run`]), and then send [`Body::Resume`].
+    ReadLog {
+        /// Where.
+        partition: PartitionId,
+        /// Who is suspended.
+        txn: TxnId,
+        /// What it needs to undo its changes.
+        read: LogRead,
+    },
     /// Send [`Body::Resume`] when others have had a turn.
     Yield {
         /// Where.
         partition: PartitionId,
         /// Who.
         txn: TxnId,
+    },
+    /// The call of a transaction that had the partition to itself cannot go on at once: it has locks now, and should let go of the
+    /// other partitions that it has to itself ([`Body::Unblock`]).
+    Stalled {
+        /// The call.
+        to: Origin,
     },
     /// The transaction waits for locks.
     Waits {

@@ -26,16 +26,20 @@ pub enum Admission {
     Locking,
 }
 
-/// Decides how one-shot transactions run. General transactions always lock.
+/// Decides how one-shot transactions run. Interactive transactions always lock.
 pub trait Scheme {
     /// How a one-shot transaction may run now.
     fn admit(&self, load: Load) -> Admission;
+    /// Whether a one-shot transaction of several partitions may have this one to itself until it ends; else it locks. `unlocked`: no lock
+    /// is held or waited for here.
+    fn blocks(&self, unlocked: bool) -> bool;
 }
 
 /// A one-shot that has missed so often stops starting over and becomes a locking transaction, which keeps its place.
 pub(crate) const MISS_LIMIT: u32 = 4;
 
-/// The 2010 paper's locking scheme: single-partition work runs without locks while no general transaction is active.
+/// The 2010 paper's blocking scheme for one-shot work and its locking scheme for the rest: while no interactive transaction is active,
+/// single-partition work runs alone and multi-partition work has its partitions to itself; else all but the shortest lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BlockingLocking;
 
@@ -51,5 +55,9 @@ impl Scheme for BlockingLocking {
         } else {
             Admission::Locking
         }
+    }
+
+    fn blocks(&self, unlocked: bool) -> bool {
+        unlocked
     }
 }

@@ -19,7 +19,12 @@ pub(crate) struct Txn<L> {
     pub task: Option<Task>,
     /// A statement whose batch is full.
     pub paused: Option<Statement>,
+    /// How often its end has been tried again although what it wanted could not be had.
+    pub retries: u32,
 }
+
+/// A failed read may succeed a moment later; one that has failed so often will not.
+const MAX_RETRIES: u32 = 8;
 
 /// What ROLLBACK TO goes back to.
 pub(crate) struct Savepoint {
@@ -112,6 +117,13 @@ impl<L: UndoLog> Txn<L> {
             changed: Vec::new(),
             task: None,
             paused: None,
+            retries: 0,
         }
+    }
+
+    /// Whether its end may be tried again.
+    pub(crate) fn try_again(&mut self) -> bool {
+        self.retries += 1;
+        self.retries <= MAX_RETRIES
     }
 }

@@ -3,6 +3,7 @@
 use crate::cast::{to_decimal, to_float};
 use crate::eval::Value;
 use crate::expr::BinaryOp;
+use crate::value::is_date;
 use clearway_types::{DatumRef, SqlError, SqlResult, SqlState};
 use rust_decimal::{Decimal, RoundingStrategy};
 
@@ -27,6 +28,7 @@ pub(crate) fn arithmetic<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> 
         (D::Int8(a), D::Int2(b)) => D::Int8(integer(op, a, i64::from(b), "bigint")?),
         (D::Int4(a), D::Int8(b)) => D::Int8(integer(op, i64::from(a), b, "bigint")?),
         (D::Int2(a), D::Int8(b)) => D::Int8(integer(op, i64::from(a), b, "bigint")?),
+        (D::Date(_), _) | (_, D::Date(_)) => date(op, l, r)?,
         (D::Float8(_), _) | (_, D::Float8(_)) => match (to_float(l), to_float(r)) {
             (Some(a), Some(b)) => D::Float8(float(op, a, b)?),
             _ => return Err(untyped()),
@@ -48,6 +50,7 @@ pub(crate) fn owned<'a>(value: DatumRef<'_>) -> Value<'a> {
         DatumRef::Int8(v) => DatumRef::Int8(v),
         DatumRef::Float8(v) => DatumRef::Float8(v),
         DatumRef::Numeric(v) => DatumRef::Numeric(v),
+        DatumRef::Date(v) => DatumRef::Date(v),
         DatumRef::Timestamp(v) => DatumRef::Timestamp(v),
         DatumRef::Timestamptz(v) => DatumRef::Timestamptz(v),
         DatumRef::Text(v) => return Value::Text(v.into()),
@@ -77,6 +80,29 @@ fn division_by_zero() -> SqlError {
 
 fn untyped() -> SqlError {
     SqlError::internal("arithmetic on values that are not numbers")
+}
+
+/// Days after a date, days before it, days between two.
+fn date<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> SqlResult<DatumRef<'a>> {
+    use DatumRef as D;
+    let infinite = |v: i32| v == i32::MAX || v == i32::MIN;
+    let (date, days) = match (op, l, r) {
+        (BinaryOp::Sub, D::Date(a), D::Date(b)) if infinite(a) || infinite(b) => {
+            return Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "cannot subtract infinite dates"));
+        }
+        (BinaryOp::Sub, D::Date(a), D::Date(b)) => return Ok(D::Int4(a - b)),
+        (BinaryOp::Add, D::Date(date), D::Int4(days)) | (BinaryOp::Add, D::Int4(days), D::Date(date)) => {
+            (date, i64::from(days))
+        }
+        (BinaryOp::Sub, D::Date(date), D::Int4(days)) => (date, -i64::from(days)),
+        _ => return Err(untyped()),
+    };
+    let moved = i64::from(date) + days;
+    match infinite(date) {
+        true => Ok(D::Date(date)),
+        false if is_date(moved) => Ok(D::Date(moved as i32)),
+        false => Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "date out of range")),
+    }
 }
 
 fn int4(op: BinaryOp, a: i32, b: i32) -> SqlResult<i32> {

@@ -25,11 +25,18 @@ pub fn cast_value<'a>(value: Value<'a>, to: SqlType, explicit: bool, zone: &Zone
         | (DatumRef::Int8(_), SqlType::Int8)
         | (DatumRef::Float8(_), SqlType::Float8)
         | (DatumRef::Numeric(_), SqlType::Numeric)
+        | (DatumRef::Date(_), SqlType::Date)
         | (DatumRef::Timestamp(_), SqlType::Timestamp)
         | (DatumRef::Timestamptz(_), SqlType::Timestamptz) => return Ok(value),
         (DatumRef::Text(s), _) => value::parse_text(to, s, zone)?,
-        (DatumRef::Timestamp(v), SqlType::Timestamptz) => Datum::Timestamptz(value::to_utc(v, zone)),
-        (DatumRef::Timestamptz(v), SqlType::Timestamp) => Datum::Timestamp(value::to_local(v, zone)),
+        (DatumRef::Timestamp(v), SqlType::Timestamptz) => Datum::Timestamptz(utc(v, zone)?),
+        (DatumRef::Timestamptz(v), SqlType::Timestamp) => {
+            Datum::Timestamp(value::checked_timestamp(value::to_local(v, zone))?)
+        }
+        (DatumRef::Date(v), SqlType::Timestamp) => Datum::Timestamp(midnight(v)?),
+        (DatumRef::Date(v), SqlType::Timestamptz) => Datum::Timestamptz(utc(midnight(v)?, zone)?),
+        (DatumRef::Timestamp(v), SqlType::Date) => Datum::Date(value::date_of(v)),
+        (DatumRef::Timestamptz(v), SqlType::Date) => Datum::Date(value::date_of(value::to_local(v, zone))),
         (DatumRef::Bool(v), SqlType::Int4) => Datum::Int4(i32::from(v)),
         (from, SqlType::Int2 | SqlType::Int4 | SqlType::Int8) => to_int(from, to)?,
         (from, SqlType::Float8) => Datum::Float8(to_float(from).ok_or_else(|| cannot(from, to))?),
@@ -50,6 +57,7 @@ fn fixed_value(d: Datum) -> Value<'static> {
         Datum::Int4(v) => Value::Ref(DatumRef::Int4(v)),
         Datum::Int8(v) => Value::Ref(DatumRef::Int8(v)),
         Datum::Float8(v) => Value::Ref(DatumRef::Float8(v)),
+        Datum::Date(v) => Value::Ref(DatumRef::Date(v)),
         Datum::Timestamp(v) => Value::Ref(DatumRef::Timestamp(v)),
         Datum::Timestamptz(v) => Value::Ref(DatumRef::Timestamptz(v)),
         Datum::Numeric(v) => Value::Ref(DatumRef::Numeric(v)),
@@ -66,10 +74,21 @@ pub fn type_of(value: DatumRef<'_>) -> SqlType {
         DatumRef::Int8(_) => SqlType::Int8,
         DatumRef::Float8(_) => SqlType::Float8,
         DatumRef::Text(_) => SqlType::Text,
+        DatumRef::Date(_) => SqlType::Date,
         DatumRef::Timestamp(_) => SqlType::Timestamp,
         DatumRef::Timestamptz(_) => SqlType::Timestamptz,
         DatumRef::Numeric(_) => SqlType::Numeric,
     }
+}
+
+/// The moment of a local time, if there is one.
+fn utc(local: i64, zone: &Zone) -> SqlResult<i64> {
+    value::checked_timestamp(value::to_utc(local, zone))
+}
+
+fn midnight(days: i32) -> SqlResult<i64> {
+    let bad = || SqlError::new(SqlState::DATETIME_OVERFLOW, "date out of range for timestamp");
+    value::midnight(days).ok_or_else(bad)
 }
 
 fn cannot(from: DatumRef<'_>, to: SqlType) -> SqlError {

@@ -40,6 +40,9 @@ pub struct IndexDef {
     pub columns: Vec<usize>,
     /// Whether equal keys (without NULLs) are refused.
     pub unique: bool,
+    /// The tree of its guard (see [`crate::guard`]), if it is unique and does not contain the distribution columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<TreeId>,
 }
 
 /// A table.
@@ -59,6 +62,9 @@ pub struct TableDef {
     pub primary_key: Vec<usize>,
     /// The primary key's constraint name.
     pub primary_key_name: String,
+    /// The tree of the primary key's guard (see [`crate::guard`]), if the key does not contain the distribution columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_key_guard: Option<TreeId>,
     /// Secondary indexes, local to each partition.
     pub indexes: Vec<IndexDef>,
     /// Where rows live.
@@ -72,7 +78,8 @@ impl TableDef {
     }
     /// Every tree of the table: the rows' first.
     pub fn trees(&self) -> impl Iterator<Item = TreeId> + '_ {
-        std::iter::once(self.tree).chain(self.indexes.iter().map(|i| i.tree))
+        let indexes = self.indexes.iter().map(|i| i.tree);
+        std::iter::once(self.tree).chain(indexes).chain(self.guards().map(|g| g.tree))
     }
 }
 

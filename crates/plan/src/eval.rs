@@ -141,7 +141,9 @@ fn binary<'a>(op: BinaryOp, left: Value<'a>, right: Value<'a>, env: &Env) -> Sql
         BinaryOp::Gt => compare(l, r).is_gt(),
         BinaryOp::Ge => compare(l, r).is_ge(),
         BinaryOp::Concat => {
-            let text = to_text(SqlType::Text, l, env.zone()) + &to_text(SqlType::Text, r, env.zone());
+            let (mut text, tail) = (to_text(SqlType::Text, l, env.zone()), to_text(SqlType::Text, r, env.zone()));
+            func::check_length(text.len() + tail.len())?;
+            text += &tail;
             return Ok(Value::text(text));
         }
         _ => return arithmetic(op, l, r),

@@ -7,7 +7,7 @@ use crate::expr::Func;
 use crate::md5::md5_hex;
 use crate::program::{Env, SessionEnv};
 use crate::sort::compare;
-use crate::value::{DAY, HOUR, MINUTE, SECOND, civil_from_days, days_from_civil, to_local, to_utc};
+use crate::value::{DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local, to_utc};
 use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, hash};
 use rust_decimal::prelude::ToPrimitive;
 use rust_decimal::{Decimal, RoundingStrategy};
@@ -16,8 +16,17 @@ use std::cmp::Ordering;
 /// What version() says.
 pub const VERSION: &str =
     concat!("PostgreSQL 15.0 (Clearway ", env!("CARGO_PKG_VERSION"), ") on a partitioned storage engine");
-/// The longest text a function makes, as PostgreSQL: 1 GB.
-const MAX_TEXT: usize = 1 << 30;
+/// The longest text that an expression makes, in bytes: it takes the memory of all sessions.
+const MAX_TEXT: usize = 64 << 20;
+
+/// 54000 if a text would become too long.
+pub(crate) fn check_length(bytes: usize) -> SqlResult<()> {
+    if bytes <= MAX_TEXT {
+        return Ok(());
+    }
+    let limit = format!("A text that an expression makes may have at most {} MiB.", MAX_TEXT >> 20);
+    Err(SqlError::new(SqlState::LIMIT_EXCEEDED, "requested length too large").hint(limit))
+}
 
 /// Calls a function. All but the few named here give NULL if an argument is NULL.
 pub(crate) fn call<'a>(f: Func, args: &'a [Expr], row: RowView<'a>, env: &'a Env) -> SqlResult<Value<'a>> {
@@ -187,15 +196,19 @@ fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlRe
         Func::Md5 => Value::text(md5_hex(s.as_bytes())),
         Func::Repeat => {
             let times = integer(b).max(0) as usize;
-            if s.len().saturating_mul(times) >= MAX_TEXT {
-                return Err(SqlError::new(SqlState::LIMIT_EXCEEDED, "requested length too large"));
-            }
+            check_length(s.len().saturating_mul(times))?;
             Value::text(s.repeat(times))
         }
         Func::Left | Func::Right => Value::text(side(s, integer(b), f == Func::Right)),
         Func::Position => Value::Ref(DatumRef::Int4(s.find(other).map_or(0, |i| s[..i].chars().count() as i32 + 1))),
         Func::Replace => match c {
-            DatumRef::Text(to) if !other.is_empty() => Value::text(s.replace(other, to)),
+            DatumRef::Text(to) if !other.is_empty() => {
+                if to.len() > other.len() {
+                    let more = s.matches(other).count().saturating_mul(to.len() - other.len());
+                    check_length(s.len().saturating_add(more))?;
+                }
+                Value::text(s.replace(other, to))
+            }
             _ => Value::text(s),
         },
         Func::Trim => {
@@ -237,11 +250,12 @@ fn date_trunc<'a>(unit: DatumRef<'_>, value: DatumRef<'_>, env: &Env) -> SqlResu
     let DatumRef::Text(unit) = unit else { return Ok(Value::NULL) };
     match value {
         DatumRef::Timestamp(v) => {
-            Ok(Value::Ref(DatumRef::Timestamp(truncate(unit, v, "timestamp without time zone")?)))
+            let v = truncate(unit, v, "timestamp without time zone")?;
+            Ok(Value::Ref(DatumRef::Timestamp(checked_timestamp(v)?)))
         }
         DatumRef::Timestamptz(v) => {
             let local = truncate(unit, to_local(v, env.zone()), "timestamp with time zone")?;
-            Ok(Value::Ref(DatumRef::Timestamptz(to_utc(local, env.zone()))))
+            Ok(Value::Ref(DatumRef::Timestamptz(checked_timestamp(to_utc(local, env.zone()))?)))
         }
         _ => Err(SqlError::internal("date_trunc of a value that is no timestamp")),
     }

@@ -1,6 +1,6 @@
 //! Programs: what one fragment does at one partition.
 
-use crate::{Expr, TableDef};
+use crate::{Expr, GuardOp, TableDef, UniqueKey};
 use clearway_types::Datum;
 use std::sync::Arc;
 
@@ -98,8 +98,8 @@ pub enum Program {
         table: Arc<TableDef>,
         /// Output columns; input: the row as inserted. Empty: only counted.
         returning: Vec<Expr>,
-        /// ON CONFLICT DO NOTHING.
-        ignore_conflicts: bool,
+        /// What becomes of a row with a key that is there already.
+        on_conflict: OnConflict,
     },
     /// Updates in place, or out of this partition.
     Update {
@@ -109,15 +109,26 @@ pub enum Program {
         set: Vec<(usize, Expr)>,
         /// Output columns; input: the new row.
         returning: Vec<Expr>,
-        /// A distribution column changes: delete the old row here, and output the whole new row, which the coordinator inserts where it belongs.
+        /// A distribution column changes, or one of a guarded key: delete the old row here, and output the whole new row, which the
+        /// coordinator inserts where it belongs. If the table has guards, each new row comes behind the whole old one.
         moves: bool,
     },
     /// Deletes.
     Delete {
         /// Which rows.
         access: Access,
-        /// Output columns; input: the old row.
+        /// Output columns; input: the old row. The last ones are the table's guarded columns.
         returning: Vec<Expr>,
+    },
+    /// Works on a guard, at the partition that the keys' hash says. The rows that the message brings have the key's columns, none of them
+    /// NULL, and for [`GuardOp::Insert`] the home of the key's row as an int4 behind them.
+    Guard {
+        /// The table.
+        table: Arc<TableDef>,
+        /// The key, which has a guard.
+        key: UniqueKey,
+        /// What is to be done.
+        op: GuardOp,
     },
     /// Fills the tree of index `index` of `table` (a new definition) from the table's rows here.
     BuildIndex {
@@ -126,6 +137,28 @@ pub enum Program {
         /// Its position.
         index: usize,
     },
+}
+
+/// What an INSERT does with a row that has a unique key which is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It is an error.
+    Fail,
+    /// ON CONFLICT DO NOTHING.
+    Ignore,
+    /// ON CONFLICT (columns) DO NOTHING: another key's violation is an error all the same.
+    IgnoreKey(UniqueKey),
+}
+
+impl OnConflict {
+    /// Whether a row with this key is left out if the key is there.
+    pub fn ignores(self, key: UniqueKey) -> bool {
+        match self {
+            Self::Fail => false,
+            Self::Ignore => true,
+            Self::IgnoreKey(k) => k == key,
+        }
+    }
 }
 
 /// Partial aggregation.

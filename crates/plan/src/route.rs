@@ -10,7 +10,7 @@ use clearway_types::{PartitionId, RowView, SqlResult, hash, key};
 const KEY_ROOM: usize = 32;
 
 impl Route {
-    /// The one partition of a [`Route::Hash`]; `None`: all.
+    /// The one partition of a [`Route::Hash`]; `None` of others.
     pub fn partition(&self, env: &Env, partitions: u16) -> SqlResult<Option<PartitionId>> {
         let Self::Hash(exprs) = self else { return Ok(None) };
         let mut key = Vec::with_capacity(KEY_ROOM);

@@ -19,6 +19,7 @@ pub fn compare(a: DatumRef<'_>, b: DatumRef<'_>) -> Ordering {
         (_, D::Null) => Ordering::Less,
         (D::Bool(x), D::Bool(y)) => x.cmp(&y),
         (D::Text(x), D::Text(y)) => x.as_bytes().cmp(y.as_bytes()),
+        (D::Date(x), D::Date(y)) => x.cmp(&y),
         (D::Timestamp(x) | D::Timestamptz(x), D::Timestamp(y) | D::Timestamptz(y)) => x.cmp(&y),
         (D::Float8(_), _) | (_, D::Float8(_)) => match (to_float(a), to_float(b)) {
             (Some(x), Some(y)) => float(x, y),

@@ -1,7 +1,7 @@
 //! Whole statements: what the planner returns and the coordinator carries out.
 
 use crate::program::{Aggregate, Group};
-use crate::{Column, Distribution, Expr, Program, TableDef};
+use crate::{Column, Distribution, Expr, Program, TableDef, UniqueKey};
 use clearway_types::SqlType;
 use std::sync::Arc;
 
@@ -96,6 +96,8 @@ pub enum Statement {
         /// Names, checked.
         names: Vec<String>,
     },
+    /// BACKUP.
+    Backup(Backup),
     /// BEGIN, START TRANSACTION.
     Begin(TxnOptions),
     /// COMMIT, END.
@@ -231,6 +233,15 @@ pub struct SortKey {
 pub enum Route {
     /// The one that the hash of these expressions (the distribution columns' values, in their types) names.
     Hash(Vec<Expr>),
+    /// The home of the row with this key, which its guard knows.
+    Guard {
+        /// The table.
+        table: Arc<TableDef>,
+        /// Its key, which has a guard.
+        key: UniqueKey,
+        /// The values of the key's columns, in their types.
+        values: Vec<Expr>,
+    },
     /// All.
     All,
 }
@@ -244,6 +255,15 @@ pub struct Insert {
     pub source: Query,
     /// `Program::Insert`.
     pub program: Arc<Program>,
+}
+
+/// BACKUP TO 'directory' [ RATE bytes ].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backup {
+    /// The directory that is to be made, at the server.
+    pub target: String,
+    /// At most so many bytes a second, more than 0.
+    pub bytes_a_second: Option<u64>,
 }
 
 /// What maintenance.
@@ -337,6 +357,7 @@ pub fn unnumbered_table(
         tree: Default::default(),
         primary_key_name: if primary_key.is_empty() { String::new() } else { format!("{name}_pkey") },
         primary_key,
+        primary_key_guard: None,
         indexes: Vec::new(),
         distribution,
     }

@@ -28,6 +28,7 @@ fn typed() -> impl Strategy<Value = (SqlType, Datum)> {
         "[a-z]{0,5}".prop_map(|v| (SqlType::Char(7), Datum::Text(v.into()))),
         micros().prop_map(|v| (SqlType::Timestamp, Datum::Timestamp(v))),
         micros().prop_map(|v| (SqlType::Timestamptz, Datum::Timestamptz(v))),
+        (-2_451_000..2_145_000_000).prop_map(|v| (SqlType::Date, Datum::Date(v))),
         (any::<i64>(), 0u32..28)
             .prop_map(|(v, s)| (SqlType::Numeric, Datum::Numeric(rust_decimal::Decimal::new(v, s)))),
     ]
@@ -49,7 +50,7 @@ proptest! {
 
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,30}", time in "[-+0-9:. TZ]{0,30}") {
-        for ty in [SqlType::Bool, SqlType::Int4, SqlType::Float8, SqlType::Numeric, SqlType::Timestamp, SqlType::Timestamptz, SqlType::Char(3)] {
+        for ty in [SqlType::Bool, SqlType::Int4, SqlType::Float8, SqlType::Numeric, SqlType::Date, SqlType::Timestamp, SqlType::Timestamptz, SqlType::Char(3)] {
             for t in [&text, &time] {
                 let _ = value::parse_text(ty, t, &Zone::utc());
             }

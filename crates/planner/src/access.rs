@@ -7,7 +7,7 @@
 use crate::tree::is_constant;
 use clearway_plan::expr::{BinaryOp, Func};
 use clearway_plan::statement::{Route, SortKey};
-use clearway_plan::{Access, Distribution, Expr, Path, TableDef};
+use clearway_plan::{Access, Distribution, Expr, Guard, Path, TableDef};
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 
@@ -153,10 +153,18 @@ fn equality(conditions: &[Condition], column: usize) -> Option<&Condition> {
     conditions.iter().find(|c| c.column == column && c.op == BinaryOp::Eq)
 }
 
-fn route(table: &TableDef, conditions: &[Condition]) -> Route {
-    let Distribution::Hash(columns) = &table.distribution else { return Route::All };
-    let keys: Option<Vec<Expr>> = columns.iter().map(|c| equality(conditions, *c).map(|c| c.key.clone())).collect();
-    keys.map_or(Route::All, Route::Hash)
+fn route(table: &Arc<TableDef>, conditions: &[Condition]) -> Route {
+    let keys = |columns: &[usize]| -> Option<Vec<Expr>> {
+        columns.iter().map(|c| equality(conditions, *c).map(|c| c.key.clone())).collect()
+    };
+    if let Distribution::Hash(columns) = &table.distribution
+        && let Some(keys) = keys(columns)
+    {
+        return Route::Hash(keys);
+    }
+    let by_guard =
+        |g: Guard<'_>| keys(g.columns).map(|values| Route::Guard { table: table.clone(), key: g.key, values });
+    table.guards().find_map(by_guard).unwrap_or(Route::All)
 }
 
 fn candidate(index: Option<usize>, columns: &[usize], conditions: &[Condition]) -> Candidate {

@@ -422,9 +422,7 @@ impl<'a> Binder<'a> {
                         SqlType::Text
                     }
                 }
-                (SqlType::Timestamp | SqlType::Timestamptz, SqlType::Timestamp | SqlType::Timestamptz) => {
-                    SqlType::Timestamptz
-                }
+                (a, b) if is_time(a) && is_time(b) => time_common(a, b),
                 (a, b) => crate::ops::numeric_common(a, b).ok_or_else(|| {
                     SqlError::new(SqlState::DATATYPE_MISMATCH, format!("{what} types {a} and {b} cannot be matched"))
                 })?,
@@ -462,8 +460,17 @@ fn is_number(ty: SqlType) -> bool {
     ty.is_integer() || matches!(ty, SqlType::Numeric | SqlType::Float8)
 }
 
-fn is_time(ty: SqlType) -> bool {
-    matches!(ty, SqlType::Timestamp | SqlType::Timestamptz)
+pub(crate) fn is_time(ty: SqlType) -> bool {
+    matches!(ty, SqlType::Date | SqlType::Timestamp | SqlType::Timestamptz)
+}
+
+/// What two of date, timestamp and timestamptz both become: the one that says most.
+pub(crate) fn time_common(a: SqlType, b: SqlType) -> SqlType {
+    match (a, b) {
+        (a, b) if a == b => a,
+        (SqlType::Timestamptz, _) | (_, SqlType::Timestamptz) => SqlType::Timestamptz,
+        _ => SqlType::Timestamp,
+    }
 }
 
 /// Whether PostgreSQL converts silently in an assignment.

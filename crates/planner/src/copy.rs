@@ -7,7 +7,7 @@ use crate::parse::{CopySource, CopyStatement, Kind, sql_statement};
 use crate::query;
 use crate::scope;
 use clearway_plan::statement::{Copy, CopyDirection, CopyFormat, Query, Route, Source};
-use clearway_plan::{Access, Catalog, Expr, Path, Program};
+use clearway_plan::{Access, Catalog, Expr, OnConflict, Path, Program};
 use clearway_types::{SqlError, SqlResult, SqlState};
 use sqlparser::ast;
 use sqlparser::tokenizer::Token;
@@ -225,7 +225,7 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         for (n, c) in columns.iter().enumerate() {
             row[*c] = Expr::Column(n);
         }
-        let program = Program::Insert { table: table.clone(), returning: Vec::new(), ignore_conflicts: false };
+        let program = Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail };
         CopyDirection::From { table: table.clone(), row, program: Arc::new(program) }
     } else {
         let access = Access { table: table.clone(), path: Path::Full, filter: None, for_update: false };

@@ -54,7 +54,7 @@ pub(crate) fn create_table(
         let columns = key_columns(&table, &names)?;
         let default = format!("{name}_{}_key", names.join("_"));
         let name = constraint.unwrap_or_else(|| free_name(&table, default));
-        table.indexes.push(IndexDef { name, tree: Default::default(), columns, unique: true });
+        table.indexes.push(IndexDef { name, tree: Default::default(), columns, unique: true, guard: None });
     }
     table.distribution = distribute(&table, distribution)?;
     Ok(Statement::CreateTable { table, if_not_exists: c.if_not_exists })
@@ -156,11 +156,10 @@ pub(crate) fn key_columns(table: &TableDef, names: &[String]) -> SqlResult<Vec<u
     Ok(out)
 }
 
-/// DISTRIBUTED BY, else the first column of the primary key or of the first unique one, else anywhere. A unique key is kept by the
-/// partitions one by one, so it must contain the distribution columns.
+/// DISTRIBUTED BY, else the first column of the primary key or of the first unique one, else anywhere.
 fn distribute(table: &TableDef, asked: Option<&Distributed>) -> SqlResult<Distribution> {
     let first = table.primary_key.first().or(table.indexes.first().and_then(|i| i.columns.first()));
-    let distribution = match asked {
+    Ok(match asked {
         Some(Distributed::By(names)) => {
             let mut columns = Vec::new();
             for name in names {
@@ -171,32 +170,7 @@ fn distribute(table: &TableDef, asked: Option<&Distributed>) -> SqlResult<Distri
         }
         Some(Distributed::Randomly) => Distribution::Random,
         None => first.map_or(Distribution::Random, |c| Distribution::Hash(vec![*c])),
-    };
-    let inside = |key: &[usize]| match &distribution {
-        Distribution::Hash(columns) => columns.iter().all(|c| key.contains(c)),
-        Distribution::Random => false,
-    };
-    if !table.primary_key.is_empty() && !inside(&table.primary_key) {
-        return Err(SqlError::new(
-            SqlState::INVALID_TABLE_DEFINITION,
-            "PRIMARY KEY and DISTRIBUTED BY definitions are incompatible",
-        )
-        .hint(
-            "When there is both a PRIMARY KEY and a DISTRIBUTED BY clause, the DISTRIBUTED BY clause must be a subset of \
-             the PRIMARY KEY.",
-        ));
-    }
-    for index in table.indexes.iter().filter(|i| i.unique) {
-        if !inside(&index.columns) {
-            return Err(unique_apart());
-        }
-    }
-    Ok(distribution)
-}
-
-fn unique_apart() -> SqlError {
-    SqlError::unsupported("a unique key without all distribution columns")
-        .hint("Put the columns of DISTRIBUTED BY (by default the first column of the primary key) into the unique key.")
+    })
 }
 
 /// CREATE INDEX on a table of the catalog.
@@ -211,12 +185,6 @@ pub(crate) fn create_index(
     for name in names {
         let missing = || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
         columns.push(table.column(name).ok_or_else(missing)?);
-    }
-    if unique {
-        match &table.distribution {
-            Distribution::Hash(keys) if keys.iter().all(|k| columns.contains(k)) => {}
-            _ => return Err(unique_apart()),
-        }
     }
     let name = match name {
         Some(n) => n.to_owned(),

@@ -6,7 +6,7 @@ use crate::scope::{Scope, column, fold, parts};
 use crate::select::{condition, items, lookup, target};
 use crate::tree::{rewrite, walk};
 use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
-use clearway_plan::{Catalog, Distribution, Expr, Program, Statement, TableDef};
+use clearway_plan::{Catalog, Distribution, Expr, OnConflict, Program, Statement, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr, TableFactor};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
         return Err(SqlError::unsupported("INSERT into this"));
     };
     let table = lookup(b, catalog, name)?;
-    let ignore_conflicts = conflicts(&table, i)?;
+    let on_conflict = conflicts(&table, i)?;
     let columns = insert_columns(&table, &i.columns)?;
     let source = match i.source.as_deref() {
         None => Query { source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() },
@@ -38,46 +38,53 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
     b.scope = Scope::of_table(&table, alias);
     b.aggregates.clear();
     let (returning, out) = returning(b, i.returning.as_deref())?;
-    let program = Arc::new(Program::Insert { table: table.clone(), returning, ignore_conflicts });
+    let program = Arc::new(Program::Insert { table: table.clone(), returning, on_conflict });
     Ok((Statement::Insert(Insert { table, source, program }), out))
 }
 
-/// Whether ON CONFLICT DO NOTHING was asked for.
-fn conflicts(table: &TableDef, i: &ast::Insert) -> SqlResult<bool> {
+/// What ON CONFLICT asks for.
+fn conflicts(table: &TableDef, i: &ast::Insert) -> SqlResult<OnConflict> {
     let on = match &i.on {
-        None => return Ok(false),
+        None => return Ok(OnConflict::Fail),
         Some(ast::OnInsert::OnConflict(on)) => on,
         Some(_) => return Err(SqlError::unsupported("ON DUPLICATE KEY UPDATE")),
     };
     if !matches!(on.action, ast::OnConflictAction::DoNothing) {
         return Err(SqlError::unsupported("ON CONFLICT DO UPDATE"));
     }
+    let primary = (!table.primary_key.is_empty()).then_some(UniqueKey::Primary);
+    let unique = table.indexes.iter().enumerate().filter(|(_, index)| index.unique);
+    let keys: Vec<UniqueKey> = primary.into_iter().chain(unique.map(|(at, _)| UniqueKey::Index(at))).collect();
     match &on.conflict_target {
-        None => Ok(true),
+        None => Ok(OnConflict::Ignore),
         Some(ast::ConflictTarget::Columns(names)) => {
-            let mut wanted: Vec<usize> = names.iter().map(|n| column(table, &fold(n))).collect::<SqlResult<_>>()?;
-            wanted.sort_unstable();
             let sorted = |columns: &[usize]| {
                 let mut c = columns.to_vec();
                 c.sort_unstable();
                 c
             };
-            let primary = sorted(&table.primary_key);
-            let unique: Vec<Vec<usize>> =
-                table.indexes.iter().filter(|i| i.unique).map(|i| sorted(&i.columns)).collect();
-            if primary != wanted && !unique.contains(&wanted) {
-                return Err(SqlError::new(
+            let wanted: Vec<usize> = names.iter().map(|n| column(table, &fold(n))).collect::<SqlResult<_>>()?;
+            let wanted = sorted(&wanted);
+            let meant: Vec<UniqueKey> =
+                keys.iter().copied().filter(|key| sorted(table.unique_key(*key).1) == wanted).collect();
+            match meant[..] {
+                [] => Err(SqlError::new(
                     SqlState::INVALID_COLUMN_REFERENCE,
                     "there is no unique or exclusion constraint matching the ON CONFLICT specification",
-                ));
+                )),
+                [key] => Ok(OnConflict::IgnoreKey(key)),
+                _ if meant.len() == keys.len() => Ok(OnConflict::Ignore),
+                _ => Err(SqlError::unsupported("ON CONFLICT on several of the unique keys")),
             }
-            // Another unique key would have to raise its error: one key only is what we can promise.
-            if usize::from(!primary.is_empty()) + unique.len() > 1 {
-                return Err(SqlError::unsupported("ON CONFLICT on one of several unique keys"));
-            }
-            Ok(true)
         }
-        Some(_) => Err(SqlError::unsupported("ON CONFLICT ON CONSTRAINT")),
+        Some(ast::ConflictTarget::OnConstraint(name)) => {
+            let name = parts(name)?.last().map(|i| fold(i)).unwrap_or_default();
+            let key = keys.into_iter().find(|key| table.unique_key(*key).0 == name);
+            key.map(OnConflict::IgnoreKey).ok_or_else(|| {
+                let text = format!("constraint \"{name}\" for table \"{}\" does not exist", table.name);
+                SqlError::new(SqlState::UNDEFINED_OBJECT, text)
+            })
+        }
     }
 }
 
@@ -252,10 +259,9 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     let filter = where_clause(b, u.selection.as_ref())?;
     let (access, route) = target(&table, filter);
     let (returning, out) = returning(b, u.returning.as_deref())?;
-    let moves = match &table.distribution {
-        Distribution::Hash(columns) => set.iter().any(|(c, _)| columns.contains(c)),
-        Distribution::Random => false,
-    };
+    let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
+    let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
+    let moves = placed || table.guards().any(|g| sets(g.columns));
     let program = Arc::new(Program::Update { access, set, returning, moves });
     Ok((Statement::Modify { program, route }, out))
 }
@@ -273,7 +279,8 @@ pub(crate) fn delete(b: &mut Binder<'_>, catalog: &Catalog, d: &ast::Delete) -> 
     let table = target_table(b, catalog, from)?;
     let filter = where_clause(b, d.selection.as_ref())?;
     let (access, route) = target(&table, filter);
-    let (returning, out) = returning(b, d.returning.as_deref())?;
+    let (mut returning, out) = returning(b, d.returning.as_deref())?;
+    returning.extend(table.guarded_columns().map(Expr::Column));
     let program = Arc::new(Program::Delete { access, returning });
     Ok((Statement::Modify { program, route }, out))
 }

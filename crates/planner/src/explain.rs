@@ -3,7 +3,7 @@
 use clearway_plan::expr::{BinaryOp, UnaryOp};
 use clearway_plan::program::{AggFunc, Aggregate, Group};
 use clearway_plan::statement::{Finish, Insert, Query, Route, SortKey, Source};
-use clearway_plan::{Access, Expr, Path, Program, Statement, TableDef, Zone, value};
+use clearway_plan::{Access, Distribution, Expr, OnConflict, Path, Program, Statement, TableDef, Zone, value};
 use clearway_types::{Datum, SqlError, SqlResult, SqlType};
 
 /// The lines that EXPLAIN prints.
@@ -28,10 +28,24 @@ fn note(depth: usize, text: String, out: &mut Vec<String>) {
 
 fn insert(i: &Insert, out: &mut Vec<String>) {
     line(0, format!("Insert on {}", i.table.name), out);
-    if let Program::Insert { ignore_conflicts: true, .. } = &*i.program {
+    if let Program::Insert { on_conflict, .. } = &*i.program
+        && *on_conflict != OnConflict::Fail
+    {
         note(0, "Conflict Resolution: NOTHING".to_owned(), out);
+        if let OnConflict::IgnoreKey(key) = on_conflict {
+            note(0, format!("Conflict Arbiter Indexes: {}", i.table.unique_key(*key).0), out);
+        }
     }
+    guards(&i.table, 0, out);
     query(&i.source, 1, out);
+}
+
+/// The guards that the statement changes beside the rows.
+fn guards(table: &TableDef, depth: usize, out: &mut Vec<String>) {
+    let names: Vec<&str> = table.guards().map(|g| g.name).collect();
+    if !names.is_empty() {
+        note(depth, format!("Guards: {}", names.join(", ")), out);
+    }
 }
 
 fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
@@ -77,16 +91,22 @@ fn program_lines(p: &Program, route: &Route, depth: usize, out: &mut Vec<String>
             (access, depth + 1)
         }
         Program::Scan { access, .. } => (access, depth),
-        Program::Update { access, moves, .. } => {
-            let how = if *moves { " (may move rows to other partitions)" } else { "" };
+        Program::Update { access, set, moves, .. } => {
+            let placed = |by: &[usize]| set.iter().any(|(c, _)| by.contains(c));
+            let may_move = matches!(&access.table.distribution, Distribution::Hash(by) if placed(by));
+            let how = if may_move { " (may move rows to other partitions)" } else { "" };
             line(depth, format!("Update on {}{how}", access.table.name), out);
+            if *moves {
+                guards(&access.table, depth, out);
+            }
             (access, depth + 1)
         }
         Program::Delete { access, .. } => {
             line(depth, format!("Delete on {}", access.table.name), out);
+            guards(&access.table, depth, out);
             (access, depth + 1)
         }
-        Program::Insert { table, .. } | Program::BuildIndex { table, .. } => {
+        Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => {
             return line(depth, format!("Insert on {}", table.name), out);
         }
     };
@@ -145,6 +165,11 @@ fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) 
     }
     match route {
         Route::All => note(depth, "Partitions: all".to_owned(), out),
+        Route::Guard { table, key, values } => {
+            let (name, _) = table.unique_key(*key);
+            let values = list(values, |e| show(e, Some(table)));
+            note(depth, format!("Partitions: the one that the guard of {name} knows for ({values})"), out);
+        }
         Route::Hash(keys) => {
             note(depth, format!("Partitions: the one of hash({})", list(keys, |e| show(e, Some(table)))), out);
         }
@@ -219,7 +244,7 @@ fn literal(d: &Datum) -> String {
         Datum::Null => "NULL".to_owned(),
         Datum::Bool(b) => b.to_string(),
         Datum::Text(s) => format!("'{}'", s.replace('\'', "''")),
-        Datum::Timestamp(_) | Datum::Timestamptz(_) => {
+        Datum::Date(_) | Datum::Timestamp(_) | Datum::Timestamptz(_) => {
             format!("'{}'", value::to_text(SqlType::Text, d.as_ref(), &Zone::utc()))
         }
         other => value::to_text(SqlType::Text, other.as_ref(), &Zone::utc()),

@@ -15,9 +15,10 @@ pub(crate) fn bare_word(name: &str) -> Option<Typed> {
         "current_user" | "session_user" | "user" | "current_role" => (Func::CurrentUser, SqlType::Text),
         "current_catalog" => (Func::CurrentDatabase, SqlType::Text),
         "current_schema" => (Func::CurrentSchema, SqlType::Text),
-        "localtimestamp" => {
+        "localtimestamp" | "current_date" => {
             let now = Typed::new(Expr::Func(Func::Now, Vec::new()), SqlType::Timestamptz);
-            return Some(crate::bind::cast_expr(now, SqlType::Timestamp, false));
+            let ty = if name == "current_date" { SqlType::Date } else { SqlType::Timestamp };
+            return Some(crate::bind::cast_expr(now, ty, false));
         }
         _ => return None,
     };
@@ -329,7 +330,7 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         out.push(match (arg.ty, want) {
             (have, want) if have == want => arg.expr,
             (have, T::Text) if have.is_string() => arg.expr,
-            (T::Int2, T::Int4) | (T::Timestamp, T::Timestamptz) => b.cast_to(arg, want)?.expr,
+            (T::Int2, T::Int4) | (T::Timestamp | T::Date, T::Timestamptz) => b.cast_to(arg, want)?.expr,
             (have, T::Float8 | T::Numeric) if crate::ops::numeric_common(have, want) == Some(want) => {
                 b.cast_to(arg, want)?.expr
             }

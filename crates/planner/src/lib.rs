@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod backup;
 mod bind;
 mod cache;
 mod copy;

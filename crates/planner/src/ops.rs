@@ -1,6 +1,6 @@
 //! Operators: which types go together, and to what.
 
-use crate::bind::{Binder, Typed};
+use crate::bind::{Binder, Typed, is_time, time_common};
 use clearway_plan::Expr;
 use clearway_plan::expr::{BinaryOp, UnaryOp};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
@@ -36,9 +36,7 @@ impl Binder<'_> {
         let common = match (l, r) {
             _ if l.is_integer() && r.is_integer() || l == r => return Ok((left, right)),
             _ if l.is_string() && r.is_string() => return Ok((left, right)),
-            (SqlType::Timestamp | SqlType::Timestamptz, SqlType::Timestamp | SqlType::Timestamptz) => {
-                SqlType::Timestamptz
-            }
+            _ if is_time(l) && is_time(r) => time_common(l, r),
             _ => numeric_common(l, r).ok_or_else(|| no_operator(op, l, r))?,
         };
         Ok((self.cast_to(left, common)?, self.cast_to(right, common)?))
@@ -66,6 +64,11 @@ impl Binder<'_> {
         }
         let (left, right) = self.known(left, right)?;
         let (l, r) = (left.ty, right.ty);
+        if let Some(ty) = date_arithmetic(op, l, r) {
+            let days = |b: &mut Self, t: Typed| if t.ty == SqlType::Int2 { b.cast_to(t, SqlType::Int4) } else { Ok(t) };
+            let (left, right) = (days(self, left)?, days(self, right)?);
+            return Ok(Typed::new(Expr::Binary(op, Box::new(left.expr), Box::new(right.expr)), ty));
+        }
         let common = numeric_common(l, r).ok_or_else(|| no_operator(symbol(op), l, r))?;
         if op == BinaryOp::Mod && common == SqlType::Float8 {
             return Err(no_operator("%", l, r));
@@ -114,6 +117,16 @@ fn comparison_type(ty: SqlType) -> SqlType {
     match ty {
         SqlType::Varchar(_) => SqlType::Text,
         other => crate::types::base(other),
+    }
+}
+
+/// The type of days added to, or taken from, a date, and of the days between two; `None` of anything else.
+fn date_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> Option<SqlType> {
+    use SqlType::{Date, Int2, Int4};
+    match (op, l, r) {
+        (BinaryOp::Sub, Date, Date) => Some(Int4),
+        (BinaryOp::Add | BinaryOp::Sub, Date, Int2 | Int4) | (BinaryOp::Add, Int2 | Int4, Date) => Some(Date),
+        _ => None,
     }
 }
 

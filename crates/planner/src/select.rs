@@ -326,7 +326,7 @@ impl Shape<'_> {
             From::Table(table) => {
                 let limited = self.tail.limit.is_some() && !self.distinct;
                 let choice = choose(&table, self.filter, &self.order, limited, self.tail.for_update);
-                let one = matches!(choice.route, Route::Hash(_));
+                let one = !matches!(choice.route, Route::All);
                 let early = choice.ordered && limited;
                 let limit = if early { query::pushed_limit(&self.tail.limit, &self.tail.offset) } else { None };
                 let sorted = choice.ordered && (one || self.order.is_empty()) && !self.distinct

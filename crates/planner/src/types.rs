@@ -21,6 +21,7 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
             SqlType::Varchar(length(n.as_ref(), "varchar")?)
         }
         DataType::Char(n) | DataType::Character(n) => SqlType::Char(length(n.as_ref(), "char")?.unwrap_or(1)),
+        DataType::Date => SqlType::Date,
         DataType::Timestamp(None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => SqlType::Timestamp,
         DataType::Timestamp(None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => SqlType::Timestamptz,
         DataType::Numeric(ExactNumberInfo::None)
@@ -74,12 +75,13 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
         "bool" => SqlType::Bool,
         "text" | "name" => SqlType::Text,
         "varchar" => SqlType::Varchar(None),
+        "date" => SqlType::Date,
         "timestamp" => SqlType::Timestamp,
         "timestamptz" => SqlType::Timestamptz,
         "numeric" => SqlType::Numeric,
         "serial" | "bigserial" | "smallserial" | "serial4" | "serial8" | "serial2" | "json" | "jsonb" | "uuid"
         | "regclass" | "regtype" | "regproc" | "oid" | "money" | "xml" | "inet" | "cidr" | "float4" | "real"
-        | "date" | "time" | "interval" | "bytea" | "int4range" | "int8range" | "tsvector" | "tsquery" => {
+        | "time" | "interval" | "bytea" | "int4range" | "int8range" | "tsvector" | "tsquery" => {
             return Err(unsupported(plain));
         }
         _ => return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))),
@@ -97,6 +99,7 @@ pub(crate) fn internal_name(ty: SqlType) -> &'static str {
         SqlType::Text | SqlType::Unknown => "text",
         SqlType::Varchar(_) => "varchar",
         SqlType::Char(_) => "bpchar",
+        SqlType::Date => "date",
         SqlType::Timestamp => "timestamp",
         SqlType::Timestamptz => "timestamptz",
         SqlType::Numeric => "numeric",

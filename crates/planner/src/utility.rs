@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::parse::{Distributed, Kind, data_types, expressions, sql_statement, statement};
-use crate::{copy, error};
+use crate::{backup, copy, error};
 use clearway_plan::Statement;
 use clearway_plan::statement::{Isolation, Maintain, TxnOptions};
 use clearway_types::{SqlError, SqlResult};
@@ -30,6 +30,7 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
             c.next();
             Kind::Maintain(Maintain::Checkpoint, Vec::new())
         }
+        "backup" => Kind::Plain(backup::parse(c)?),
         "discard" | "close" | "unlisten" => Kind::Plain(noop(&first, c)?),
         "copy" => copy::parse(c)?,
         "explain" => explain(c)?,

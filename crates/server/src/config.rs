@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The command line.
@@ -11,7 +11,8 @@ use std::str::FromStr;
 #[command(
     name = "clearway",
     version,
-    about = "A database that speaks PostgreSQL's protocol and makes nobody wait for a lock."
+    about = "A database that speaks PostgreSQL's protocol and makes nobody wait for a lock.",
+    after_help = crate::exit::TABLE
 )]
 pub struct Cli {
     /// What to do.
@@ -23,7 +24,87 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Runs the server until SIGINT or SIGTERM.
+    #[command(after_help = crate::exit::TABLE)]
     Serve(Box<Flags>),
+    /// Copies a database to a new directory, checking all that it copies.
+    Backup(BackupFlags),
+    /// Makes a data directory of a backup, checking all that it copies.
+    Restore(RestoreFlags),
+    /// Verifies a data directory that no server has, without changing it: every page, tree, free list, row, index, and the log.
+    Check(CheckFlags),
+}
+
+/// What `check` exits with.
+const CHECK_STATUS: &str = "\
+Each finding is one line on standard output: damage or note, file, page, offset, what was expected and what was found. Progress goes to
+standard error. A directory that was not shut down is checked as its next start would recover it; it is not changed itself.
+
+Exit codes:
+   0  sound; there may be notes, of things that the next start mends
+   1  another failure
+   2  the command line is wrong
+   4  a server has the directory: it was not checked
+   5  it is not a data directory, or of another version: it was not checked
+   6  permission denied: it was not checked
+   7  no room for the scratch file: it was not checked
+   8  the disk failed: it was not checked
+   9  damage was found";
+
+/// Flags of `check`.
+#[derive(Debug, Args)]
+#[command(next_line_help = true, after_help = CHECK_STATUS)]
+pub struct CheckFlags {
+    /// The data directory
+    pub dir: PathBuf,
+    /// Memory for keys; nodes beyond it are read a second time
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub memory: Size,
+    /// Where a scratch file may grow, by the pages that a recovery changes [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+}
+
+/// What `backup` and `restore` exit with.
+const BACKUP_STATUS: &str = "Exit codes:
+   0  done
+   1  another failure
+   2  the command line is wrong
+   4  a server has the directory, or another backup is being taken
+   5  the target is there already, or the source is not what it should be
+   6  permission denied, or the file system is read-only
+   7  no room at the target
+   8  the disk failed
+   9  database or backup are damaged: nothing that is damaged is copied";
+
+/// Flags of `backup`.
+#[derive(Debug, Args)]
+#[command(next_line_help = true, after_help = BACKUP_STATUS)]
+pub struct BackupFlags {
+    /// The data directory
+    pub dir: PathBuf,
+    /// Where the backup is to be; must not exist, or be an empty directory
+    pub target: PathBuf,
+    /// Bytes a second at most, as 100MiB [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    pub rate: Option<Size>,
+}
+
+/// Flags of `restore`.
+#[derive(Debug, Args)]
+#[command(next_line_help = true, after_help = BACKUP_STATUS)]
+pub struct RestoreFlags {
+    /// The backup
+    pub backup: PathBuf,
+    /// The new data directory; must not exist, or be an empty directory
+    #[arg(required_unless_present = "verify")]
+    pub dir: Option<PathBuf>,
+    /// Only check the backup
+    #[arg(long, conflicts_with = "dir")]
+    pub verify: bool,
+}
+
+fn rate(text: &str) -> Result<Size, String> {
+    text.parse().and_then(|size: Size| if size.0 > 0 { Ok(size) } else { Err("a rate must be above 0".to_owned()) })
 }
 
 /// Flags of `serve`; each has a key of the same name in the configuration file, with `_` for `-`.
@@ -57,12 +138,22 @@ pub struct Flags {
     /// Seconds between checkpoints [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub checkpoint_interval_s: Option<u64>,
+    /// A checkpoint is made, also before its time, when the log has grown by so much since the last: bounds the log on disk and the
+    /// time of a recovery [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub checkpoint_log: Option<Size>,
     /// Size of a log segment file, a multiple of 4KiB, at least 1MiB [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     pub log_segment: Option<Size>,
     /// Size of the log's buffer in memory [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     pub log_buffer: Option<Size>,
+    /// Who reads and writes pages: the kernel's io_uring (uring), threads, or the first if the kernel lets us (auto) [default: auto]
+    #[arg(long, value_name = "HOW")]
+    pub io_engine: Option<IoEngine>,
+    /// Whether pages bypass the operating system's cache: on, off, or if the buffer pool has half of the memory (auto) [default: auto]
+    #[arg(long, value_name = "HOW")]
+    pub direct_io: Option<DirectIo>,
     /// Connections at most; more are refused with SQLSTATE 53300 [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
@@ -110,6 +201,30 @@ pub enum DispatchChoice {
     Pinned,
 }
 
+/// Who reads and writes pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum IoEngine {
+    /// io_uring if the kernel lets us, otherwise threads.
+    Auto,
+    /// The kernel's io_uring; the server does not start without.
+    Uring,
+    /// Threads.
+    Threads,
+}
+
+/// Whether pages bypass the operating system's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DirectIo {
+    /// If the buffer pool has half of the machine's memory and the file system lets us.
+    Auto,
+    /// Yes; the server does not start where the file system does not let us.
+    On,
+    /// No.
+    Off,
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -132,8 +247,11 @@ struct File {
     dispatch: Option<DispatchChoice>,
     synchronous_commit: Option<Switch>,
     checkpoint_interval_s: Option<u64>,
+    checkpoint_log: Option<FileSize>,
     log_segment: Option<FileSize>,
     log_buffer: Option<FileSize>,
+    io_engine: Option<IoEngine>,
+    direct_io: Option<DirectIo>,
     max_connections: Option<usize>,
     spin_us: Option<u64>,
     log_filter: Option<String>,
@@ -176,10 +294,16 @@ pub struct Config {
     pub synchronous_commit: bool,
     /// Seconds between checkpoints.
     pub checkpoint_interval_s: u64,
+    /// Bytes of log between checkpoints at most, about.
+    pub checkpoint_log: u64,
     /// Bytes of a log segment.
     pub log_segment: u64,
     /// Bytes of the log's buffer.
     pub log_buffer: u64,
+    /// Who reads and writes pages.
+    pub io_engine: IoEngine,
+    /// Whether pages bypass the operating system's cache.
+    pub direct_io: DirectIo,
     /// Connections at most.
     pub max_connections: usize,
     /// Microseconds of spinning before sleep.
@@ -196,11 +320,15 @@ pub fn cores() -> u16 {
 impl Config {
     /// Reads the file that the flags name, and lets the flags win.
     pub fn load(flags: Flags) -> Result<Self, String> {
-        let file = match &flags.config {
-            Some(path) => read(path)?,
-            None => File::default(),
-        };
-        Self::merge(flags, file)
+        let Some(path) = flags.config.clone() else { return Self::merge(flags, File::default()) };
+        let in_file = |e: String| format!("{}: {e}", path.display());
+        let text = std::fs::read_to_string(&path).map_err(|e| in_file(e.to_string()))?;
+        Self::parse(flags, &text).map_err(in_file)
+    }
+
+    /// Reads a file's text, and lets the flags win.
+    pub fn parse(flags: Flags, text: &str) -> Result<Self, String> {
+        Self::merge(flags, toml::from_str(text).map_err(|e| e.to_string())?)
     }
 
     /// The defaults, for a data directory.
@@ -215,8 +343,11 @@ impl Config {
             dispatch: DispatchChoice::Baton,
             synchronous_commit: true,
             checkpoint_interval_s: 60,
+            checkpoint_log: 1 << 30,
             log_segment: 64 << 20,
             log_buffer: 16 << 20,
+            io_engine: IoEngine::Auto,
+            direct_io: DirectIo::Auto,
             max_connections: 10_000,
             spin_us: 50,
             log_filter: "info".to_owned(),
@@ -242,8 +373,11 @@ impl Config {
                 .checkpoint_interval_s
                 .or(file.checkpoint_interval_s)
                 .unwrap_or(d.checkpoint_interval_s),
+            checkpoint_log: size(flags.checkpoint_log, file.checkpoint_log, "checkpoint_log", d.checkpoint_log)?,
             log_segment: size(flags.log_segment, file.log_segment, "log_segment", d.log_segment)?,
             log_buffer: size(flags.log_buffer, file.log_buffer, "log_buffer", d.log_buffer)?,
+            io_engine: flags.io_engine.or(file.io_engine).unwrap_or(d.io_engine),
+            direct_io: flags.direct_io.or(file.direct_io).unwrap_or(d.direct_io),
             max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
             spin_us: flags.spin_us.or(file.spin_us).unwrap_or(d.spin_us),
             log_filter: flags.log_filter.or(file.log_filter).unwrap_or(d.log_filter),
@@ -265,6 +399,7 @@ impl Config {
         range("log_segment", self.log_segment, 1 << 20, 1 << 40)?;
         range("log_buffer", self.log_buffer, 1 << 20, 1 << 36)?;
         range("checkpoint_interval_s", self.checkpoint_interval_s, 1, 86_400)?;
+        range("checkpoint_log", self.checkpoint_log, 1 << 20, 1 << 44)?;
         range("max_connections", self.max_connections as u64, 1, 1 << 20)?;
         range("spin_us", self.spin_us, 0, 10_000)?;
         if !self.log_segment.is_multiple_of(4096) {
@@ -274,21 +409,20 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> Result<File, String> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file: File = toml::from_str("buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\n").unwrap();
+        let file: File = toml::from_str(
+            "buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\nio_engine = \"uring\"\n",
+        )
+        .unwrap();
         let flags = Flags { workers: Some(5), ..Flags::default() };
         let c = Config::merge(flags, file).unwrap();
         assert_eq!((c.buffer_pool, c.workers, c.synchronous_commit), (2 << 20, 5, false));
+        assert_eq!((c.io_engine, c.direct_io), (IoEngine::Uring, DirectIo::Auto));
         assert_eq!(c.listen.to_string(), "127.0.0.1:5432");
         assert!(toml::from_str::<File>("wrokers = 3").is_err());
         for bad in [

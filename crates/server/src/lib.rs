@@ -6,10 +6,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backup;
+pub mod check;
 pub mod config;
+mod control;
 mod doorbell;
+pub mod exit;
 mod io;
 mod net;
+mod page_io;
 mod plans;
 mod session;
 mod settings;
@@ -20,10 +25,12 @@ mod worker;
 pub use config::Config;
 
 use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker};
-use clearway_env::{Disk, OsClock, OsDisk, OsEntropy};
-use config::DispatchChoice;
+use clearway_env::{Clock, Disk, OsClock, OsEntropy};
+use config::{DispatchChoice, IoEngine};
 use doorbell::Doorbell;
+use exit::{ExitCode, Failure};
 use net::Listener;
+use page_io::PageIo;
 use shared::Shared;
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -36,6 +43,14 @@ use worker::Worker;
 /// Partitions a core in a new data directory.
 const PARTITIONS_A_CORE: u16 = 4;
 
+/// The world that a server runs in, as far as a test may want another than the operating system's.
+pub struct World {
+    /// Data and log.
+    pub disk: Arc<dyn Disk>,
+    /// What now() says. Deadlines are the system's monotonic clock's.
+    pub clock: Arc<dyn Clock>,
+}
+
 /// A running server.
 pub struct Server {
     engine: Arc<Engine>,
@@ -45,13 +60,25 @@ pub struct Server {
     socket: Option<PathBuf>,
 }
 
-fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> String {
-    move |e| format!("cannot {what}: {e}")
+fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
+    move |e| Failure::new(ExitCode::Other, format!("cannot {what}: {e}"))
 }
 
 impl Server {
     /// Opens the data directory and serves it. An error says in one line what stands in the way.
-    pub fn start(config: Config) -> Result<Self, String> {
+    pub fn start(mut config: Config) -> Result<Self, Failure> {
+        let page_io = PageIo::choose(&mut config)?;
+        let world = World { disk: page_io.disk.clone(), clock: Arc::new(OsClock) };
+        let server = Self::start_in(world, config)?;
+        tracing::info!("{}", page_io.describe());
+        Ok(server)
+    }
+
+    /// As [`Server::start`], in a world of the caller's; pages are read by threads unless the configuration asks for io_uring.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_in(world: World, config: Config) -> Result<Self, Failure> {
         raise_descriptor_limit();
         let mut polls = Vec::new();
         let mut bells = Vec::new();
@@ -61,9 +88,13 @@ impl Server {
             bells.push(Arc::new(Doorbell::new(waker)));
             polls.push(poll);
         }
-        let (listeners, address, socket) = listen(&config)?;
-        let engine = open_engine(&config, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
-        let shared = Arc::new(Shared::new(config, Arc::new(OsClock), Arc::new(OsEntropy), bells));
+        let (mut listeners, address, socket) = listen(&config)?;
+        let engine = open_engine(world.disk, &config, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
+        match control::listen(&config.data) {
+            Ok(listener) => listeners.push(Listener::Control(listener)),
+            Err(e) => tracing::warn!("no control socket, and so no backup of the running server: {e}"),
+        }
+        let shared = Arc::new(Shared::new(config, world.clock, Arc::new(OsEntropy), bells));
         let mut threads = Vec::new();
         let mut listeners = Some(listeners);
         for (id, poll) in polls.into_iter().enumerate() {
@@ -104,29 +135,35 @@ impl Server {
         if self.threads.iter().any(JoinHandle::is_finished) {
             return Some("a worker has ended by a defect".to_owned());
         }
-        self.engine.failed().map(|why| format!("the log cannot be written: {why}"))
+        self.engine.failed()
     }
 
     /// Stops accepting, ends the sessions, aborts what runs, writes a checkpoint.
-    pub fn stop(self) {
+    ///
+    /// # Errors
+    /// Why there is no checkpoint; the next start recovers from the log.
+    pub fn stop(self) -> Result<(), String> {
         remove_socket(self.socket.as_deref());
+        if let Err(e) = control::remove(&self.shared.config.data) {
+            tracing::warn!("the control socket could not be removed: {e}");
+        }
         self.shared.stop();
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a worker has panicked");
             }
         }
-        self.engine.shutdown();
+        self.engine.shutdown()
     }
 }
 
-fn open_engine(config: &Config, bells: &[Arc<Doorbell>]) -> Result<Arc<Engine>, String> {
+fn open_engine(disk: Arc<dyn Disk>, config: &Config, bells: &[Arc<Doorbell>]) -> Result<Arc<Engine>, Failure> {
     let wakers = bells.iter().map(|bell| {
         let bell = bell.clone();
         Arc::new(move || bell.ring()) as Waker
     });
-    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
-    let fresh = !config.data.join("control").exists();
+    // Where it cannot be looked for, opening will say why.
+    let fresh = disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
     let partitions = config.partitions.or(fresh.then(|| config::cores() * PARTITIONS_A_CORE));
     let engine_config = EngineConfig {
         node: NodeConfig {
@@ -134,6 +171,7 @@ fn open_engine(config: &Config, bells: &[Arc<Doorbell>]) -> Result<Arc<Engine>, 
             frames: (config.buffer_pool / 8192) as u32,
             wal_segment_size: config.log_segment,
             wal_buffer_size: config.log_buffer as usize,
+            io_ring: config.io_engine == IoEngine::Uring,
             ..NodeConfig::default()
         },
         dispatch: match config.dispatch {
@@ -141,12 +179,18 @@ fn open_engine(config: &Config, bells: &[Arc<Doorbell>]) -> Result<Arc<Engine>, 
             DispatchChoice::Pinned => Dispatch::Pinned,
         },
         checkpoint_interval: Duration::from_secs(config.checkpoint_interval_s),
+        checkpoint_log: config.checkpoint_log,
     };
     let dir = config.data.display();
-    Engine::open(disk, &config.data, engine_config, wakers.collect()).map_err(|e| format!("cannot open {dir}: {e}"))
+    Engine::open(disk, &config.data, engine_config, wakers.collect())
+        .map_err(|e| Failure::open(format!("cannot open {dir}: {e}"), e.hindrance()))
 }
 
-fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), String> {
+fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), Failure> {
+    let cannot = |what: &dyn Display| {
+        let what = format!("cannot {what}");
+        move |e: std::io::Error| Failure::new(ExitCode::Listen, format!("{what}: {e}"))
+    };
     if !config.listen.ip().is_loopback() {
         tracing::warn!(
             "listening on {}: there is no TLS and no authentication yet, so whoever reaches it can read and change everything",
@@ -162,7 +206,7 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
         let path = dir.join(format!(".s.PGSQL.{}", address.port()));
         // Whoever left it is gone: the TCP port of the same number is ours now.
         remove_socket(Some(&path));
-        let unix = mio::net::UnixListener::bind(&path).map_err(cannot(format!("listen on {}", path.display())))?;
+        let unix = mio::net::UnixListener::bind(&path).map_err(cannot(&format!("listen on {}", path.display())))?;
         listeners.push(Listener::Unix(unix));
         socket = Some(path);
     }

@@ -4,7 +4,8 @@
 
 use clap::Parser;
 use clearway_server::config::{Cli, Command};
-use clearway_server::{Config, Server};
+use clearway_server::exit::{self, Failure};
+use clearway_server::{Config, Server, backup, check};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -14,32 +15,50 @@ use std::time::Duration;
 const WATCH: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
-    let Command::Serve(flags) = Cli::parse().command;
-    match Config::load(*flags).and_then(serve) {
+    let result = match Cli::parse().command {
+        Command::Serve(flags) => {
+            let config = Config::load(*flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
+            config.and_then(serve)
+        }
+        Command::Backup(flags) => backup::backup(&flags),
+        Command::Restore(flags) => backup::restore(&flags),
+        Command::Check(flags) => check::check(&flags),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => {
-            eprintln!("clearway: {message}");
-            ExitCode::FAILURE
+        Err(failure) => {
+            eprintln!("clearway: {failure}");
+            failure.code.into()
         }
     }
 }
 
-fn serve(config: Config) -> Result<(), String> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter).map_err(|e| format!("log_filter: {e}"))?;
+fn serve(config: Config) -> Result<(), Failure> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
+        .map_err(|e| Failure::new(exit::ExitCode::Usage, format!("log_filter: {e}")))?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let stop = signals()?;
+    survive_file_limits().map_err(|e| Failure::new(exit::ExitCode::Other, format!("cannot handle signals: {e}")))?;
+    let stop = signals().map_err(|message| Failure::new(exit::ExitCode::Other, message))?;
     let server = Server::start(config)?;
     println!("{}", server.banner());
     while let Err(mpsc::RecvTimeoutError::Timeout) = stop.recv_timeout(WATCH) {
         if let Some(why) = server.failed() {
-            // A failed fsync is never retried: what is on disk is decided by the next start's recovery.
-            tracing::error!("{why}");
-            std::process::exit(1);
+            // A failed fsync is never retried: what is on disk is decided by the next start's recovery. Nothing is torn down either,
+            // which could wait for what will not come.
+            let failure = Failure::stopped(why);
+            eprintln!("clearway: {failure}");
+            std::process::exit(failure.code as i32);
         }
     }
     tracing::info!("stopping");
-    server.stop();
-    Ok(())
+    server.stop().map_err(Failure::stopped)
+}
+
+/// Lets a write beyond a limit on the size of files (`ulimit -f`) fail, as one on a full disk does; by default it would kill the process
+/// without a word.
+fn survive_file_limits() -> std::io::Result<()> {
+    let exceeded = std::sync::Arc::default();
+    signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), exceeded).map(drop)
 }
 
 /// A channel that says something at the first SIGINT or SIGTERM; the second ends the process at once.

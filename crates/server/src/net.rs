@@ -12,6 +12,8 @@ pub enum Stream {
     Tcp(TcpStream),
     /// Over a Unix socket.
     Unix(UnixStream),
+    /// Over the control socket.
+    Control(UnixStream),
 }
 
 /// Where connections come from.
@@ -20,6 +22,8 @@ pub enum Listener {
     Tcp(TcpListener),
     /// A Unix socket.
     Unix(UnixListener),
+    /// The control socket.
+    Control(UnixListener),
 }
 
 impl Listener {
@@ -37,13 +41,14 @@ impl Listener {
                 Ok(Stream::Tcp(stream))
             }
             Self::Unix(l) => Ok(Stream::Unix(l.accept()?.0)),
+            Self::Control(l) => Ok(Stream::Control(l.accept()?.0)),
         }
     }
     /// The socket, to register it.
     pub fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(l) => l,
-            Self::Unix(l) => l,
+            Self::Unix(l) | Self::Control(l) => l,
         }
     }
 }
@@ -54,7 +59,7 @@ impl Stream {
         let both = Interest::READABLE | Interest::WRITABLE;
         match self {
             Self::Tcp(s) => s.register(registry, token, both),
-            Self::Unix(s) => s.register(registry, token, both),
+            Self::Unix(s) | Self::Control(s) => s.register(registry, token, both),
         }
     }
     /// Takes the connection out of the event loop.
@@ -62,21 +67,21 @@ impl Stream {
         // An error means that it is not registered, which is what is wanted.
         let _ = match self {
             Self::Tcp(s) => s.deregister(registry),
-            Self::Unix(s) => s.deregister(registry),
+            Self::Unix(s) | Self::Control(s) => s.deregister(registry),
         };
     }
     /// Reads what is there.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(s) => s.read(into),
-            Self::Unix(s) => s.read(into),
+            Self::Unix(s) | Self::Control(s) => s.read(into),
         }
     }
     /// Writes what fits.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(s) => s.write(bytes),
-            Self::Unix(s) => s.write(bytes),
+            Self::Unix(s) | Self::Control(s) => s.write(bytes),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Session settings: what SET, SHOW, RESET and the startup packet may name.
 //!
 //! Invariants
-//! 1. A transaction that aborts leaves the settings that it found; one that commits leaves them without its SET LOCALs.
+//! 1. A transaction that aborts leaves the settings that it found; one that commits leaves them without its SET LOCALs. ROLLBACK TO
+//!    leaves what the savepoint found.
 //! 2. Every value has passed its check; `client_encoding` is always one that needs no conversion.
 
 use clearway_plan::{SessionEnv, Zone};
@@ -94,8 +95,26 @@ pub struct Settings {
     /// What a RESET goes back to.
     initial: Vec<(String, String)>,
     zone: Zone,
-    before_txn: Option<Vec<(String, String)>>,
-    local: Vec<String>,
+    /// In a transaction that has changed something.
+    txn: Option<Changed>,
+    /// The transaction's savepoints, and what there was to keep when they were set; `None`: it had changed nothing.
+    savepoints: Vec<(String, Option<Saved>)>,
+}
+
+type Values = Vec<(String, String)>;
+
+/// What a transaction has done to the settings.
+struct Changed {
+    /// What an abort leaves.
+    before: Values,
+    /// What a commit leaves: `values` without the SET LOCALs.
+    kept: Values,
+}
+
+/// What ROLLBACK TO leaves.
+struct Saved {
+    values: Values,
+    kept: Values,
 }
 
 fn find(name: &str) -> Option<usize> {
@@ -121,7 +140,7 @@ impl Settings {
         };
         put("session_authorization", user);
         put("synchronous_commit", if synchronous_commit { "on" } else { "off" });
-        Self { initial: values.clone(), values, zone: Zone::utc(), before_txn: None, local: Vec::new() }
+        Self { initial: values.clone(), values, zone: Zone::utc(), txn: None, savepoints: Vec::new() }
     }
 
     /// The startup packet is over: what is set now is what RESET goes back to.
@@ -150,27 +169,44 @@ impl Settings {
         (0..self.values.len()).filter(reported).map(|i| (self.values[i].0.as_str(), self.values[i].1.as_str()))
     }
 
-    /// Changes a setting; `None`: back to what the session began with.
-    pub fn set(&mut self, name: &str, value: Option<&str>) -> SqlResult<()> {
-        let Some(i) = self.position(name) else {
+    /// Changes a setting; `None`: back to what the session began with. `local`: to the transaction's end only.
+    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> SqlResult<()> {
+        let (i, value) = match (self.position(name), value) {
             // As in PostgreSQL, a name with a dot is somebody's own.
-            if name.contains('.') {
-                self.values.push((name.to_owned(), value.unwrap_or("").to_owned()));
-                return Ok(());
+            (None, value) if name.contains('.') => {
+                self.values.push((name.to_owned(), String::new()));
+                if let Some(txn) = &mut self.txn {
+                    txn.kept.push((name.to_owned(), String::new()));
+                }
+                (self.values.len() - 1, value.unwrap_or("").to_owned())
             }
-            return Err(unrecognized(name));
+            (None, _) => return Err(unrecognized(name)),
+            (Some(i), None) => (i, self.initially(i)),
+            (Some(i), Some(value)) => (i, self.checked(i, value)?),
         };
-        let Some(value) = value else {
-            let value = self.initial.get(i).map_or_else(String::new, |(_, v)| v.clone());
-            self.store(i, value);
-            return Ok(());
-        };
-        let value = match SETTINGS.get(i) {
-            Some(setting) => check(setting, value)?,
-            None => value.to_owned(),
-        };
+        if let Some(txn) = self.txn.as_mut().filter(|_| !local) {
+            txn.kept[i].1.clone_from(&value);
+        }
         self.store(i, value);
         Ok(())
+    }
+
+    /// Whether a setting could be changed so.
+    pub fn check(&self, name: &str, value: Option<&str>) -> SqlResult<()> {
+        match self.position(name) {
+            Some(i) => value.map_or(Ok(()), |value| self.checked(i, value).map(drop)),
+            None if name.contains('.') => Ok(()),
+            None => Err(unrecognized(name)),
+        }
+    }
+
+    fn checked(&self, i: usize, value: &str) -> SqlResult<String> {
+        SETTINGS.get(i).map_or_else(|| Ok(value.to_owned()), |setting| check(setting, value))
+    }
+
+    /// What a RESET goes back to.
+    fn initially(&self, i: usize) -> String {
+        self.initial.get(i).map_or_else(String::new, |(_, v)| v.clone())
     }
 
     fn store(&mut self, i: usize, value: String) {
@@ -183,32 +219,65 @@ impl Settings {
     /// RESET ALL.
     pub fn reset_all(&mut self) {
         let session = self.position("session_authorization");
-        for i in 0..self.values.len() {
-            if Some(i) != session {
-                let value = self.initial.get(i).map_or_else(String::new, |(_, v)| v.clone());
-                self.store(i, value);
+        for i in (0..self.values.len()).filter(|i| Some(*i) != session) {
+            let value = self.initially(i);
+            if let Some(txn) = &mut self.txn {
+                txn.kept[i].1.clone_from(&value);
             }
+            self.store(i, value);
         }
     }
 
     /// A change is about to be made inside a transaction.
-    pub fn enter_txn(&mut self, local: Option<&str>) {
-        if self.before_txn.is_none() {
-            self.before_txn = Some(self.values.clone());
+    pub fn enter_txn(&mut self) {
+        let values = &self.values;
+        self.txn.get_or_insert_with(|| Changed { before: values.clone(), kept: values.clone() });
+    }
+
+    /// SAVEPOINT.
+    pub fn savepoint(&mut self, name: &str) {
+        let saved = self.txn.as_ref().map(|txn| Saved { values: self.values.clone(), kept: txn.kept.clone() });
+        self.savepoints.push((name.to_owned(), saved));
+    }
+
+    /// RELEASE: what has been set since belongs to what was there before.
+    pub fn release(&mut self, name: &str) {
+        if let Some(at) = self.savepoints.iter().rposition(|(n, _)| n == name) {
+            self.savepoints.truncate(at);
         }
-        self.local.extend(local.map(str::to_owned));
+    }
+
+    /// ROLLBACK TO. Whether settings changed by that.
+    pub fn rollback_to(&mut self, name: &str) -> bool {
+        let Some(at) = self.savepoints.iter().rposition(|(n, _)| n == name) else { return false };
+        self.savepoints.truncate(at + 1);
+        let Some(txn) = &mut self.txn else { return false };
+        let back = match &self.savepoints[at].1 {
+            Some(saved) => {
+                put_back(&mut txn.kept, saved.kept.clone());
+                saved.values.clone()
+            }
+            None => {
+                put_back(&mut txn.kept, txn.before.clone());
+                txn.before.clone()
+            }
+        };
+        self.go_back(back);
+        true
     }
 
     /// The transaction is over. Whether settings changed by that.
     pub fn end_txn(&mut self, committed: bool) -> bool {
-        let Some(before) = self.before_txn.take() else { return false };
-        let local = std::mem::take(&mut self.local);
-        for (i, (name, value)) in before.into_iter().enumerate() {
-            if !committed || local.iter().any(|l| l.eq_ignore_ascii_case(&name)) {
-                self.store(i, value);
-            }
-        }
+        self.savepoints.clear();
+        let Some(Changed { before, kept }) = self.txn.take() else { return false };
+        self.go_back(if committed { kept } else { before });
         true
+    }
+
+    fn go_back(&mut self, to: Values) {
+        for (i, (_, value)) in to.into_iter().enumerate() {
+            self.store(i, value);
+        }
     }
 
     /// Whether COMMIT waits for the log.
@@ -230,6 +299,13 @@ impl Settings {
             zone: self.zone.clone(),
             settings: self.values.clone(),
         }
+    }
+}
+
+/// As `Settings::go_back`, for values that are not in force. Names that came since then keep their place, and their values.
+fn put_back(values: &mut Values, to: Values) {
+    for (have, old) in values.iter_mut().zip(to) {
+        *have = old;
     }
 }
 
@@ -328,35 +404,65 @@ mod tests {
         let mut s = Settings::new("me", true);
         assert_eq!(s.reported().count(), 13);
         for utf8 in ["'utf-8'", "UTF8", "unicode", "utf_8"] {
-            s.set("client_encoding", Some(utf8)).unwrap();
+            s.set("client_encoding", Some(utf8), false).unwrap();
             assert_eq!(s.get("CLIENT_ENCODING").unwrap(), "UTF8");
         }
-        assert_eq!(s.set("client_encoding", Some("klingon")).unwrap_err().state(), SqlState::INVALID_PARAMETER);
-        s.set("datestyle", Some("ISO")).unwrap();
+        assert_eq!(s.set("client_encoding", Some("klingon"), false).unwrap_err().state(), SqlState::INVALID_PARAMETER);
+        s.set("datestyle", Some("ISO"), false).unwrap();
         assert_eq!(s.get("datestyle").unwrap(), "ISO, MDY");
-        assert_eq!(s.set("nonsense", Some("1")).unwrap_err().state(), SqlState::UNDEFINED_OBJECT);
-        assert!(s.set("server_version", Some("1")).is_err());
-        s.set("my.own", Some("x")).unwrap();
+        assert_eq!(s.set("nonsense", Some("1"), false).unwrap_err().state(), SqlState::UNDEFINED_OBJECT);
+        assert!(s.set("server_version", Some("1"), false).is_err());
+        s.set("my.own", Some("x"), false).unwrap();
         assert_eq!(s.get("my.own").unwrap(), "x");
-        s.set("statement_timeout", Some("2s")).unwrap();
+        s.set("statement_timeout", Some("2s"), false).unwrap();
         assert_eq!(s.statement_timeout_ms(), 2000);
     }
 
     #[test]
     fn invariant_1_transactions() {
         let mut s = Settings::new("me", true);
-        s.enter_txn(None);
-        s.set("application_name", Some("a")).unwrap();
-        s.enter_txn(Some("jit"));
-        s.set("jit", Some("on")).unwrap();
+        let own = |s: &mut Settings, value, local| {
+            s.enter_txn();
+            s.set("application_name", Some(value), local).unwrap();
+        };
+        let name = |s: &Settings| s.get("application_name").unwrap().to_owned();
+        own(&mut s, "a", false);
+        own(&mut s, "local", true);
+        assert_eq!(name(&s), "local");
         assert!(s.end_txn(true));
-        assert_eq!((s.get("application_name").unwrap(), s.get("jit").unwrap()), ("a", "off"));
-        s.enter_txn(None);
-        s.set("application_name", Some("b")).unwrap();
+        assert_eq!(name(&s), "a");
+        own(&mut s, "b", false);
         assert!(s.end_txn(false));
-        assert_eq!(s.get("application_name").unwrap(), "a");
+        assert_eq!(name(&s), "a");
         assert!(!s.end_txn(true));
         s.reset_all();
-        assert_eq!(s.get("application_name").unwrap(), "");
+        assert_eq!(name(&s), "");
+    }
+
+    #[test]
+    fn invariant_1_savepoints() {
+        let mut s = Settings::new("me", true);
+        let name = |s: &Settings| s.get("application_name").unwrap().to_owned();
+        let own = |s: &mut Settings, value, local| {
+            s.enter_txn();
+            s.set("application_name", Some(value), local).unwrap();
+        };
+        s.savepoint("first");
+        own(&mut s, "a", false);
+        s.savepoint("second");
+        own(&mut s, "b", true);
+        s.set("my.own", Some("x"), false).unwrap();
+        assert!(s.rollback_to("second"));
+        assert_eq!(name(&s), "a");
+        own(&mut s, "c", false);
+        s.release("second");
+        assert!(!s.rollback_to("second"));
+        assert_eq!(name(&s), "c");
+        assert!(s.rollback_to("first"));
+        assert_eq!(name(&s), "");
+        own(&mut s, "d", false);
+        assert!(s.end_txn(true));
+        assert_eq!(name(&s), "d");
+        assert!(!s.rollback_to("first"));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `sql/NAME.sql` is the script, `sql/NAME.out` what PostgreSQL answered: the rows, the tag, or SQLSTATE and message. To make the
 //! answers again, run with `BLESS=HOST:PORT` naming a PostgreSQL with an empty database. Messages are compared word for word, but for
-//! syntax errors.
+//! syntax errors. `COPY ... <- DATA` sends the data, in which `\\n` and `\\t` stand for a line's end and a tab.
 
 use clearway_harness::Endpoint;
 use clearway_harness::client::{Client, QueryError};
@@ -15,8 +15,15 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 fn answer(client: &mut Client, sql: &str) -> String {
     let mut out = String::new();
-    match client.query(sql) {
+    let result = match sql.split_once(" <- ") {
+        Some((copy, data)) => client.copy_in(copy, data.replace("\\n", "\n").replace("\\t", "\t").as_bytes()),
+        None => client.query(sql),
+    };
+    match result {
         Ok(answer) => {
+            for notice in &answer.notices {
+                writeln!(out, "{notice}").unwrap();
+            }
             let cell = |c: &Option<String>| c.clone().unwrap_or_else(|| "NULL".into());
             let mut rows: Vec<String> =
                 answer.rows.iter().map(|r| r.iter().map(cell).collect::<Vec<_>>().join(" | ")).collect();
@@ -28,11 +35,16 @@ fn answer(client: &mut Client, sql: &str) -> String {
             }
             writeln!(out, "{}", answer.tag).unwrap();
         }
-        Err(QueryError::Sql { code, message }) if own_words(&code) => {
-            drop(message);
-            writeln!(out, "ERROR {code}").unwrap();
+        Err(QueryError::Sql { code, .. }) if own_words(&code) => writeln!(out, "ERROR {code}").unwrap(),
+        Err(QueryError::Sql { code, message, detail, context }) => {
+            writeln!(out, "ERROR {code}: {message}").unwrap();
+            if !detail.is_empty() {
+                writeln!(out, "DETAIL: {detail}").unwrap();
+            }
+            if !context.is_empty() {
+                writeln!(out, "CONTEXT: {context}").unwrap();
+            }
         }
-        Err(QueryError::Sql { code, message }) => writeln!(out, "ERROR {code}: {message}").unwrap(),
         Err(QueryError::Lost(why)) => panic!("{sql}: {why}"),
     }
     out
@@ -43,11 +55,16 @@ fn own_words(code: &str) -> bool {
     code == "42601"
 }
 
-fn transcript(client: &mut Client, script: &str) -> String {
+/// What PostgreSQL gets of a statement: it does not distribute rows.
+fn without_distribution(sql: &str) -> String {
+    sql.split_once(" distributed by ").map_or(sql, |(before, _)| before).to_owned()
+}
+
+fn transcript(client: &mut Client, script: &str, said: fn(&str) -> String) -> String {
     let mut out = String::new();
     for sql in script.lines().filter(|l| !l.trim().is_empty()) {
         writeln!(out, "> {sql}").unwrap();
-        out.push_str(&answer(client, sql));
+        out.push_str(&answer(client, &said(sql)));
     }
     out
 }
@@ -58,7 +75,7 @@ fn check(name: &str) {
     let expected_at = dir.join(format!("{name}.out"));
     if let Ok(postgres) = std::env::var("BLESS") {
         let mut client = Client::connect(&Endpoint::parse(&postgres).unwrap(), LIMIT).unwrap();
-        std::fs::write(expected_at, transcript(&mut client, &script)).unwrap();
+        std::fs::write(expected_at, transcript(&mut client, &script, without_distribution)).unwrap();
         return;
     }
     let data = data_dir(name);
@@ -68,7 +85,7 @@ fn check(name: &str) {
     };
     let server = kind.start(&data).unwrap();
     let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
-    let actual = transcript(&mut client, &script);
+    let actual = transcript(&mut client, &script, str::to_owned);
     drop(client);
     server.stop().unwrap();
     std::fs::remove_dir_all(&data).unwrap();
@@ -112,4 +129,20 @@ fn transactions() {
 #[test]
 fn modify() {
     check("modify");
+}
+#[test]
+fn copy() {
+    check("copy");
+}
+#[test]
+fn date() {
+    check("date");
+}
+#[test]
+fn settings() {
+    check("settings");
+}
+#[test]
+fn unique() {
+    check("unique");
 }

@@ -4,7 +4,7 @@ use clearway_types::{Lsn, TreeId, TxnId};
 
 use crate::descend::{self, Path};
 use crate::error::{Blocked, MAX_KEY, StorageError};
-use crate::mini::{Core, Mini};
+use crate::mini::{Core, Mini, Need, Urgency};
 use crate::overflow;
 use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
 use crate::record::{PageOp, Role, push_op, start_pages};
@@ -22,6 +22,8 @@ pub(crate) struct Tree {
 pub(crate) enum As<'t> {
     /// Committed by itself, or never to be undone.
     Auto,
+    /// What a decision brings with it that was made already.
+    Cleanup,
     /// A transaction that may undo it.
     Txn(&'t mut TxnLog),
     /// An undo of a transaction; the next undo is of the record at `next`.
@@ -31,14 +33,22 @@ pub(crate) enum As<'t> {
 impl As<'_> {
     fn role<'a>(&self, undo: &Undo<'a>) -> Role<'a> {
         match self {
-            Self::Auto => Role::Plain,
+            Self::Auto | Self::Cleanup => Role::Plain,
             Self::Txn(log) => Role::Undoable { txn: log.id, prev: log.head(), undo: *undo },
             Self::Compensation { txn, next } => Role::Compensation { txn: *txn, next: *next },
         }
     }
-    fn logged(&mut self, undo: &Undo<'_>, start: Lsn) {
+    fn logged(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
         if let Self::Txn(log) = self {
-            log.push(undo, start);
+            log.push(undo, start, core.undo_memory);
+        }
+    }
+    fn need(&self, undo: &Undo<'_>) -> Need {
+        match self {
+            Self::Auto => Need::new(Urgency::Refusable),
+            Self::Cleanup => Need::new(Urgency::Patient),
+            Self::Txn(_) => Need { urgency: Urgency::Refusable, undo: undo.cost() },
+            Self::Compensation { .. } => Need::new(Urgency::Entitled),
         }
     }
     fn wants_old(&self) -> bool {
@@ -109,9 +119,10 @@ pub(crate) fn insert(
     let undo = Undo { kind: UndoKind::Insert, tree: tree.id, key, prefix: 0, suffix: 0, old: &[] };
     start_pages(buf, core.partition, &by.role(&undo));
     push_op(buf, no, &PageOp::Insert { slot: slot as u16, cell });
+    core.admit(buf.len(), by.need(&undo))?;
     let mut pages = [(no, page)];
     let (start, end) = core.append(buf, &pages);
-    by.logged(&undo, start);
+    by.logged(core, &undo, start);
     core.apply(buf, &mut pages, end);
     Ok(Some(end))
 }
@@ -140,8 +151,9 @@ pub(crate) fn update(
     start_pages(buf, core.partition, &by.role(&undo));
     let (slot, prefix, suffix) = (slot as u16, prefix as u16, suffix as u16);
     push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle });
+    core.admit(buf.len(), by.need(&undo))?;
     let (start, end) = core.append_one(buf, &page);
-    by.logged(&undo, start);
+    by.logged(core, &undo, start);
     core.apply(buf, &mut [(no, page)], end);
     Ok(Some(end))
 }
@@ -165,8 +177,9 @@ pub(crate) fn delete(
     let undo = Undo { kind: UndoKind::Delete, tree: tree.id, key, prefix: 0, suffix: 0, old: old.value };
     start_pages(buf, core.partition, &by.role(&undo));
     push_op(buf, no, &PageOp::Remove { slot: slot as u16 });
+    core.admit(buf.len(), by.need(&undo))?;
     let (start, end) = core.append_one(buf, &page);
-    by.logged(&undo, start);
+    by.logged(core, &undo, start);
     core.apply(buf, &mut [(no, page)], end);
     Ok(Some(end))
 }
@@ -222,13 +235,13 @@ pub(crate) fn complex(
         What::Delete(_) => UndoKind::Delete,
     };
     let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old: &place.old_value };
-    let role = by.role(&undo);
+    let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, end) = match what {
-        What::Insert(new) => put(core, buf, key, new, &place, &role)?,
-        What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role)?,
-        What::Delete(extra) => remove(core, buf, tree, &place, extra, &role)?,
+        What::Insert(new) => put(core, buf, key, new, &place, &role, need)?,
+        What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role, need)?,
+        What::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
-    by.logged(&undo, start);
+    by.logged(core, &undo, start);
     Ok(Some(end))
 }
 
@@ -239,6 +252,7 @@ fn put(
     new: New<'_>,
     place: &Place,
     role: &Role<'_>,
+    need: Need,
 ) -> Result<(Lsn, Lsn), Blocked> {
     let (value, is_root) = match new {
         New::Bytes(value) => (value, false),
@@ -247,7 +261,7 @@ fn put(
     let long = !fits_inline(key, value.len());
     let len = if long { overflow::REFERENCE } else { value.len() };
     let mut plan = split::plan(core, &place.path, place.leaf, place.slot, place.found, key, len)?;
-    let mut mini = Mini::new(core);
+    let mut mini = Mini::new(core, need);
     plan.take(&mut mini)?;
     let chain = overflow::alloc(&mut mini, if long { value.len() } else { 0 })?;
     let root = if is_root { mini.alloc()? } else { 0 };
@@ -277,8 +291,9 @@ fn remove(
     place: &Place,
     extra: u32,
     role: &Role<'_>,
+    need: Need,
 ) -> Result<(Lsn, Lsn), Blocked> {
-    let mut mini = Mini::new(core);
+    let mut mini = Mini::new(core, need);
     let empty = if place.count == 1 { emptied(core, tree, &place.path, place.leaf)? } else { None };
     let mut freed = place.old_pages.clone();
     freed.extend((extra != 0).then_some(extra));

@@ -2,11 +2,15 @@
 //!
 //! Two slots of one sector each, 4096 bytes apart, written in turn: the valid one with the higher generation counts. A
 //! crash while one is written leaves the other. The bytes are specified in `docs/format.md`.
+//!
+//! A slot is one sector, so that a crash leaves it as it was or whole: a slot that is neither whole nor empty is damage, or
+//! not ours, and is never taken for a directory that is to be made.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use clearway_buffer::PAGE_SIZE;
 use clearway_env::{Disk, File, Open};
 use clearway_types::Lsn;
 
@@ -17,6 +21,11 @@ const VERSION: u32 = 1;
 const SLOT_STRIDE: u64 = 4096;
 const SLOT: usize = 64;
 const CRC_AT: usize = SLOT - 4;
+const PAGE_SIZE_AT: usize = 48;
+const BYTE_ORDER_AT: usize = 52;
+const DURABLE_AT: usize = 56;
+/// As a little-endian integer, like all integers of the format, so that a directory can be moved between machines.
+const BYTE_ORDER: [u8; 4] = 0x0102_0304_u32.to_le_bytes();
 
 /// What the control file says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +39,8 @@ pub(crate) struct State {
     pub(crate) scan_from: Lsn,
     /// Above every transaction id in the log before `scan_from`.
     pub(crate) next_txn: u64,
+    /// The log was on the disk up to here when this was written: proof that what is missing before it was lost.
+    pub(crate) durable: Lsn,
 }
 
 /// The open control file.
@@ -49,56 +60,113 @@ fn encode(state: &State, generation: u64) -> [u8; SLOT] {
     for (i, word) in [generation, state.redo.0, state.scan_from.0, state.next_txn].into_iter().enumerate() {
         out[16 + 8 * i..24 + 8 * i].copy_from_slice(&word.to_le_bytes());
     }
+    out[PAGE_SIZE_AT..PAGE_SIZE_AT + 4].copy_from_slice(&(PAGE_SIZE as u32).to_le_bytes());
+    out[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].copy_from_slice(&BYTE_ORDER);
+    let beyond = u32::try_from(state.durable.0.saturating_sub(state.redo.0) / 8).unwrap_or(u32::MAX);
+    out[DURABLE_AT..DURABLE_AT + 4].copy_from_slice(&beyond.to_le_bytes());
     let crc = crc32c::crc32c(&out[..CRC_AT]);
     out[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     out
 }
 
-/// The version, generation and state of a slot, if it is whole.
-fn decode(slot: &[u8; SLOT]) -> Option<(u32, u64, State)> {
-    let word = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().unwrap_or_default());
-    let crc = u32::from_le_bytes(slot[CRC_AT..].try_into().ok()?);
-    if !slot.starts_with(MAGIC) || crc32c::crc32c(&slot[..CRC_AT]) != crc {
-        return None;
+/// Why a slot that is not empty cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Unusable {
+    /// It is damaged, or not ours: the next slot may do.
+    Damaged,
+    /// It is ours and whole, and of a kind that this program does not read.
+    Foreign(String),
+}
+
+/// Whether what the slot says of its maker lets this program go on.
+fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
+    let u32_at = |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
+    let mut swapped = BYTE_ORDER;
+    swapped.reverse();
+    let foreign = |why: String| Err(Unusable::Foreign(why));
+    match (u32_at(8), u32_at(PAGE_SIZE_AT)) {
+        _ if slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4] == swapped => {
+            foreign("was made on a machine with the other byte order".to_owned())
+        }
+        _ if !whole => Err(Unusable::Damaged),
+        (version, _) if version > VERSION => foreign(format!(
+            "is of format version {version}, made by a newer release; this one reads version {VERSION}"
+        )),
+        (version, _) if version < VERSION => {
+            foreign(format!("is of format version {version}; this release reads version {VERSION}"))
+        }
+        // Directories made before the size was recorded have 0.
+        (_, size) if size != 0 && size != PAGE_SIZE as u32 => {
+            foreign(format!("has pages of {size} bytes; this release has pages of {PAGE_SIZE} bytes"))
+        }
+        _ => Ok(()),
     }
-    let version = word(8) as u32;
+}
+
+/// The generation and state of a slot; `None`: nothing was written there.
+fn decode(slot: &[u8; SLOT]) -> Result<Option<(u64, State)>, Unusable> {
+    if slot.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let word = |at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().unwrap_or_default());
+    let crc = u32::from_le_bytes(slot[CRC_AT..].try_into().unwrap_or_default());
+    if !slot.starts_with(MAGIC) {
+        return Err(Unusable::Damaged);
+    }
+    check_maker(slot, crc32c::crc32c(&slot[..CRC_AT]) == crc)?;
     let state = State {
         complete: slot[12] != 0,
         partitions: u16::from_le_bytes([slot[14], slot[15]]),
         redo: Lsn(word(24)),
         scan_from: Lsn(word(32)),
         next_txn: word(40),
+        durable: Lsn(word(24).saturating_add((word(56) & u64::from(u32::MAX)) * 8)),
     };
-    Some((version, word(16), state))
+    Ok(Some((word(16), state)))
 }
 
 impl Control {
     /// Opens the file, or makes an empty one; in that case the state is the default one.
+    ///
+    /// # Errors
+    /// The disk's; the file is not ours, of another version or architecture, or both slots are damaged.
     pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, OpenError> {
         let name = path.display().to_string();
         let io = |doing: &str| OpenError::io(format!("{doing} {name}"));
         let file = disk.open(path, Open::OpenOrCreate).map_err(io("cannot open"))?;
-        let mut best: Option<(u32, u64, State)> = None;
+        let (mut best, mut damaged) = (None::<(u64, State)>, 0);
         for slot in 0..2 {
             let mut bytes = [0; SLOT];
-            match file.read_exact_at(&mut bytes, slot * SLOT_STRIDE) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => continue,
-                Err(error) => return Err(io("cannot read")(error)),
+            file.read_zero_filled_at(&mut bytes, slot * SLOT_STRIDE).map_err(io("cannot read"))?;
+            match decode(&bytes) {
+                Ok(found) => best = best.into_iter().chain(found).max_by_key(|(generation, _)| *generation),
+                Err(Unusable::Damaged) => damaged += 1,
+                Err(Unusable::Foreign(why)) => return Err(OpenError::Refused(format!("{name} {why}"))),
             }
-            best = best.into_iter().chain(decode(&bytes)).max_by_key(|(_, generation, _)| *generation);
         }
-        let (version, generation, state) = best.unwrap_or((VERSION, 0, State::default()));
-        if version != VERSION {
-            return Err(OpenError::Refused(format!(
-                "{name} is of format version {version}; this server reads version {VERSION}"
-            )));
+        if best.is_none() && damaged > 0 {
+            let what = "it is damaged, or no control file of Clearway";
+            return Err(io("cannot use")(io::Error::new(io::ErrorKind::InvalidData, what)));
         }
+        let (generation, state) = best.unwrap_or_default();
         Ok(Self { file, name, generation, state })
     }
 
     pub(crate) fn state(&self) -> State {
         self.state
+    }
+
+    /// Where the slots are that are neither whole nor empty.
+    pub(crate) fn damaged_slots(&self) -> io::Result<Vec<u64>> {
+        let mut damaged = Vec::new();
+        for offset in [0, SLOT_STRIDE] {
+            let mut bytes = [0; SLOT];
+            self.file.read_zero_filled_at(&mut bytes, offset)?;
+            if decode(&bytes).is_err() {
+                damaged.push(offset);
+            }
+        }
+        Ok(damaged)
     }
 
     /// Writes a new state; it counts, and survives a crash, when this returns.
@@ -118,13 +186,47 @@ mod tests {
 
     #[test]
     fn a_slot_survives_the_way_to_disk_and_no_damage_passes() {
-        let state = State { complete: true, partitions: 7, redo: Lsn(8), scan_from: Lsn(16), next_txn: 99 };
+        let state =
+            State { complete: true, partitions: 7, redo: Lsn(8), scan_from: Lsn(16), next_txn: 99, durable: Lsn(808) };
         let slot = encode(&state, 5);
-        assert_eq!(decode(&slot), Some((VERSION, 5, state)));
+        assert_eq!(decode(&slot), Ok(Some((5, state))));
+        assert_eq!(decode(&[0; SLOT]), Ok(None));
         for at in 0..SLOT {
             let mut bad = slot;
             bad[at] ^= 4;
-            assert_eq!(decode(&bad), None, "byte {at}");
+            assert_eq!(decode(&bad), Err(Unusable::Damaged), "byte {at}");
         }
+    }
+
+    /// Disks outlive releases: these bytes are format version 1.
+    #[test]
+    fn the_format_stays() {
+        let state =
+            State { complete: true, partitions: 7, redo: Lsn(8), scan_from: Lsn(16), next_txn: 99, durable: Lsn(808) };
+        let expected: [u8; SLOT] = *b"CLEARWAY\x01\0\0\0\x01\0\x07\0\x05\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
+            \x10\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\0\x20\0\0\x04\x03\x02\x01\x64\0\0\0\x83\x74\xa6\xc0";
+        assert_eq!(encode(&state, 5), expected);
+    }
+
+    fn resealed(change: impl Fn(&mut [u8; SLOT])) -> Result<Option<(u64, State)>, Unusable> {
+        let mut slot = encode(&State::default(), 1);
+        change(&mut slot);
+        let crc = crc32c::crc32c(&slot[..CRC_AT]);
+        slot[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        decode(&slot)
+    }
+
+    #[test]
+    fn a_directory_of_another_kind_is_named() {
+        let says = |change: &dyn Fn(&mut [u8; SLOT]), what: &str| match resealed(change) {
+            Err(Unusable::Foreign(why)) => assert!(why.contains(what), "{why}"),
+            other => panic!("{other:?}, not {what}"),
+        };
+        says(&|slot| slot[8] = 2, "made by a newer release");
+        says(&|slot| slot[8] = 0, "format version 0");
+        says(&|slot| slot[PAGE_SIZE_AT + 1] = 0x40, "pages of 16384 bytes");
+        says(&|slot| slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].reverse(), "byte order");
+        // Made before page size and byte order were recorded.
+        assert_eq!(resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)), Ok(Some((1, State::default()))));
     }
 }

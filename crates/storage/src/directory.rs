@@ -9,7 +9,7 @@ use clearway_types::TreeId;
 use crate::change::{self, As, New, Tree, What};
 use crate::descend::{self, Path};
 use crate::error::Blocked;
-use crate::mini::{Core, Mini};
+use crate::mini::{Core, Mini, Need, Urgency};
 use crate::page::Node;
 use crate::record::Role;
 
@@ -55,12 +55,12 @@ pub(crate) fn drop_slice(core: &Core, buf: &mut Vec<u8>, tree: Tree) -> Result<b
     if let Some(slot) = (0..node.count()).find(|&slot| node.cell(slot).overflow) {
         let key = node.key(slot).to_vec();
         drop(page);
-        change::complex(core, buf, tree, &key, What::Delete(0), As::Auto)?;
+        change::complex(core, buf, tree, &key, What::Delete(0), As::Cleanup)?;
         return Ok(false);
     }
     drop(page);
     if leaf == tree.root {
-        change::complex(core, buf, DIRECTORY, &key(tree.id), What::Delete(tree.root), As::Auto)?;
+        change::complex(core, buf, DIRECTORY, &key(tree.id), What::Delete(tree.root), As::Cleanup)?;
         return Ok(true);
     }
     drop_leaves(core, buf, tree, &path, leaf)?;
@@ -93,7 +93,7 @@ fn drop_leaves(core: &Core, buf: &mut Vec<u8>, tree: Tree, path: &Path, leaf: u3
         leaves.truncate((leaves.len() - 1).max(1));
     }
     let Some(emptied) = change::emptied(core, tree, path, leaf)? else { return Ok(()) };
-    let mut mini = Mini::new(core);
+    let mut mini = Mini::new(core, Need::new(Urgency::Patient));
     mini.take(emptied.survivor)?;
     let mut pages = leaves.clone();
     pages.extend(emptied.pages.iter().filter(|no| !leaves.contains(no)));

@@ -6,6 +6,7 @@ use std::io;
 use clearway_buffer::{PageError, Want};
 use clearway_types::{Lsn, PageId, SqlError, SqlState, TreeId};
 
+use crate::log_read::LogRead;
 use crate::wal::WalError;
 
 /// Why an attempt did not go through.
@@ -13,6 +14,8 @@ use crate::wal::WalError;
 pub enum Blocked {
     /// The attempt changed nothing: fetch all of these, keep them, and try again.
     Want(Vec<Want>),
+    /// As `Want`, but what it lacks is a piece of the log: have it read, and try again.
+    Log(LogRead),
     /// It cannot go through; nothing was changed.
     Failed(StorageError),
 }
@@ -99,14 +102,38 @@ impl From<WalError> for StorageError {
     }
 }
 
+const DAMAGED: &str = "Other tables and rows are unaffected. Restore the file from a backup.";
+const FULL: &str = "Free space on its file system: writing then goes on by itself. Reading goes on meanwhile.";
+const FAILED: &str = "Look into the system's log for errors of the disk. What does not need this place is unaffected.";
+const STOPPED: &str = "The server stops; its next start recovers what was committed.";
+const NO_FRAMES: &str = "Enlarge buffer_pool, or let fewer statements run at once.";
+
+/// SQLSTATE, and what a user can do.
+fn explain_page(error: &PageError) -> (SqlState, &'static str) {
+    match error {
+        error if error.is_full() => (SqlState::DISK_FULL, FULL),
+        PageError::Damaged { .. } | PageError::NoFile(_) => (SqlState::DATA_CORRUPTED, DAMAGED),
+        PageError::Io { action: "open" | "read" | "extend", .. } => (SqlState::IO, FAILED),
+        PageError::Io { .. } | PageError::Log(_) | PageError::LogRoom(_) => (SqlState::IO, STOPPED),
+        PageError::NoFrames => (SqlState::OUT_OF_MEMORY, NO_FRAMES),
+        PageError::Closed => (SqlState::ADMIN_SHUTDOWN, "Connect again when the server has been started again."),
+    }
+}
+
 impl From<StorageError> for SqlError {
     fn from(error: StorageError) -> Self {
-        let state = match &error {
-            StorageError::KeyTooLong { .. } | StorageError::ValueTooLong { .. } => SqlState::LIMIT_EXCEEDED,
-            StorageError::NoTree(_) | StorageError::TreeExists(_) => SqlState::INTERNAL,
-            _ => SqlState::DATA_CORRUPTED,
+        let (state, hint) = match &error {
+            StorageError::KeyTooLong { .. } | StorageError::ValueTooLong { .. } => (SqlState::LIMIT_EXCEEDED, ""),
+            StorageError::NoTree(_) | StorageError::TreeExists(_) => (SqlState::INTERNAL, ""),
+            StorageError::Page(page) => explain_page(page),
+            StorageError::Log(WalError::Io(_)) => (SqlState::IO, FAILED),
+            StorageError::Log(WalError::Corrupt { .. }) | StorageError::BadRecord { .. } => {
+                (SqlState::DATA_CORRUPTED, "")
+            }
+            StorageError::Corrupt { .. } => (SqlState::DATA_CORRUPTED, DAMAGED),
         };
-        SqlError::new(state, error.to_string())
+        let told = SqlError::new(state, error.to_string());
+        if hint.is_empty() { told } else { told.hint(hint) }
     }
 }
 
@@ -130,7 +157,69 @@ pub enum OpenError {
     Catalog(String),
 }
 
+/// What stands in the way of an open, by what its user can do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// Another server has the directory.
+    InUse,
+    /// It is not ours, of another version, or made with other settings.
+    Refused,
+    /// The operating system does not let us: permissions, or a file system that is read-only.
+    Access,
+    /// The file system has no room.
+    Full,
+    /// The disk fails.
+    Disk,
+    /// What is there has been damaged.
+    Damaged,
+}
+
+impl Hindrance {
+    pub(crate) fn of_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Access,
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged,
+            io::ErrorKind::Unsupported
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::InvalidInput => Self::Refused,
+            _ if clearway_env::is_full(error) => Self::Full,
+            _ => Self::Disk,
+        }
+    }
+
+    /// What its user can do, in a sentence.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::InUse => "Stop the other server, or serve another directory.",
+            Self::Refused => {
+                "Nothing was changed. Serve another directory, or use the release and settings it was made with."
+            }
+            Self::Access => "The server's user must own the directory, on a file system that is mounted for writing.",
+            Self::Full => "Nothing committed is lost. Free space on the file system and start again.",
+            Self::Disk => {
+                "Nothing more was changed. Look into the system's log for errors of the disk before starting again."
+            }
+            Self::Damaged => "Keep a copy of the directory as it is, and restore it from a backup.",
+        }
+    }
+}
+
 impl OpenError {
+    /// What stands in the way.
+    pub fn hindrance(&self) -> Hindrance {
+        match self {
+            Self::InUse(_) => Hindrance::InUse,
+            Self::Io { error, .. } | Self::Storage(StorageError::Log(WalError::Io(error))) => Hindrance::of_io(error),
+            Self::Refused(_) => Hindrance::Refused,
+            Self::Storage(StorageError::Page(
+                PageError::Io { source, .. } | PageError::Log(source) | PageError::LogRoom(source),
+            )) => Hindrance::of_io(source),
+            Self::Storage(_) | Self::Catalog(_) => Hindrance::Damaged,
+        }
+    }
+
     /// The catalog's rows make no sense.
     pub fn catalog(message: impl Into<String>) -> Self {
         Self::Catalog(message.into())

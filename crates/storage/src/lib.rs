@@ -2,18 +2,25 @@
 //!
 //! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) -> `mini`, which logs all of it
 //! as one `record` and has it applied to the pages by `apply`, as redo will. `page` is the layout of the pages, `descend` and
-//! `scan` find keys, `txn` and `rollback` undo, `directory` knows the trees of a partition. `node` opens a data directory,
-//! with `control` and `recovery`, and takes checkpoints. The bytes are specified in `docs/format.md`.
+//! `scan` find keys, `txn`, `rollback` and `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory,
+//! with `control`, `recovery` and `redo`, and takes checkpoints; `backup` copies it all. The bytes are specified in
+//! `docs/format.md`.
 
 #![forbid(unsafe_code)]
 
 mod apply;
+pub mod backup;
 mod change;
+pub mod check;
 mod control;
 mod cursor;
 mod descend;
 mod directory;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod log_read;
 mod mini;
 mod node;
 mod overflow;
@@ -22,6 +29,7 @@ mod page;
 mod page_tests;
 mod record;
 mod recovery;
+mod redo;
 mod rollback;
 mod scan;
 mod split;
@@ -30,7 +38,8 @@ mod txn;
 pub mod wal;
 
 pub use cursor::Cursor;
-pub use error::{Blocked, MAX_KEY, OpenError, StorageError};
+pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};
+pub use log_read::LogRead;
 pub use node::{Node, NodeConfig, RecoveryReport};
 pub use scan::Visit;
 pub use store::{Inserted, Store, TxnMode, rowid_key};

@@ -4,7 +4,9 @@
 //! 1. Whatever may be missing is asked for before anything is changed: a blocked attempt drops its pages unchanged.
 //! 2. The order is: mark the pages dirty, append the record, apply it, set the pages' LSN; all under exclusive latches, so
 //!    that no one sees a change that is not in the log, and a checkpoint sees the page as dirty before its record exists.
-//! 3. Pages are taken from the free list before any is given to it.
+//! 3. Room for the record, and space for new pages, is there before the record is appended: nothing that is in the log can fail
+//!    for lack of either.
+//! 4. Pages are taken from the free list before any is given to it.
 //!
 //! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held. Only the thread that has
 //! the partition changes its pages, so the order of taking does not matter.
@@ -12,10 +14,10 @@
 //! A crash leaves the record or not; redo makes the pages whole.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use clearway_buffer::{PageMut, PageRef, Pool, Want};
 use clearway_latch::CachePadded;
+use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{Lsn, PageId, PartitionId};
 
 use crate::apply::apply;
@@ -27,6 +29,32 @@ use crate::wal::{Wal, record_size};
 /// For each partition: the log must be kept from here on for its active transactions; `u64::MAX`: there are none.
 pub(crate) type Oldest = Arc<[CachePadded<AtomicU64>]>;
 
+/// How much a change may ask of a disk that has little space left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It is refused when there is none but what is kept for the others.
+    Refusable,
+    /// It is part of a decision that was made: it waits until there is room.
+    Patient,
+    /// It undoes what was done, in room that was pledged to it.
+    Entitled,
+}
+
+/// What a change needs beside its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) urgency: Urgency,
+    /// Bytes of log that its undo may take.
+    pub(crate) undo: u64,
+}
+
+impl Need {
+    /// Of a change that is never undone.
+    pub(crate) fn new(urgency: Urgency) -> Self {
+        Self { urgency, undo: 0 }
+    }
+}
+
 /// What all of a partition's operations need.
 pub(crate) struct Core {
     pub(crate) partition: PartitionId,
@@ -35,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) oldest: Oldest,
     /// The longest value in bytes.
     pub(crate) max_value: usize,
+    /// Bytes of undo that a transaction may keep in memory here.
+    pub(crate) undo_memory: usize,
     /// Leaves that a scan asks for beyond one that it misses.
     pub(crate) read_ahead: usize,
 }
@@ -54,6 +84,17 @@ impl Core {
     #[cold]
     pub(crate) fn corrupt(&self, no: u32, what: &'static str) -> StorageError {
         StorageError::Corrupt { page: self.id(no), what }
+    }
+    /// Whether there is room in the log for a record with so many bytes of payload: before anything is changed.
+    #[inline]
+    pub(crate) fn admit(&self, payload_len: usize, need: Need) -> Result<(), Want> {
+        let must = match need.urgency {
+            Urgency::Entitled => return Ok(()),
+            Urgency::Patient => true,
+            Urgency::Refusable => false,
+        };
+        let bytes = record_size(payload_len) + need.undo;
+        if self.wal.has_room(bytes, must) { Ok(()) } else { Err(Want::Log { bytes, must }) }
     }
     pub(crate) fn publish_oldest(&self, lsn: u64) {
         // Release: pairs with the Acquire in `checkpoint`. What follows in this thread is an append, whose reservation a
@@ -102,6 +143,7 @@ impl Core {
 /// A mini-transaction of several pages, while it takes what it needs.
 pub(crate) struct Mini<'p> {
     pub(crate) core: &'p Core,
+    need: Need,
     pages: Vec<(u32, PageMut<'p>)>,
     /// Head of the free list and pages in the file, once page 0 was taken.
     meta: Option<(u32, u32)>,
@@ -110,8 +152,8 @@ pub(crate) struct Mini<'p> {
 }
 
 impl<'p> Mini<'p> {
-    pub(crate) fn new(core: &'p Core) -> Self {
-        Self { core, pages: Vec::new(), meta: None, freed: false }
+    pub(crate) fn new(core: &'p Core, need: Need) -> Self {
+        Self { core, need, pages: Vec::new(), meta: None, freed: false }
     }
 
     /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
@@ -151,7 +193,8 @@ impl<'p> Mini<'p> {
 
     /// Takes a page that was never used, as zeros.
     pub(crate) fn create(&mut self, no: u32) -> Result<(), Blocked> {
-        let page = self.core.pool.create(self.core.id(no)).map_err(|want| self.blocked(want))?;
+        let last = self.need.urgency == Urgency::Entitled;
+        let page = self.core.pool.create(self.core.id(no), last).map_err(|want| self.blocked(want))?;
         self.pages.push((no, page));
         Ok(())
     }
@@ -206,6 +249,7 @@ impl<'p> Mini<'p> {
         if buf.len() > max {
             return Err(StorageError::ValueTooLong { len: buf.len(), max }.into());
         }
+        self.core.admit(buf.len(), self.need).map_err(|want| self.blocked(want))?;
         let (start, end) = self.core.append(buf, &self.pages);
         self.core.apply(buf, &mut self.pages, end);
         Ok((start, end))

@@ -13,28 +13,32 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, PAGE_SIZE, PageIo, PolicyKind, Pool, PoolConfig, WalBarrier};
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, PolicyKind, Pool, PoolConfig, WalBarrier, Want};
 use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::CachePadded;
-use clearway_types::{Lsn, PartitionId, TxnId};
+use clearway_sync::atomic::{AtomicU64, Ordering};
+use clearway_sync::time::{Duration, Instant};
+use clearway_sync::{Mutex, PoisonError};
+use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
+use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
 use crate::control::{Control, State};
-use crate::error::{Blocked, OpenError};
-use crate::mini::{Core, Mini, Oldest};
+use crate::error::{Blocked, Hindrance, OpenError, StorageError};
+use crate::mini::{Core, Mini, Need, Oldest, Urgency};
+use crate::page;
 use crate::record::{self, PageOp, Role};
 use crate::recovery::{self, Analysis, patiently};
+use crate::redo;
 use crate::store::Store;
-use crate::wal::{LOG_START, Wal, WalConfig, WalError, WalReader};
+use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
 
 /// Partitions of a new directory if nothing else is said.
 const DEFAULT_PARTITIONS: u16 = 16;
 
 /// The longest value, whatever the pool: a record that replaces one by another must fit in the log's buffer.
-const MAX_VALUE: usize = 1 << 20;
+pub(crate) const MAX_VALUE: usize = 1 << 20;
 
 /// The most leaves that a scan asks for beyond one that it misses; fewer in a small pool.
 const MAX_READ_AHEAD: usize = 16;
@@ -51,10 +55,15 @@ pub struct NodeConfig {
     pub policy: PolicyKind,
     /// Threads that read pages. Default 8.
     pub io_threads: usize,
+    /// Whether the kernel's io_uring reads and writes pages instead; an error at opening if it refuses. Default no.
+    pub io_ring: bool,
     /// Bytes of a log segment. Default 64 MiB.
     pub wal_segment_size: u64,
     /// Bytes of the log's buffer. Default 16 MiB.
     pub wal_buffer_size: usize,
+    /// Bytes of memory that a transaction may take in a partition to remember how to undo its changes; older ones are read
+    /// back from the log when it aborts. Default 1 MiB.
+    pub undo_memory: usize,
 }
 
 impl Default for NodeConfig {
@@ -65,8 +74,10 @@ impl Default for NodeConfig {
             frames: 16384,
             policy: PolicyKind::default(),
             io_threads: 8,
+            io_ring: false,
             wal_segment_size: wal.segment_size,
             wal_buffer_size: wal.buffer_size,
+            undo_memory: 1 << 20,
         }
     }
 }
@@ -78,7 +89,11 @@ pub struct RecoveryReport {
     pub took: Duration,
     /// Bytes of log read.
     pub log_bytes: u64,
-    /// Log records of which something was redone.
+    /// Where the log ended before recovery added to it.
+    pub log_end: Lsn,
+    /// Half-written pages that were mended from their copies.
+    pub mended: u64,
+    /// Changes redone, of one page by one log record each.
     pub redone: u64,
     /// Transactions undone (one that ran in two partitions counts twice).
     pub undone: u64,
@@ -88,13 +103,28 @@ pub struct RecoveryReport {
 pub struct Node {
     wal: Arc<Wal>,
     pool: Arc<Pool>,
+    io: Arc<IoPool>,
     stores: Vec<Store>,
     oldest: Oldest,
     control: Mutex<Control>,
     next_txn: AtomicU64,
+    /// Why no checkpoint can be made any more.
+    failed: OnceLock<String>,
     report: RecoveryReport,
+    disk: Arc<dyn Disk>,
+    files: Arc<Files>,
+    /// The log from here on is kept: see [`LogPin`].
+    pinned: AtomicU64,
     /// Held as long as the directory is ours.
     _lock: DiskLock,
+}
+
+/// Takes a directory for ourselves; it must exist.
+pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
+    disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => OpenError::InUse(dir.display().to_string()),
+        _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
+    })
 }
 
 /// The directory while it is being opened.
@@ -113,14 +143,17 @@ impl Opening {
         }
     }
 
-    fn lock(&self) -> Result<DiskLock, OpenError> {
-        let shown = self.dir.display();
-        let io = |doing: &str| OpenError::io(format!("{doing} {shown}"));
-        self.disk.create_dir_all(&self.dir).map_err(io("cannot make"))?;
-        self.disk.lock(&self.dir.join("lock")).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => OpenError::InUse(shown.to_string()),
-            _ => io("cannot lock")(error),
-        })
+    /// Whether there is anything of data or log.
+    fn has_files(&self) -> Result<bool, OpenError> {
+        for part in ["wal", "data"] {
+            let part = self.dir.join(part);
+            let io = OpenError::io(format!("cannot look into {}", part.display()));
+            let found = self.disk.exists(&part).and_then(|there| Ok(there && !self.disk.list(&part)?.is_empty()));
+            if found.map_err(io)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Opens the control file; in a directory that is not complete, says so in it and clears what there is.
@@ -129,13 +162,17 @@ impl Opening {
         let shown = self.dir.display();
         let io = || OpenError::io(format!("cannot use {shown}"));
         let fresh = !self.disk.exists(&path).map_err(io())?;
-        if fresh && self.disk.exists(&self.dir.join("data")).map_err(io())? {
+        if fresh && self.has_files()? {
             return Err(OpenError::Refused(format!(
                 "{shown} has data but no control file: it is damaged, or not ours"
             )));
         }
         let mut control = Control::open(&*self.disk, &path)?;
         let state = control.state();
+        // Nothing else is made before the control file says something.
+        if state == State::default() && self.has_files()? {
+            return Err(io()(io::Error::new(io::ErrorKind::InvalidData, "it has data but its control file is empty")));
+        }
         if state.complete {
             return match self.config.partitions {
                 Some(n) if n != state.partitions => Err(OpenError::Refused(format!(
@@ -149,7 +186,14 @@ impl Opening {
         if partitions == 0 {
             return Err(OpenError::Refused("a node needs at least one partition".into()));
         }
-        control.write(State { partitions, redo: LOG_START, scan_from: LOG_START, next_txn: 1, complete: false })?;
+        control.write(State {
+            partitions,
+            redo: LOG_START,
+            scan_from: LOG_START,
+            next_txn: 1,
+            durable: LOG_START,
+            complete: false,
+        })?;
         self.disk.sync_dir(&self.dir).map_err(io())?;
         for part in ["wal", "data"] {
             let part = self.dir.join(part);
@@ -162,23 +206,37 @@ impl Opening {
         Ok(control)
     }
 
-    fn pool(&self, partitions: u16, wal: &Arc<Wal>) -> Result<Arc<Pool>, OpenError> {
-        let files = Files::open(&*self.disk, &self.dir.join("data"), partitions)?;
+    fn io(&self) -> Result<Arc<IoPool>, OpenError> {
+        let threads = self.config.io_threads.max(1);
+        if self.config.io_ring {
+            let io = IoPool::with_ring(threads, "page-io");
+            return Ok(Arc::new(io.map_err(OpenError::io("cannot use io_uring"))?));
+        }
+        Ok(Arc::new(IoPool::new(threads, "page-io").map_err(OpenError::io("cannot start threads"))?))
+    }
+
+    fn files(&self, partitions: u16, io: Arc<IoPool>) -> Result<Arc<Files>, OpenError> {
+        Ok(Arc::new(Files::open(&*self.disk, &self.dir.join("data"), partitions)?.with_io_pool(io)))
+    }
+
+    /// Mends half-written pages: how many.
+    fn mend(&self, files: &Files) -> Result<u64, OpenError> {
         let torn = files.restore_torn()?;
         if torn > 0 {
             tracing::info!(torn, "mended half-written pages");
         }
-        let io_pool =
-            IoPool::new(self.config.io_threads.max(1), "page-io").map_err(OpenError::io("cannot start threads"))?;
+        Ok(torn as u64)
+    }
+
+    fn pool(&self, files: Arc<Files>, wal: &Arc<Wal>, io: Arc<IoPool>) -> Result<Arc<Pool>, OpenError> {
         let config = PoolConfig { frames: self.config.frames, policy: self.config.policy };
-        Pool::new(config, Arc::new(files), wal.clone() as Arc<dyn WalBarrier>, Arc::new(io_pool))
-            .map_err(OpenError::io("cannot start threads"))
+        Pool::new(config, files, wal.clone() as Arc<dyn WalBarrier>, io).map_err(OpenError::io("cannot start threads"))
     }
 }
 
 /// Makes page 0 and the directory of a partition in a new directory.
 fn init_partition(core: &Core) -> Result<(), Blocked> {
-    let mut mini = Mini::new(core);
+    let mut mini = Mini::new(core, Need::new(Urgency::Refusable));
     mini.create(0)?;
     mini.create(crate::directory::ROOT)?;
     let mut buf = Vec::new();
@@ -188,27 +246,43 @@ fn init_partition(core: &Core) -> Result<(), Blocked> {
     mini.finish(&mut buf).map(drop)
 }
 
+/// Sees to it that all pages of a partition's file have their blocks: a crash of the operating system may have lost those of pages
+/// that were not yet written.
+fn get_space(core: &Core) -> Result<(), StorageError> {
+    let pages = patiently(&core.pool, || Ok(page::page_count(&core.read(0)?)))?;
+    let last = PageId::new(core.partition, pages.saturating_sub(1));
+    core.pool.fetch_blocking(Want::Space { page: last, last: true })?;
+    Ok(())
+}
+
 impl Node {
-    /// Opens a data directory, makes it if it is not there, and recovers what was committed. Blocking.
+    /// Opens a data directory, makes it if it is not there, and recovers what was committed. Blocking. What was recovered
+    /// is in the pool and in the log: until the next checkpoint another recovery would take as long.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: NodeConfig) -> Result<Self, OpenError> {
         let began = Instant::now();
         let opening = Opening { disk, dir: dir.to_owned(), config };
-        let lock = opening.lock()?;
+        opening.disk.create_dir_all(dir).map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
+        let lock = lock(&*opening.disk, dir)?;
         let control = opening.control()?;
         let state = control.state();
-        let reader = || WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from);
-        let analysis = Analysis::run(&mut reader()?, state.partitions)?;
-        if analysis.end < state.redo {
-            let reason =
-                format!("it ends before {}, from where the last checkpoint needs it: a file is missing", state.redo);
-            return Err(WalError::Corrupt { lsn: analysis.end, reason }.into());
-        }
+        let mut reader = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from)?;
+        let analysis = Analysis::run(&mut reader, state.partitions)?;
+        let proof = format!("the control file says that it was on the disk up to {}", state.durable);
+        reader.must_reach(state.durable, &proof)?;
+        let io = opening.io()?;
+        let files = opening.files(state.partitions, io.clone())?;
+        let newest = files.newest_copy()?;
+        let proof = format!("data/double-write.data has a page with changes up to {newest}, written after the log");
+        reader.must_reach(newest, &proof)?;
+        drop(reader);
         let wal = Wal::open(opening.disk.clone(), opening.wal_config(), analysis.end)
             .map_err(OpenError::io("cannot open the log"))?;
-        let pool = opening.pool(state.partitions, &wal)?;
-        let mut report = RecoveryReport { log_bytes: analysis.end.0 - state.scan_from.0, ..Default::default() };
+        let mended = opening.mend(&files)?;
+        let pool = opening.pool(files.clone(), &wal, io.clone())?;
+        let log_bytes = analysis.end.0 - state.scan_from.0;
+        let mut report = RecoveryReport { log_bytes, log_end: analysis.end, mended, ..Default::default() };
         let mut from_redo = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.redo)?;
-        report.redone = recovery::redo(&pool, &mut from_redo, analysis.end)?;
+        report.redone = redo::redo(&pool, &mut from_redo, analysis.end)?;
         let none = || CachePadded::new(AtomicU64::new(u64::MAX));
         let oldest: Oldest = (0..state.partitions).map(|_| none()).collect();
         let max_value =
@@ -217,23 +291,33 @@ impl Node {
         let mut stores = Vec::new();
         for partition in (0..state.partitions).map(PartitionId) {
             let (wal, oldest) = (wal.clone(), oldest.clone());
-            let core = Core { partition, pool: pool.clone(), wal, oldest, max_value, read_ahead };
+            let undo_memory = opening.config.undo_memory;
+            let core = Core { partition, pool: pool.clone(), wal, oldest, max_value, undo_memory, read_ahead };
             if !state.complete {
                 patiently(&pool, || init_partition(&core))?;
             }
+            get_space(&core)?;
             let mut store = Store::new(core);
             patiently(&pool, || store.load())?;
             stores.push(store);
         }
-        report.undone = recovery::undo(&pool, &mut from_redo, &mut stores, analysis.losers)?;
+        let mut back = wal.read_back(state.scan_from);
+        report.undone = recovery::undo(&pool, &mut back, &mut stores, analysis.losers)?;
         // See `recovery`, invariant 2: without a record here the checkpoint would not see what redo has changed.
         let mut note = Vec::new();
         record::start_pages(&mut note, PartitionId(0), &Role::Plain);
         wal.append(&[&note]);
         let next_txn = AtomicU64::new(state.next_txn.max(analysis.highest_txn + 1));
         let control = Mutex::new(control);
-        let mut node = Self { wal, pool, stores, oldest, control, next_txn, report, _lock: lock };
-        node.checkpoint()?;
+        let (failed, disk, pinned) = (OnceLock::new(), opening.disk, AtomicU64::new(UNPINNED));
+        let mut node =
+            Self { wal, pool, io, stores, oldest, control, next_txn, failed, report, disk, files, pinned, _lock: lock };
+        if !state.complete {
+            node.checkpoint()?;
+            // The other slot says so, too: damage to one of them must not make the directory look unfinished.
+            node.checkpoint()?;
+        }
+        node.wal.be_patient();
         node.report.took = began.elapsed();
         Ok(node)
     }
@@ -249,6 +333,10 @@ impl Node {
     /// The buffer pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+    /// The threads that may wait for the disk: for [`LogRead::run`](crate::LogRead::run).
+    pub fn io(&self) -> &IoPool {
+        &self.io
     }
     /// What recovery did.
     pub fn recovery(&self) -> &RecoveryReport {
@@ -275,8 +363,29 @@ impl Node {
 
     /// Writes what was changed, and lets go of the log that is no longer needed. Fuzzy: everything else goes on meanwhile.
     /// Blocking; a second caller waits for the first.
+    ///
+    /// # Errors
+    /// The disk's. None but a lack of space is ever tried again: what a failed write or sync has left on the disk is unknown,
+    /// so that the node has failed (see [`Node::failed`]).
     pub fn checkpoint(&self) -> Result<(), OpenError> {
+        self.take_checkpoint().map(drop)
+    }
+
+    fn take_checkpoint(&self) -> Result<State, OpenError> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = self.failed.get() {
+            return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why.clone()) });
+        }
+        let done = self.checkpoint_locked(&mut control);
+        if let Err(error) = &done
+            && error.hindrance() != Hindrance::Full
+        {
+            self.failed.get_or_init(|| format!("a checkpoint failed: {error}"));
+        }
+        done
+    }
+
+    fn checkpoint_locked(&self, control: &mut Control) -> Result<State, OpenError> {
         let target = self.wal.appended();
         // Acquire: pairs with the Release in `publish_oldest`. Read after `target`: a transaction that is not seen here
         // has its first record after `target`.
@@ -287,11 +396,38 @@ impl Node {
         let redo = self.pool.min_rec_lsn().map_or(target, |lsn| lsn.min(target));
         self.wal.wait_durable(target).map_err(OpenError::io("cannot write the log"))?;
         let scan_from = redo.min(Lsn(oldest));
-        let state = State { complete: true, redo, scan_from, next_txn, ..control.state() };
+        let durable = self.wal.durable();
+        let state = State { complete: true, redo, scan_from, next_txn, durable, ..control.state() };
         control.write(state)?;
-        self.wal.remove_before(scan_from).map_err(OpenError::io("cannot remove old log"))?;
+        // Relaxed: see `LogPin::take`.
+        let unneeded = scan_from.min(Lsn(self.pinned.load(Ordering::Relaxed)));
+        self.wal.remove_before(unneeded).map_err(OpenError::io("cannot remove old log"))?;
         tracing::debug!(%redo, %scan_from, "checkpoint");
-        Ok(())
+        Ok(state)
+    }
+
+    /// Copies the database to `target`, which must not exist or be an empty directory, while everything else goes on.
+    /// Blocking. `program`: the version that the manifest names.
+    pub fn backup(&self, target: &Path, program: &str, step: &mut Step<'_>) -> Result<BackupReport, BackupError> {
+        let pin = LogPin::take(&self.pinned)?;
+        backup::new_target(&*self.disk, target)?;
+        let state = self.take_checkpoint()?;
+        pin.raise(state.scan_from);
+        let end = || {
+            let end = self.wal.appended();
+            self.wal.wait_durable(end).map_err(BackupError::io("cannot write the log"))?;
+            Ok(end)
+        };
+        let source = backup::Source { disk: &self.disk, files: &self.files, log: self.wal.span(), state };
+        source.copy(target, program, end, step)
+    }
+
+    /// Why nothing can be committed or written any more, if so: the process must stop, and nothing more may be acknowledged. The next
+    /// start finds out from the disk what was committed.
+    pub fn failed(&self) -> Option<String> {
+        let log = self.wal.failed().map(|why| format!("the log cannot be written: {why}"));
+        let pages = || self.pool.failed().map(|why| format!("pages cannot be written: {why}"));
+        log.or_else(pages).or_else(|| self.failed.get().cloned())
     }
 
     /// Makes the log durable and ends the threads. The stores must be idle. Nothing else is written: call

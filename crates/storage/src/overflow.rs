@@ -5,6 +5,7 @@
 
 use crate::error::Blocked;
 use crate::mini::{Core, Mini};
+use crate::node::MAX_VALUE;
 use crate::page::{self, Cell, KIND_OVERFLOW, OVERFLOW_ROOM};
 use crate::record::{PageOp, push_op};
 
@@ -26,6 +27,9 @@ pub(crate) fn parse_reference(value: &[u8]) -> (usize, u32) {
 /// Reads a long value, and the numbers of its pages.
 pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>), Blocked> {
     let (len, mut no) = parse_reference(reference);
+    if len > MAX_VALUE {
+        return Err(core.corrupt(no, "a long value is longer than any can be").into());
+    }
     let mut value = Vec::with_capacity(len.min(core.max_value));
     let mut pages = Vec::new();
     while no != 0 {
@@ -37,7 +41,12 @@ pub(crate) fn read(core: &Core, reference: &[u8]) -> Result<(Vec<u8>, Vec<u32>),
         if page::kind(&page) != KIND_OVERFLOW {
             return Err(core.corrupt(no, "a part of a long value was expected").into());
         }
-        value.extend_from_slice(page::part(&page));
+        let part = page::part(&page);
+        if part.is_empty() {
+            // A chain of such pages need not end.
+            return Err(core.corrupt(no, "a part of a long value is empty").into());
+        }
+        value.extend_from_slice(part);
         pages.push(no);
         if value.len() > len {
             break;

@@ -229,6 +229,18 @@ pub(crate) struct Ops<'a>(&'a [u8]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadRecord;
 
+impl<'a> Ops<'a> {
+    /// The changes that are left, as bytes.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+/// The change at the front of the bytes.
+pub(crate) fn op(bytes: &[u8]) -> Result<PageOp<'_>, BadRecord> {
+    Reader(bytes).op().map(|(_, op)| op).ok_or(BadRecord)
+}
+
 impl<'a> Iterator for Ops<'a> {
     type Item = Result<(u32, PageOp<'a>), BadRecord>;
     fn next(&mut self) -> Option<Self::Item> {

@@ -1,7 +1,7 @@
 //! Bringing a directory from whatever a crash has left to exactly the committed transactions.
 //!
 //! 1. Analysis reads the log from `scan_from` to its end: which transactions did not end, and where each one's undo starts.
-//! 2. Redo repeats history from `redo` on: each page gets the changes that it does not have, by its LSN.
+//! 2. Redo (module `redo`) repeats history: each page gets the changes that it does not have, by its LSN.
 //! 3. Undo takes back what the losers did, newest first, each by one record with its compensation.
 //!
 //! Invariants
@@ -17,13 +17,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use clearway_buffer::{Keep, Pool};
-use clearway_types::{Lsn, PageId, PartitionId, TxnId};
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{Lsn, PartitionId, TxnId};
 
-use crate::apply::apply;
 use crate::error::{Blocked, StorageError};
-use crate::record::{self, Ops, Record, Role};
+use crate::record::{self, Record, Role};
 use crate::store::Store;
-use crate::wal::{WalEntry, WalReader};
+use crate::wal::{BackReader, WalEntry, WalReader};
 
 /// Repeats an attempt, fetching what it wants in between. Blocking.
 pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, StorageError> {
@@ -31,6 +31,7 @@ pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, B
     loop {
         match attempt() {
             Ok(value) => return Ok(value),
+            Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => return Err(error),
             Err(Blocked::Want(wants)) => {
                 let fetched: Result<Vec<Keep>, _> = wants.into_iter().map(|want| pool.fetch_blocking(want)).collect();
@@ -41,7 +42,7 @@ pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, B
     }
 }
 
-fn bad(lsn: Lsn, what: &'static str) -> StorageError {
+pub(crate) fn bad(lsn: Lsn, what: &'static str) -> StorageError {
     StorageError::BadRecord { lsn, what }
 }
 
@@ -104,54 +105,10 @@ impl Analysis {
     }
 }
 
-/// Repeats history up to `end`: how many records changed something.
-pub(crate) fn redo(pool: &Pool, reader: &mut WalReader, end: Lsn) -> Result<u64, StorageError> {
-    let mut redone = 0;
-    while reader.position() < end {
-        let Some(entry) = reader.next()? else { break };
-        if let Ok(Record::Pages { partition, ops, .. }) = record::parse(entry.payload) {
-            redone += u64::from(redo_record(pool, partition, ops, &entry)?);
-        }
-    }
-    Ok(redone)
-}
-
-fn redo_record(pool: &Pool, partition: PartitionId, ops: Ops<'_>, entry: &WalEntry<'_>) -> Result<bool, StorageError> {
-    let malformed = |_| bad(entry.start, "it is malformed");
-    let mut changed = false;
-    for (i, op) in ops.enumerate() {
-        let (no, _) = op.map_err(malformed)?;
-        let first = !ops.take(i).any(|earlier| earlier.is_ok_and(|(n, _)| n == no));
-        if first {
-            changed |= redo_page(pool, PageId::new(partition, no), ops, entry)?;
-        }
-    }
-    Ok(changed)
-}
-
-/// Applies those of a record's changes that are of one page, unless the page has them.
-fn redo_page(pool: &Pool, id: PageId, ops: Ops<'_>, entry: &WalEntry<'_>) -> Result<bool, StorageError> {
-    patiently(pool, || {
-        let mut page = pool.write(id)?;
-        if page.lsn() >= entry.end {
-            return Ok(false);
-        }
-        page.mark_dirty_begin();
-        for op in ops {
-            let Ok((no, op)) = op else { continue };
-            if no == id.no() && apply(&mut page, &op).is_err() {
-                return Err(StorageError::Corrupt { page: id, what: "a logged change does not fit it" }.into());
-            }
-        }
-        page.set_lsn(entry.end);
-        Ok(true)
-    })
-}
-
 /// Takes back what the losers did: how many there were, each counted once a partition.
 pub(crate) fn undo(
     pool: &Arc<Pool>,
-    reader: &mut WalReader,
+    reader: &mut BackReader,
     stores: &mut [Store],
     losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
 ) -> Result<u64, StorageError> {
@@ -174,17 +131,18 @@ pub(crate) fn undo(
 
 fn undo_record(
     pool: &Pool,
-    reader: &mut WalReader,
+    reader: &mut BackReader,
     store: &mut Store,
     txn: TxnId,
     head: Lsn,
 ) -> Result<Lsn, StorageError> {
-    let entry = reader.read_at(head)?;
+    let entry = reader.record(head)?;
     match record::parse(entry.payload) {
         Ok(Record::Pages { partition, role: Role::Undoable { txn: owner, prev, undo }, .. })
             if owner == txn && partition == store.partition() && prev < head =>
         {
-            patiently(pool, || store.undo_logged(&undo, txn, prev))?;
+            let next = if canary::on(Bug::UndoneTwice) { head } else { prev };
+            patiently(pool, || store.undo_logged(&undo, txn, next))?;
             Ok(prev)
         }
         _ => Err(bad(head, "a change to undo was expected")),

@@ -110,7 +110,7 @@ pub(crate) fn forward(
             slot
         });
         // Not for the first leaf: most scans end there.
-        let (_, page) = match leaf {
+        let (no, page) = match leaf {
             Err(blocked) if !first => return Err(read_ahead(core, &path, blocked, false, |key| !beyond(key))),
             leaf => leaf?,
         };
@@ -119,6 +119,9 @@ pub(crate) fn forward(
         let flow = visit_slots(core, node, start..end, visit)?;
         if flow.is_break() || end < node.count() || !has_next || beyond(&next) {
             return Ok(());
+        }
+        if !first && next <= at {
+            return Err(core.corrupt(no, "the tree's separators are not in order").into());
         }
         at = next;
         first = false;
@@ -157,7 +160,7 @@ pub(crate) fn backward(
             }
             slot
         });
-        let (_, page) = match leaf {
+        let (no, page) = match leaf {
             Err(blocked) if !first => return Err(read_ahead(core, &path, blocked, true, |key| !beyond(key))),
             leaf => leaf?,
         };
@@ -166,6 +169,9 @@ pub(crate) fn backward(
         let flow = visit_slots(core, node, (start..end).rev(), visit)?;
         if flow.is_break() || start > 0 || !has_next || beyond(&next) {
             return Ok(());
+        }
+        if !first && next >= at {
+            return Err(core.corrupt(no, "the tree's separators are not in order").into());
         }
         at = next;
         first = false;

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::{Bound, ControlFlow};
 
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::change::{self, As, Tree};
@@ -74,14 +75,20 @@ pub struct Store {
     trees: HashMap<TreeId, Entry, BuildHasherDefault<TreeHasher>>,
     /// Transactions with something to undo, and where the log must be kept from for each; oldest first.
     active: Vec<(TxnId, Lsn)>,
+    /// Bytes of log that undoing all of them may take, and how many of these the log knows to keep.
+    undo_cost: u64,
+    pledged: u64,
     /// The record in the making.
     buf: Vec<u8>,
 }
 
+/// What is pledged changes in steps of so many bytes, so that few changes touch what all partitions share.
+const PLEDGE_STEP: u64 = 16 << 10;
+
 impl Store {
     /// A store without trees; see [`Store::load`].
     pub(crate) fn new(core: Core) -> Self {
-        Self { core, trees: HashMap::default(), active: Vec::new(), buf: Vec::new() }
+        Self { core, trees: HashMap::default(), active: Vec::new(), undo_cost: 0, pledged: 0, buf: Vec::new() }
     }
     /// Reads the directory.
     pub(crate) fn load(&mut self) -> Result<(), Blocked> {
@@ -163,7 +170,19 @@ impl Store {
             self.active.push((txn.id, from));
         }
     }
+    /// Keeps what is pledged for undo in step with a transaction whose undo took `before` bytes and now takes `now`.
+    fn pledge(&mut self, before: u64, now: u64) {
+        self.undo_cost = self.undo_cost + now - before;
+        let enough = self.undo_cost <= self.pledged;
+        if enough && self.pledged - self.undo_cost <= 2 * PLEDGE_STEP {
+            return;
+        }
+        let pledge = self.undo_cost.next_multiple_of(PLEDGE_STEP);
+        self.core.wal.pledge(self.pledged, pledge);
+        self.pledged = pledge;
+    }
     fn end(&mut self, txn: &TxnLog) {
+        self.pledge(txn.undo_cost, 0);
         let Some(i) = self.active.iter().position(|(id, _)| *id == txn.id) else { return };
         self.active.remove(i);
         if i == 0 {
@@ -181,8 +200,10 @@ impl Store {
         value: &[u8],
     ) -> Result<Inserted, Blocked> {
         let tree = self.tree(tree)?;
+        let before = txn.undo_cost;
         let by = self.by(txn, mode);
         let done = change::insert(&self.core, &mut self.buf, tree, key, value, by)?;
+        self.pledge(before, txn.undo_cost);
         Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
     /// Changes a key's value; false if the key is not there.
@@ -195,14 +216,20 @@ impl Store {
         value: &[u8],
     ) -> Result<bool, Blocked> {
         let tree = self.tree(tree)?;
+        let before = txn.undo_cost;
         let by = self.by(txn, mode);
-        Ok(change::update(&self.core, &mut self.buf, tree, key, value, by)?.is_some())
+        let done = change::update(&self.core, &mut self.buf, tree, key, value, by)?;
+        self.pledge(before, txn.undo_cost);
+        Ok(done.is_some())
     }
     /// Deletes a key; false if it is not there.
     pub fn delete(&mut self, txn: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
         let tree = self.tree(tree)?;
+        let before = txn.undo_cost;
         let by = self.by(txn, mode);
-        Ok(change::delete(&self.core, &mut self.buf, tree, key, by)?.is_some())
+        let done = change::delete(&self.core, &mut self.buf, tree, key, by)?;
+        self.pledge(before, txn.undo_cost);
+        Ok(done.is_some())
     }
     fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> As<'t> {
         match mode {
@@ -254,13 +281,22 @@ impl Store {
     pub fn mark(&self, txn: &TxnLog) -> usize {
         txn.mark()
     }
-    /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` call it again: it goes on where it stopped.
+    /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log` call it again: it
+    /// goes on where it stopped.
     pub fn rollback(&mut self, txn: &mut TxnLog, to: usize) -> Result<(), Blocked> {
         while txn.mark() > to {
-            let Some((undo, next)) = txn.last() else { break };
+            let Some((undo, next)) = txn.last() else {
+                let from = self.active.iter().find(|(id, _)| *id == txn.id).map_or(Lsn(0), |(_, from)| *from);
+                let Core { wal, partition, undo_memory, .. } = &self.core;
+                txn.refill(wal, *partition, from, undo_memory / 2)?;
+                continue;
+            };
             let root = self.trees.get(&undo.tree).filter(|e| !e.dropping).map(|e| e.root);
+            let next = if canary::on(Bug::UndoneTwice) { txn.head() } else { next };
             rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next)?;
+            let before = txn.undo_cost;
             txn.pop();
+            self.pledge(before, txn.undo_cost);
         }
         Ok(())
     }

@@ -21,6 +21,8 @@ pub enum Datum {
     Float8(f64),
     /// text, varchar; char(n) without its trailing blanks
     Text(Box<str>),
+    /// days since 2000-01-01
+    Date(i32),
     /// microseconds since 2000-01-01
     Timestamp(i64),
     /// microseconds since 2000-01-01 UTC
@@ -46,6 +48,8 @@ pub enum DatumRef<'a> {
     Float8(f64),
     /// text, varchar; char(n) without its trailing blanks
     Text(&'a str),
+    /// days since 2000-01-01
+    Date(i32),
     /// microseconds since 2000-01-01
     Timestamp(i64),
     /// microseconds since 2000-01-01 UTC
@@ -65,6 +69,7 @@ impl Datum {
             Self::Int8(v) => DatumRef::Int8(*v),
             Self::Float8(v) => DatumRef::Float8(*v),
             Self::Text(v) => DatumRef::Text(v),
+            Self::Date(v) => DatumRef::Date(*v),
             Self::Timestamp(v) => DatumRef::Timestamp(*v),
             Self::Timestamptz(v) => DatumRef::Timestamptz(*v),
             Self::Numeric(v) => DatumRef::Numeric(*v),
@@ -96,6 +101,7 @@ impl DatumRef<'_> {
             Self::Int8(v) => Datum::Int8(v),
             Self::Float8(v) => Datum::Float8(v),
             Self::Text(v) => Datum::Text(v.into()),
+            Self::Date(v) => Datum::Date(v),
             Self::Timestamp(v) => Datum::Timestamp(v),
             Self::Timestamptz(v) => Datum::Timestamptz(v),
             Self::Numeric(v) => Datum::Numeric(v),

@@ -13,6 +13,8 @@ macro_rules! states {
 }
 
 states! {
+    /// successful_completion: of notices
+    SUCCESSFUL_COMPLETION = b"00000";
     /// connection_failure
     CONNECTION_FAILURE = b"08006";
     /// protocol_violation
@@ -103,6 +105,8 @@ states! {
     INVALID_TABLE_DEFINITION = b"42P16";
     /// indeterminate_datatype
     INDETERMINATE_DATATYPE = b"42P18";
+    /// insufficient_privilege
+    INSUFFICIENT_PRIVILEGE = b"42501";
     /// disk_full
     DISK_FULL = b"53100";
     /// out_of_memory
@@ -123,6 +127,8 @@ states! {
     ADMIN_SHUTDOWN = b"57P01";
     /// io_error
     IO = b"58030";
+    /// duplicate_file
+    DUPLICATE_FILE = b"58P02";
     /// internal_error: a defect of ours
     INTERNAL = b"XX000";
     /// data_corrupted
@@ -156,6 +162,7 @@ struct Inner {
     message: String,
     detail: Option<String>,
     hint: Option<String>,
+    context: Option<String>,
     position: Option<u32>,
 }
 
@@ -165,7 +172,14 @@ pub type SqlResult<T> = Result<T, SqlError>;
 impl SqlError {
     /// An error with its code and its message (PostgreSQL's wording where it has one).
     pub fn new(state: SqlState, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { state, message: message.into(), detail: None, hint: None, position: None }))
+        Self(Box::new(Inner {
+            state,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            context: None,
+            position: None,
+        }))
     }
     /// 0A000, naming the construct: "{construct} is not supported".
     pub fn unsupported(construct: impl fmt::Display) -> Self {
@@ -183,6 +197,11 @@ impl SqlError {
     /// With a hint: what the user may do.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
+        self
+    }
+    /// With where it happened, beside the query: a line of a COPY's data.
+    pub fn context(mut self, context: impl Into<String>) -> Self {
+        self.0.context = Some(context.into());
         self
     }
     /// With the place in the query: characters from its start, counted from 1.
@@ -205,6 +224,10 @@ impl SqlError {
     /// The hint, if any.
     pub fn get_hint(&self) -> Option<&str> {
         self.0.hint.as_deref()
+    }
+    /// Where it happened, if known.
+    pub fn get_context(&self) -> Option<&str> {
+        self.0.context.as_deref()
     }
     /// The place in the query, if known: characters, from 1.
     pub fn position(&self) -> Option<u32> {

@@ -1,7 +1,7 @@
 //! The memcomparable key encoding: comparing two keys as bytes compares their columns in order.
 //!
 //! Each column is a marker byte (1 for a value, 2 for NULL: NULLs sort last, as in PostgreSQL) and:
-//! integers of any width and timestamps as 8 bytes big-endian with the sign bit flipped; booleans as one byte;
+//! integers of any width, dates and timestamps as 8 bytes big-endian with the sign bit flipped; booleans as one byte;
 //! float8 with the IEEE sign trick (-0 equals 0, NaN sorts last and equals itself); text as its bytes with 0x00 written 0x00 0xFF,
 //! ended by 0x00 0x00. Integer widths share one encoding, so a bigint parameter finds an integer column.
 
@@ -21,7 +21,7 @@ pub fn push(out: &mut Vec<u8>, value: DatumRef<'_>) {
         DatumRef::Null => {}
         DatumRef::Bool(v) => out.push(u8::from(v)),
         DatumRef::Int2(v) => int(out, i64::from(v)),
-        DatumRef::Int4(v) => int(out, i64::from(v)),
+        DatumRef::Int4(v) | DatumRef::Date(v) => int(out, i64::from(v)),
         DatumRef::Int8(v) | DatumRef::Timestamp(v) | DatumRef::Timestamptz(v) => int(out, v),
         DatumRef::Float8(v) => float(out, v),
         DatumRef::Numeric(v) => float(out, rust_decimal::prelude::ToPrimitive::to_f64(&v).unwrap_or(f64::NAN)),

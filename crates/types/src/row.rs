@@ -55,6 +55,7 @@ impl<'a> RowBuilder<'a> {
                 self.out.push(n as u8);
                 self.out.extend_from_slice(s.as_bytes());
             }
+            DatumRef::Date(v) => self.fixed(11, &v.to_le_bytes()),
             DatumRef::Timestamp(v) => self.fixed(8, &v.to_le_bytes()),
             DatumRef::Timestamptz(v) => self.fixed(9, &v.to_le_bytes()),
             DatumRef::Numeric(v) => self.fixed(10, &v.serialize()),
@@ -153,6 +154,7 @@ impl<'a> RowIter<'a> {
             8 => DatumRef::Timestamp(i64::from_le_bytes(self.take()?)),
             9 => DatumRef::Timestamptz(i64::from_le_bytes(self.take()?)),
             10 => DatumRef::Numeric(Decimal::deserialize(self.take()?)),
+            11 => DatumRef::Date(i32::from_le_bytes(self.take()?)),
             _ => return Err(BadRow),
         })
     }

@@ -22,6 +22,8 @@ pub enum SqlType {
     Varchar(Option<u32>),
     /// `char(n)`. Values are kept without their trailing blanks; whoever shows one pads it to n characters.
     Char(u32),
+    /// `date`: days since 2000-01-01.
+    Date,
     /// `timestamp`: microseconds since 2000-01-01 00:00:00.
     Timestamp,
     /// `timestamptz`: microseconds since 2000-01-01 00:00:00 UTC.
@@ -46,6 +48,7 @@ impl SqlType {
             Self::Float8 => 701,
             Self::Char(_) => 1042,
             Self::Varchar(_) => 1043,
+            Self::Date => 1082,
             Self::Timestamp => 1114,
             Self::Timestamptz => 1184,
             Self::Numeric => 1700,
@@ -64,6 +67,7 @@ impl SqlType {
             701 => Self::Float8,
             1042 => Self::Char(u32::MAX),
             1043 => Self::Varchar(None),
+            1082 => Self::Date,
             1114 => Self::Timestamp,
             1184 => Self::Timestamptz,
             1700 => Self::Numeric,
@@ -75,7 +79,7 @@ impl SqlType {
         match self {
             Self::Bool => 1,
             Self::Int2 => 2,
-            Self::Int4 | Self::Void => 4,
+            Self::Int4 | Self::Date | Self::Void => 4,
             Self::Int8 | Self::Float8 | Self::Timestamp | Self::Timestamptz => 8,
             _ => -1,
         }
@@ -110,6 +114,7 @@ impl fmt::Display for SqlType {
             Self::Varchar(Some(n)) => write!(f, "character varying({n})"),
             Self::Varchar(None) => f.write_str("character varying"),
             Self::Char(n) => write!(f, "character({n})"),
+            Self::Date => f.write_str("date"),
             Self::Timestamp => f.write_str("timestamp without time zone"),
             Self::Timestamptz => f.write_str("timestamp with time zone"),
             Self::Numeric => f.write_str("numeric"),

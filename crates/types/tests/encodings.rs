@@ -36,6 +36,7 @@ fn datum() -> impl Strategy<Value = Datum> {
         text().prop_map(Datum::Text),
         int().prop_map(Datum::Timestamp),
         int().prop_map(Datum::Timestamptz),
+        any::<i32>().prop_map(Datum::Date),
         (any::<i64>(), 0u32..28).prop_map(|(v, scale)| Datum::Numeric(rust_decimal::Decimal::new(v, scale))),
     ]
 }

@@ -176,6 +176,9 @@ fn report(out: &mut Vec<u8>, tag: u8, severity: &str, error: &SqlError) {
         if let Some(position) = error.position() {
             field(b'P', &position.to_string());
         }
+        if let Some(context) = error.get_context() {
+            field(b'W', context);
+        }
         out.push(0);
     });
 }

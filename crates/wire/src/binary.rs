@@ -3,7 +3,8 @@
 //! A numeric is `ndigits, weight, sign, dscale` (16 bits each) and base-10000 digits, the first worth 10000^weight.
 
 use clearway_plan::Zone;
-use clearway_plan::value::write_text;
+use clearway_plan::cast::fit;
+use clearway_plan::value::{checked_timestamp, is_date, write_text};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::Decimal;
 
@@ -14,6 +15,7 @@ pub(crate) fn write(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &
     let integer = match value {
         DatumRef::Int2(v) => i64::from(v),
         DatumRef::Int4(v) => i64::from(v),
+        DatumRef::Date(v) => return out.extend_from_slice(&v.to_be_bytes()),
         DatumRef::Int8(v) | DatumRef::Timestamp(v) | DatumRef::Timestamptz(v) => v,
         DatumRef::Bool(v) => return out.push(u8::from(v)),
         DatumRef::Float8(v) => return out.extend_from_slice(&v.to_be_bytes()),
@@ -78,13 +80,20 @@ pub(crate) fn read(ty: SqlType, bytes: &[u8]) -> SqlResult<Datum> {
         SqlType::Int4 => Datum::Int4(i32::from_be_bytes(fixed(ty, bytes)?)),
         SqlType::Int8 => Datum::Int8(i64::from_be_bytes(fixed(ty, bytes)?)),
         SqlType::Float8 => Datum::Float8(f64::from_be_bytes(fixed(ty, bytes)?)),
-        SqlType::Timestamp => Datum::Timestamp(i64::from_be_bytes(fixed(ty, bytes)?)),
-        SqlType::Timestamptz => Datum::Timestamptz(i64::from_be_bytes(fixed(ty, bytes)?)),
+        SqlType::Date => Datum::Date(date(i32::from_be_bytes(fixed(ty, bytes)?))?),
+        SqlType::Timestamp => Datum::Timestamp(checked_timestamp(i64::from_be_bytes(fixed(ty, bytes)?))?),
+        SqlType::Timestamptz => Datum::Timestamptz(checked_timestamp(i64::from_be_bytes(fixed(ty, bytes)?))?),
         SqlType::Numeric => Datum::Numeric(read_numeric(bytes).ok_or_else(|| incorrect(ty))?),
-        SqlType::Char(_) => Datum::Text(text(bytes)?.trim_end_matches(' ').into()),
-        SqlType::Text | SqlType::Varchar(_) | SqlType::Unknown => Datum::Text(text(bytes)?.into()),
+        SqlType::Char(_) | SqlType::Varchar(_) => Datum::Text(fit(text(bytes)?, ty, false)?.into()),
+        SqlType::Text | SqlType::Unknown => Datum::Text(text(bytes)?.into()),
         SqlType::Void => return Err(incorrect(ty)),
     })
+}
+
+/// As PostgreSQL's date_recv.
+fn date(days: i32) -> SqlResult<i32> {
+    let good = matches!(days, i32::MIN | i32::MAX) || is_date(i64::from(days));
+    if good { Ok(days) } else { Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "date out of range")) }
 }
 
 fn text(bytes: &[u8]) -> SqlResult<&str> {
@@ -162,7 +171,7 @@ mod tests {
         }
         #[test]
         fn reading_never_panics(bytes: Vec<u8>) {
-            for ty in [SqlType::Numeric, SqlType::Int4, SqlType::Bool, SqlType::Char(3), SqlType::Timestamp] {
+            for ty in [SqlType::Numeric, SqlType::Int4, SqlType::Bool, SqlType::Char(3), SqlType::Timestamp, SqlType::Date] {
                 let _ = read(ty, &bytes);
             }
         }

@@ -38,6 +38,16 @@ pub struct CopyReader {
     skip_header: bool,
     ended: bool,
     field: Vec<u8>,
+    /// The table and its columns, for the errors' context.
+    names: Option<(String, Vec<String>)>,
+}
+
+/// Bytes of a line or a value that an error's context shows.
+const SHOWN: usize = 100;
+
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    if text.len() <= SHOWN { text.into_owned() } else { format!("{}...", &text[..text.floor_char_boundary(SHOWN)]) }
 }
 
 /// A line's bytes without its end: a range of the buffer.
@@ -67,6 +77,35 @@ impl CopyReader {
             skip_header,
             ended: false,
             field: Vec::new(),
+            names: None,
+        }
+    }
+
+    /// Has errors say, as PostgreSQL's do, in which line of a COPY into this table they were, and in which of these columns.
+    pub fn of(mut self, table: &str, columns: &[String]) -> Self {
+        self.names = Some((table.to_owned(), columns.to_vec()));
+        self
+    }
+
+    /// Adds line `line` as the error's context, and its bytes if they can be shown.
+    fn in_line(&self, error: SqlError, line: u64, bytes: Option<&[u8]>) -> SqlError {
+        let Some((table, _)) = &self.names else { return error };
+        if error.get_context().is_some() {
+            return error;
+        }
+        // What is no text is not shown.
+        let bytes = bytes.filter(|_| error.state() != SqlState::NOT_IN_REPERTOIRE);
+        let text = bytes.map_or_else(String::new, |bytes| format!(": \"{}\"", shown(bytes)));
+        error.context(format!("COPY {table}, line {line}{text}"))
+    }
+
+    fn in_column(&self, error: SqlError, column: usize, value: &[u8]) -> SqlError {
+        match &self.names {
+            Some((table, columns)) if error.state() != SqlState::NOT_IN_REPERTOIRE => {
+                let name = columns.get(column).map_or("?", String::as_str);
+                error.context(format!("COPY {table}, line {}, column {name}: \"{}\"", self.line, shown(value)))
+            }
+            _ => error,
         }
     }
 
@@ -98,7 +137,15 @@ impl CopyReader {
 
     fn rows_into(&mut self, last: bool, max: usize, out: &mut RowBatch, field: &mut Vec<u8>) -> SqlResult<bool> {
         for _ in 0..max {
-            let Some(line) = self.next_line(last)? else { return Ok(false) };
+            let start = self.pos;
+            let line = match self.next_line(last) {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(false),
+                Err(e) => {
+                    let open = self.quoted.then(|| &self.buf[start..]);
+                    return Err(self.in_line(e, self.line + 1, open));
+                }
+            };
             self.line += 1;
             if std::mem::take(&mut self.skip_header) {
                 continue;
@@ -108,7 +155,8 @@ impl CopyReader {
                 self.ended = true;
                 return Ok(false);
             }
-            out.try_push_with(|row| self.row(bytes, row, field))?;
+            let read = out.try_push_with(|row| self.row(bytes, row, field));
+            read.map_err(|e| self.in_line(e, self.line, Some(bytes)))?;
         }
         Ok(true)
     }
@@ -193,13 +241,15 @@ impl CopyReader {
         let mut rest = Some(line);
         for (i, &ty) in self.types.iter().enumerate() {
             let Some(input) = rest else {
-                return Err(bad(format!("missing data for column {}", i + 1)));
+                let name = self.names.as_ref().and_then(|(_, columns)| columns.get(i));
+                let name = name.map_or_else(|| (i + 1).to_string(), |name| format!("\"{name}\""));
+                return Err(bad(format!("missing data for column {name}")));
             };
             let (value, after) = if self.format.csv { self.csv(input, field)? } else { self.text(input, field) };
             rest = after;
             match value {
                 None => row.push(DatumRef::Null),
-                Some(bytes) => self.value(ty, bytes, row)?,
+                Some(bytes) => self.value(ty, bytes, row).map_err(|e| self.in_column(e, i, bytes))?,
             }
         }
         // A table without columns has empty lines.

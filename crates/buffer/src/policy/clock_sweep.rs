@@ -7,8 +7,8 @@
 //! Source: BP-Wrapper's pgClock, PostgreSQL's clock sweep with a usage count of one.
 
 use super::{Probe, Replacement};
+use clearway_sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use clearway_types::{FrameId, PageId};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 const EMPTY: u8 = 0;
 const OLD: u8 = 1;

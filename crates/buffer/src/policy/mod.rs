@@ -14,10 +14,10 @@ pub use clock::Clock;
 pub use clock_sweep::ClockSweep;
 pub use lru::Lru;
 
+use clearway_sync::{Mutex, MutexGuard, PoisonError};
 use clearway_types::{FrameId, PageId};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The pool's answer to a proposed victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

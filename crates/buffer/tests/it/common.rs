@@ -1,7 +1,7 @@
 //! A pool over a disk in memory and a log that only counts, with every write checked against the write-ahead rule.
 
 use clearway_buffer::*;
-use clearway_env::{IoPool, MemDisk};
+use clearway_env::{Disk, IoPool, MemDisk};
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::io;
 use std::path::Path;
@@ -20,6 +20,11 @@ impl FakeWal {
     /// Appends a record of 10 bytes; its end.
     pub fn append(&self) -> Lsn {
         Lsn(self.appended.fetch_add(10, SeqCst) + 10)
+    }
+    /// Has what the other one has, as after a restart.
+    pub fn go_on_after(&self, other: &Self) {
+        self.appended.store(other.appended.load(SeqCst), SeqCst);
+        self.durable.store(other.appended.load(SeqCst), SeqCst);
     }
 }
 
@@ -51,9 +56,15 @@ pub struct CheckedIo {
 }
 
 impl PageIo for CheckedIo {
-    fn read(&self, id: PageId, into: &mut [u8; PAGE_SIZE]) -> Result<(), PageError> {
+    fn file(&self, id: PageId) -> Arc<str> {
+        self.files.file(id)
+    }
+    fn place(&self, id: PageId) -> Result<Place, PageError> {
+        self.files.place(id)
+    }
+    fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError> {
         self.reads.fetch_add(1, SeqCst);
-        let result = self.files.read(id, into);
+        let result = self.files.accept(id, page, read);
         while self.hold_reads.load(SeqCst) {
             std::thread::yield_now();
         }
@@ -78,6 +89,7 @@ impl PageIo for CheckedIo {
 }
 
 pub struct Fixture {
+    /// Where the pages lie, unless on a real disk.
     pub disk: MemDisk,
     pub wal: Arc<FakeWal>,
     pub io: Arc<CheckedIo>,
@@ -87,24 +99,27 @@ pub struct Fixture {
 pub const PARTITIONS: u16 = 4;
 
 pub fn files(disk: &MemDisk) -> Files {
-    use clearway_env::Disk;
     disk.create_dir_all(Path::new("/data")).unwrap();
     Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
 }
 
 pub fn pool_on(disk: &MemDisk, frames: u32, policy: PolicyKind) -> Fixture {
+    let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
+    Fixture { disk: disk.clone(), ..pool_over(files(disk), io_pool, frames, policy) }
+}
+
+pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, policy: PolicyKind) -> Fixture {
     let wal = Arc::new(FakeWal::default());
     let io = Arc::new(CheckedIo {
-        files: files(disk),
+        files: files.with_io_pool(io_pool.clone()),
         wal: wal.clone(),
         violations: AtomicU64::new(0),
         reads: AtomicU64::new(0),
         hold_reads: AtomicBool::new(false),
     });
     io.restore_torn().unwrap();
-    let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
     let pool = Pool::new(PoolConfig { frames, policy }, io.clone(), wal.clone(), io_pool).unwrap();
-    Fixture { disk: disk.clone(), wal, io, pool }
+    Fixture { disk: MemDisk::new(), wal, io, pool }
 }
 
 pub fn pool(frames: u32) -> Fixture {

@@ -1,7 +1,10 @@
 //! The pool from outside.
 
 mod common;
+mod copy;
+mod faulty;
 mod hit_path;
 mod pool;
+mod space;
 mod stress;
 mod torn;

@@ -51,6 +51,9 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
     let after = pool_on(&f.disk, 16, PolicyKind::default());
     // Restoring at the start has mended it from the double-write file: damage it again.
     file.write_all_at(&[99], 5000).unwrap();
+    let error = after.pool.fetch_blocking(Want::Page(page(0, 1))).unwrap_err().to_string();
+    assert!(error.ends_with("is damaged: an LSN up to the log's end, 0x0 expected, 0x14 found"), "{error}");
+    after.wal.go_on_after(&f.wal);
     let error = after.pool.fetch_blocking(Want::Page(page(0, 0))).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("partition 0 page 0 in /data/p0000.data is damaged: checksum"), "{text}");
@@ -70,13 +73,13 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
     while after.io.reads.load(SeqCst) == 0 {
         std::thread::yield_now();
     }
-    stamp(&mut after.pool.create(id).unwrap(), &after.wal, 2);
+    stamp(&mut after.pool.create(id, false).unwrap(), &after.wal, 2);
     after.io.hold_reads.store(false, SeqCst);
     let _keep = waiting.recv().unwrap().unwrap();
     assert_eq!(get(&after, id), 2);
     assert_eq!(after.pool.stats().free, 15);
     // Created again while it is resident: zeros, in the same frame.
-    assert!(after.pool.create(id).unwrap().iter().all(|&b| b == 0));
+    assert!(after.pool.create(id, false).unwrap().iter().all(|&b| b == 0));
     assert_eq!(after.pool.stats().free, 15);
 }
 
@@ -84,7 +87,7 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
 fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
     let f = pool(16);
     let mut keeps: Vec<_> = (0..16).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
-    assert_eq!(f.pool.create(page(1, 0)).err(), Some(Want::Frames(1)));
+    assert_eq!(f.pool.create(page(1, 0), false).err(), Some(Want::Frames(1)));
     assert_eq!(f.pool.reserve_frames(2).err(), Some(Want::Frames(2)));
     assert!(matches!(f.pool.fetch_blocking(Want::Frames(9)), Err(PageError::NoFrames)), "more than half the pool");
     let waiting = start(&f.pool, Want::Page(page(0, 99)));
@@ -184,7 +187,7 @@ fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
 fn data_larger_than_the_pool_comes_back_from_disk() {
     let f = pool_on(&MemDisk::new(), 32, PolicyKind::Lru);
     for no in 0..256 {
-        with(&f.pool, |pool| pool.create(page(3, no)).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1)));
+        with(&f.pool, |pool| pool.create(page(3, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1)));
     }
     assert_eq!(f.pool.min_rec_lsn(), Some(Lsn(0)), "the first pages were written, but never synced");
     for no in 0..256 {

@@ -2,8 +2,11 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{Entropy, MemDisk, SeededEntropy};
+use clearway_env::{DirectDisk, Disk, Entropy, IoPool, MemDisk, OsDisk, SeededEntropy};
 use clearway_types::Lsn;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 const FRAMES: u32 = 64;
@@ -44,6 +47,15 @@ fn partition(fixture: &Fixture, number: u16, seed: u64, ops: u64) -> Vec<u64> {
 
 fn run(policy: PolicyKind, ops: u64) {
     let fixture = pool_on(&MemDisk::new(), FRAMES, policy);
+    let models = work(&fixture, policy, ops);
+    // What the flush has synced survives every crash.
+    let after = pool_on(&fixture.disk.crash(7), FRAMES, policy);
+    after.wal.go_on_after(&fixture.wal);
+    compare(&after, policy, &models);
+}
+
+/// Writes, reads, evicts and flushes everything; returns what the pages must have.
+fn work(fixture: &Fixture, policy: PolicyKind, ops: u64) -> Vec<Vec<u64>> {
     let done = AtomicBool::new(false);
     let models: Vec<_> = std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| {
@@ -54,12 +66,8 @@ fn run(policy: PolicyKind, ops: u64) {
                 std::thread::yield_now();
             }
         });
-        let partitions: Vec<_> = (0..PARTITIONS)
-            .map(|p| {
-                let fixture = &fixture;
-                scope.spawn(move || partition(fixture, p, 1 + u64::from(p), ops))
-            })
-            .collect();
+        let partitions: Vec<_> =
+            (0..PARTITIONS).map(|p| scope.spawn(move || partition(fixture, p, 1 + u64::from(p), ops))).collect();
         let models = partitions.into_iter().map(|t| t.join().unwrap()).collect();
         done.store(true, SeqCst);
         checkpointer.join().unwrap();
@@ -70,12 +78,14 @@ fn run(policy: PolicyKind, ops: u64) {
     let stats = fixture.pool.stats();
     assert!(stats.evictions > u64::from(FRAMES) && stats.writes > u64::from(FRAMES), "{policy}: {stats:?}");
     assert_eq!(fixture.io.violations.load(SeqCst), 0, "{policy}: written before the log, or half a page");
-    // What the flush has synced survives every crash.
-    let after = pool_on(&fixture.disk.crash(7), FRAMES, policy);
+    models
+}
+
+fn compare(after: &Fixture, policy: PolicyKind, models: &[Vec<u64>]) {
     for (p, model) in models.iter().enumerate() {
         for (no, &value) in model.iter().enumerate() {
             assert_eq!(
-                get(&after, page(p as u16, no as u32)),
+                get(after, page(p as u16, no as u32)),
                 value,
                 "{policy}: partition {p} page {no} after the crash"
             );
@@ -108,4 +118,81 @@ fn the_smallest_pool_makes_progress_with_many_threads() {
         }
     });
     assert_eq!(fixture.io.violations.load(SeqCst), 0);
+}
+
+/// A directory of its own on a real disk, gone at the end of the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stress-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+/// Past the test's capture: a test that has not run says so whoever runs it.
+fn skipped(what: &str, why: impl std::fmt::Display) {
+    writeln!(std::io::stderr(), "SKIPPED {what}: {why}").expect("said");
+}
+
+/// The stress test above on a real file system; the pool that looks afterwards is another one.
+fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Result<IoPool>) {
+    if let Err(error) = io_pool() {
+        return skipped(name, error);
+    }
+    let scratch = Scratch::new(name);
+    let policy = PolicyKind::ClockSweep;
+    let open = || {
+        let files = Files::open(disk, &scratch.0, PARTITIONS).unwrap();
+        pool_over(files, Arc::new(io_pool().unwrap()), FRAMES, policy)
+    };
+    let before = open();
+    let models = work(&before, policy, 1_000);
+    let after = open();
+    after.wal.go_on_after(&before.wal);
+    drop(before);
+    compare(&after, policy, &models);
+}
+
+fn threads() -> std::io::Result<IoPool> {
+    IoPool::new(2, "test-io")
+}
+
+fn ring() -> std::io::Result<IoPool> {
+    IoPool::with_ring(1, "test-io")
+}
+
+#[test]
+fn threads_and_buffered_files_keep_every_page() {
+    run_on_files("threads-buffered", &OsDisk, &threads);
+}
+
+#[test]
+fn threads_and_direct_files_keep_every_page() {
+    run_on_direct_files("threads-direct", &threads);
+}
+
+#[test]
+fn a_ring_and_buffered_files_keep_every_page() {
+    run_on_files("ring-buffered", &OsDisk, &ring);
+}
+
+#[test]
+fn a_ring_and_direct_files_keep_every_page() {
+    run_on_direct_files("ring-direct", &ring);
+}
+
+fn run_on_direct_files(name: &str, io_pool: &dyn Fn() -> std::io::Result<IoPool>) {
+    let disk = DirectDisk::new(false);
+    run_on_files(name, &disk, io_pool);
+    if disk.refused() {
+        skipped(name, "the file system knows no direct I/O; it ran on buffered files");
+    }
 }

@@ -31,7 +31,7 @@ fn a_crash_at_any_operation_leaves_each_page_old_or_new() {
             torn += after.restore_torn().unwrap();
             for no in 0..8 {
                 let mut bytes = [0; PAGE_SIZE];
-                after.read(page(0, no), &mut bytes).unwrap();
+                after.read_run(page(0, no), &mut bytes).unwrap();
                 match bytes[HEADER] {
                     1 => old += 1,
                     2 | 3 => new += 1,
@@ -56,7 +56,7 @@ fn what_is_left_of_an_older_batch_is_never_restored() {
     // Page 7's copy is still in the double-write file, but the header names only the second batch.
     disk.open("/data/p0000.data".as_ref(), Open::Existing).unwrap().write_all_at(&[9], 7 * 8192 + 100).unwrap();
     assert_eq!(files.restore_torn().unwrap(), 0);
-    assert!(matches!(files.read(page(0, 7), &mut [0; PAGE_SIZE]), Err(PageError::Damaged { .. })));
+    assert!(matches!(files.read_run(page(0, 7), &mut [0; PAGE_SIZE]), Err(PageError::Damaged { .. })));
 }
 
 #[test]

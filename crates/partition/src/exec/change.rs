@@ -3,25 +3,31 @@
 use super::{Cx, Stop};
 use crate::lock::Mode;
 use crate::trees::Trees;
-use clearway_plan::TableDef;
 use clearway_plan::program::Env;
 use clearway_plan::value::write_text;
+use clearway_plan::{OnConflict, TableDef, UniqueKey};
 use clearway_storage::Inserted;
 use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
 
 /// One change of one tree.
 #[derive(Debug)]
 pub(super) enum Step {
-    Insert { tree: TreeId, key: Vec<u8>, value: Vec<u8>, guard: Guard },
-    Update { tree: TreeId, key: Vec<u8>, value: Vec<u8> },
-    Delete { tree: TreeId, key: Vec<u8> },
-}
-
-/// What it means that an inserted key is there already.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Guard {
-    PrimaryKey,
-    Index(usize),
+    /// `unique`: what it violates if the key is there already.
+    Insert {
+        tree: TreeId,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        unique: UniqueKey,
+    },
+    Update {
+        tree: TreeId,
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Delete {
+        tree: TreeId,
+        key: Vec<u8>,
+    },
 }
 
 impl Step {
@@ -69,9 +75,9 @@ impl Steps {
         self.lock(cx, table)?;
         while let Some(step) = self.steps.get(self.taken) {
             match step {
-                Step::Insert { tree, key, value, guard } => {
+                Step::Insert { tree, key, value, unique } => {
                     if cx.trees.insert(cx.log, cx.mode, *tree, key, value)? == Inserted::Exists {
-                        return Err(duplicate(table, *guard, RowView::new(new_row), env)?.into());
+                        return Err(duplicate(table, *unique, RowView::new(new_row), env)?.into());
                     }
                 }
                 Step::Update { tree, key, value } => {
@@ -103,11 +109,12 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether an insert among the steps would meet an equal key. One key at a time: what has been looked at is locked, and need not be
+    /// Whether an insert among the steps would meet an equal key that is to be ignored. One key at a time: what has been looked at is locked, and need not be
     /// in the pool any more.
-    pub(super) fn would_clash<T: Trees>(&mut self, cx: &Cx<'_, T>) -> Result<bool, Stop> {
+    pub(super) fn would_clash<T: Trees>(&mut self, cx: &Cx<'_, T>, on_conflict: OnConflict) -> Result<bool, Stop> {
         while let Some(step) = self.steps.get(self.checked) {
-            if let Step::Insert { tree, key, .. } = step
+            if let Step::Insert { tree, key, unique, .. } = step
+                && on_conflict.ignores(*unique)
                 && cx.trees.get(*tree, key, &mut |_| {})?
             {
                 return Ok(true);
@@ -134,7 +141,7 @@ pub(super) fn index_steps(
             .transpose()
         };
         let tree = index.tree;
-        let guard = Guard::Index(at);
+        let unique = UniqueKey::Index(at);
         match (entry(old)?, entry(new)?, new) {
             (Some(before), Some(key), Some((_, row_key))) if before == key => {
                 if old.is_some_and(|(_, old_key)| old_key != row_key) {
@@ -146,7 +153,7 @@ pub(super) fn index_steps(
                     steps.push(Step::Delete { tree, key });
                 }
                 if let (Some(key), Some((_, row_key))) = (after, row) {
-                    steps.push(Step::Insert { tree, key, value: row_key.to_vec(), guard });
+                    steps.push(Step::Insert { tree, key, value: row_key.to_vec(), unique });
                 }
             }
         }
@@ -156,21 +163,28 @@ pub(super) fn index_steps(
 
 /// A row or entry that was just read is not there to be changed.
 #[cold]
-fn vanished(table: &TableDef) -> SqlError {
+pub(super) fn vanished(table: &TableDef) -> SqlError {
     SqlError::new(
         SqlState::DATA_CORRUPTED,
         format!("an index of table \"{}\" does not agree with its rows", table.name),
     )
 }
 
-fn key_text(table: &TableDef, columns: &[usize], row: RowView<'_>, env: &Env) -> SqlResult<String> {
+/// `Key (names)=(values)`; the values of `columns` are in `row` where `at` says.
+fn key_text(
+    table: &TableDef,
+    columns: &[usize],
+    row: RowView<'_>,
+    at: impl Fn(usize) -> usize,
+    env: &Env,
+) -> SqlResult<String> {
     let names: Vec<_> = columns.iter().map(|c| table.columns[*c].name.as_str()).collect();
     let mut values = Vec::new();
     for (i, c) in columns.iter().enumerate() {
         if i > 0 {
             values.extend_from_slice(b", ");
         }
-        let value = row.get(*c).map_err(|_| damaged(table))?;
+        let value = row.get(at(i)).map_err(|_| damaged(table))?;
         write_text(&mut values, table.columns[*c].ty, value, env.zone());
     }
     Ok(format!("Key ({})=({})", names.join(", "), String::from_utf8_lossy(&values)))
@@ -183,13 +197,27 @@ pub(super) fn damaged(table: &TableDef) -> SqlError {
 
 /// 23505.
 #[cold]
-pub(super) fn duplicate(table: &TableDef, guard: Guard, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
-    let (name, columns) = match guard {
-        Guard::PrimaryKey => (&table.primary_key_name, &table.primary_key),
-        Guard::Index(i) => (&table.indexes[i].name, &table.indexes[i].columns),
-    };
+pub(super) fn duplicate(table: &TableDef, unique: UniqueKey, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+    let columns = table.unique_key(unique).1;
+    violation(table, unique, row, |i| columns[i], env)
+}
+
+/// 23505 of a guard, whose rows are the key's columns.
+#[cold]
+pub(super) fn duplicate_key(table: &TableDef, unique: UniqueKey, key: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
+    violation(table, unique, key, |i| i, env)
+}
+
+fn violation(
+    table: &TableDef,
+    unique: UniqueKey,
+    row: RowView<'_>,
+    at: impl Fn(usize) -> usize,
+    env: &Env,
+) -> SqlResult<SqlError> {
+    let (name, columns) = table.unique_key(unique);
     let message = format!("duplicate key value violates unique constraint \"{name}\"");
-    let detail = format!("{} already exists.", key_text(table, columns, row, env)?);
+    let detail = format!("{} already exists.", key_text(table, columns, row, at, env)?);
     Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
 }
 
@@ -198,7 +226,7 @@ pub(super) fn duplicate(table: &TableDef, guard: Guard, row: RowView<'_>, env: &
 pub(super) fn duplicated(table: &TableDef, index: usize, row: RowView<'_>, env: &Env) -> SqlResult<SqlError> {
     let index = &table.indexes[index];
     let message = format!("could not create unique index \"{}\"", index.name);
-    let detail = format!("{} is duplicated.", key_text(table, &index.columns, row, env)?);
+    let detail = format!("{} is duplicated.", key_text(table, &index.columns, row, |i| index.columns[i], env)?);
     Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
 }
 

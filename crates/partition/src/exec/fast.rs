@@ -8,7 +8,7 @@ use super::{Cx, Locking, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Program, TableDef};
+use clearway_plan::{OnConflict, Program, TableDef, UniqueKey};
 use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 
 /// Buffers that outlive their use.
@@ -34,7 +34,7 @@ pub(crate) fn is_atomic(program: &Program, rows: Option<&RowBatch>) -> bool {
         }
         Program::Delete { access, .. } => point(access) && access.table.indexes.is_empty(),
         Program::Insert { table, .. } => table.indexes.is_empty() && rows.is_some_and(|r| r.len() == 1),
-        Program::BuildIndex { .. } => false,
+        Program::BuildIndex { .. } | Program::Guard { .. } => false,
     }
 }
 
@@ -102,13 +102,13 @@ pub(crate) fn run_atomic<T: Trees>(
             }
             cx.trees.delete_autocommit(access.table.tree, &scratch.key)?
         }
-        Program::Insert { table, returning, ignore_conflicts } => {
+        Program::Insert { table, returning, on_conflict } => {
             let Some(row) = rows.filter(|r| r.len() == 1).map(|r| r.get(0)) else {
                 return Err(clearway_types::SqlError::internal("an insert without rows").into());
             };
-            return insert(cx, table, row, returning, *ignore_conflicts, env, scratch);
+            return insert(cx, table, row, returning, *on_conflict, env, scratch);
         }
-        Program::BuildIndex { .. } => None,
+        Program::BuildIndex { .. } | Program::Guard { .. } => None,
     };
     Ok((out.rows, out.count, commit))
 }
@@ -145,7 +145,7 @@ fn insert<T: Trees>(
     table: &TableDef,
     row: RowView<'_>,
     returning: &[clearway_plan::Expr],
-    ignore_conflicts: bool,
+    on_conflict: OnConflict,
     env: &Env,
     scratch: &mut Scratch,
 ) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
@@ -160,7 +160,7 @@ fn insert<T: Trees>(
     }
     match cx.trees.insert_autocommit(table.tree, &scratch.key, row.bytes())? {
         Some(lsn) => Ok((out.rows, 1, Some(lsn))),
-        None if ignore_conflicts => Ok((RowBatch::new(), 0, None)),
-        None => Err(super::change::duplicate(table, super::change::Guard::PrimaryKey, row, env)?.into()),
+        None if on_conflict.ignores(UniqueKey::Primary) => Ok((RowBatch::new(), 0, None)),
+        None => Err(super::change::duplicate(table, UniqueKey::Primary, row, env)?.into()),
     }
 }

@@ -1,11 +1,11 @@
 //! `Program::Insert`.
 
-use super::change::{Guard, Step, Steps, index_steps};
+use super::change::{Step, Steps, index_steps};
 use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::Env;
-use clearway_plan::{Program, TableDef};
+use clearway_plan::{OnConflict, Program, TableDef, UniqueKey};
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, key};
 
 #[derive(Default)]
@@ -44,7 +44,7 @@ impl Insert {
         out: &mut Output,
         batch: usize,
     ) -> Result<bool, Stop> {
-        let (Program::Insert { table, returning, ignore_conflicts }, Some(rows)) = (program, rows) else {
+        let (Program::Insert { table, returning, on_conflict }, Some(rows)) = (program, rows) else {
             return Err(SqlError::internal("an insert without rows").into());
         };
         if !self.locked {
@@ -54,9 +54,9 @@ impl Insert {
         loop {
             if self.noted {
                 let row = rows.get(self.at);
-                if *ignore_conflicts && !self.steps.begun() {
+                if *on_conflict != OnConflict::Fail && !self.steps.begun() {
                     self.steps.lock(cx, table)?;
-                    if self.steps.would_clash(cx)? {
+                    if self.steps.would_clash(cx, *on_conflict)? {
                         self.noted = false;
                         self.at += 1;
                         continue;
@@ -85,8 +85,8 @@ impl Insert {
         self.steps.clear();
         let mut key = Vec::with_capacity(32);
         key_of(cx, table, row, &mut key)?;
-        let guard = Guard::PrimaryKey;
-        self.steps.push(Step::Insert { tree: table.tree, key: key.clone(), value: row.bytes().to_vec(), guard });
+        let unique = UniqueKey::Primary;
+        self.steps.push(Step::Insert { tree: table.tree, key: key.clone(), value: row.bytes().to_vec(), unique });
         index_steps(table, None, Some((row.bytes(), &key)), &mut self.steps)?;
         self.noted = true;
         Ok(())

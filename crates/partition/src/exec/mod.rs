@@ -10,6 +10,7 @@
 mod build;
 mod change;
 mod fast;
+mod guard;
 mod insert;
 mod modify;
 mod path;
@@ -26,7 +27,7 @@ use crate::trees::Trees;
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
 use clearway_plan::{Expr, Program, TableDef};
-use clearway_storage::{Blocked, TxnMode};
+use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ const COLLECT: usize = 256;
 pub(crate) enum Stop {
     /// These must be in the pool.
     Want(Vec<Want>),
+    /// This piece of the log must have been read.
+    Log(LogRead),
     /// These must let go of their locks.
     Wait(Vec<TxnId>),
     /// With [`Locking::Check`]: somebody's lock is in the way.
@@ -55,6 +58,7 @@ impl From<Blocked> for Stop {
     fn from(blocked: Blocked) -> Self {
         match blocked {
             Blocked::Want(wants) => Self::Want(wants),
+            Blocked::Log(read) => Self::Log(read),
             Blocked::Failed(e) => Self::Fail(Failure::Sql(e.into())),
         }
     }
@@ -153,6 +157,7 @@ enum Work {
     Insert(insert::Insert),
     Modify(modify::Modify),
     Build(build::Build),
+    Guard(guard::Guard),
 }
 
 impl Work {
@@ -162,6 +167,7 @@ impl Work {
             Program::Insert { .. } => Self::Insert(Default::default()),
             Program::Update { .. } | Program::Delete { .. } => Self::Modify(Default::default()),
             Program::BuildIndex { .. } => Self::Build(Default::default()),
+            Program::Guard { .. } => Self::Guard(Default::default()),
         }
     }
 }
@@ -170,7 +176,7 @@ impl Work {
 pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
     match program {
         Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => &access.table,
-        Program::Insert { table, .. } | Program::BuildIndex { table, .. } => table,
+        Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => table,
     }
 }
 
@@ -191,7 +197,7 @@ impl Exec {
         self.work = Work::new(&self.program);
     }
 
-    /// The rows of an INSERT.
+    /// The rows that the message brought.
     pub(crate) fn rows(&self) -> Option<&RowBatch> {
         self.rows.as_ref()
     }
@@ -210,6 +216,7 @@ impl Exec {
             Work::Insert(insert) => insert.run(cx, program, env, self.rows.as_ref(), out, self.batch),
             Work::Modify(modify) => modify.run(cx, program, env, out, self.batch),
             Work::Build(build) => build.run(cx, program, env),
+            Work::Guard(guard) => guard.run(cx, program, env, self.rows.as_ref(), out),
         }
     }
 }

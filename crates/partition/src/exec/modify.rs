@@ -1,13 +1,13 @@
 //! `Program::Update` and `Program::Delete`: find a few keys, change their rows, go on.
 
-use super::change::{Guard, Step, Steps, damaged, index_steps, not_null_violation};
+use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
 use super::scan::{missing_row, read_ahead};
 use super::{COLLECT, Cx, Output, SLICE_ROWS, Stop};
 use crate::lock::Mode;
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, Program, TableDef};
+use clearway_plan::{Expr, Program, TableDef, UniqueKey};
 use clearway_types::row::RowBuilder;
 use clearway_types::{RowView, SqlResult};
 use std::ops::ControlFlow;
@@ -219,6 +219,9 @@ fn note_steps(
     if plan.moves {
         steps.push(Step::Delete { tree, key: key.to_vec() });
         index_steps(table, Some((old, key)), None, steps)?;
+        if table.is_guarded() {
+            out.rows.push_encoded(old);
+        }
         out.rows.push_encoded(new);
         return Ok(());
     }
@@ -232,7 +235,7 @@ fn note_steps(
         steps.push(Step::Update { tree, key: key.to_vec(), value: new.clone() });
     } else {
         steps.push(Step::Delete { tree, key: key.to_vec() });
-        steps.push(Step::Insert { tree, key: new_key.clone(), value: new.clone(), guard: Guard::PrimaryKey });
+        steps.push(Step::Insert { tree, key: new_key.clone(), value: new.clone(), unique: UniqueKey::Primary });
     }
     index_steps(table, Some((old, key)), Some((new, &new_key)), steps)?;
     give(plan, new, out)

@@ -16,6 +16,8 @@ impl<T: Trees> Partition<T> {
         if let Some(lsn) = commit {
             self.last_commit = self.last_commit.max(lsn);
         }
+        let over = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to the end of its transaction");
+        self.leave_line(id, &over, out);
         let Some(mut txn) = self.txns.remove(&id) else {
             self.reply(origin, Ok(Reply::default()), out);
             return;
@@ -30,7 +32,6 @@ impl<T: Trees> Partition<T> {
                 return;
             }
             self.stop_waiting(id, &task, out);
-            let over = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to the end of its transaction");
             self.reply(task.origin, Err(Failure::Sql(over)), out);
         }
         let task = Task { origin, job: Job::Finish { commit }, waiting: Waiting::No };
@@ -55,6 +56,7 @@ impl<T: Trees> Partition<T> {
             self.end_log(id, txn);
         }
         self.locks.release(id, &mut self.granted);
+        self.blocking.end(id);
         Ok(())
     }
 
@@ -75,6 +77,20 @@ impl<T: Trees> Partition<T> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves a tree that cannot be dropped, as one of its pages cannot be read, to the next start, which drops what no table has. False if
+    /// the transaction's end is not about to drop one.
+    pub(super) fn leave_tree(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &Job) -> bool {
+        let left = match job {
+            Job::Finish { commit: Some(_) } => txn.drops.pop(),
+            Job::Finish { commit: None } if txn.log.mark() == 0 => txn.created.pop(),
+            _ => None,
+        };
+        if let Some(tree) = left {
+            tracing::error!(partition = %self.id, txn = %id, %tree, "a dropped tree cannot be freed before the next start");
+        }
+        left.is_some()
     }
 
     /// Ends a transaction that has been rolled back.

@@ -37,7 +37,7 @@ impl<T: Trees> Partition<T> {
                 self.check_plan(&s.exec.program)?;
                 // Undo is needed as soon as there is a savepoint to come back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
-                let locking = if s.fresh { Locking::None } else { Locking::Take };
+                let locking = self.statement_locking(id, &s.exec.program, s.fresh);
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode);
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
@@ -110,7 +110,13 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             None
         }
         Body::Raw(op) => Some(Job::Raw(op)),
-        Body::OneShot { .. } | Body::Finish { .. } | Body::Cancel(_) | Body::Resume => {
+        Body::OneShot { .. }
+        | Body::Block
+        | Body::Unblock
+        | Body::Finish { .. }
+        | Body::Cancel(_)
+        | Body::Unavailable(_)
+        | Body::Resume => {
             return Err(SqlError::internal("not a general transaction's message"));
         }
     })

@@ -1,20 +1,22 @@
 //! The partition: takes messages, runs tasks, suspends them and takes them up again.
 //!
 //! Invariants
-//! 1. Every message but `Resume` and `Cancel` has exactly one reply: a task holds the origin of the one that it owes.
+//! 1. Every message but `Resume`, `Unavailable`, `Unblock` and `Cancel` has exactly one reply: a task holds the origin of the one that it owes.
 //! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
-//! 4. A transaction is in `txns` as long as it holds a lock or waits for one.
+//! 4. A transaction is in `txns` as long as it holds a lock or waits for one, or the partition is blocked by it.
 //!
 //! Locking: none; one thread at a time has the partition. A crash leaves what is in the log: recovery undoes transactions without a commit.
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 3 and 4 (fragments, schemes).
 
+mod blocking;
 mod finish;
 mod general;
 mod one_shot;
 
+use self::blocking::Blocking;
 use crate::exec::{Cx, Locking, SLICE_ROWS, Scratch, Stop};
 use crate::lock::LockTable;
 use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
@@ -23,7 +25,7 @@ use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Then, Txn, Waiting};
 use clearway_plan::{Program, TableDef};
 use clearway_storage::{Store, TxnMode};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlState, TableId, TxnId};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TxnId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -33,6 +35,7 @@ pub struct Partition<T: Trees = Store> {
     trees: T,
     scheme: Box<dyn Scheme + Send>,
     locks: LockTable,
+    blocking: Blocking,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
     /// Transactions whose wait for a lock is over, to go on before `on_message` returns.
     granted: VecDeque<TxnId>,
@@ -64,6 +67,7 @@ impl<T: Trees> Partition<T> {
             trees,
             scheme,
             locks: LockTable::default(),
+            blocking: Blocking::default(),
             txns: HashMap::new(),
             granted: VecDeque::new(),
             last_commit: Lsn(0),
@@ -89,17 +93,33 @@ impl<T: Trees> Partition<T> {
 
     /// Takes a message, runs whatever can run, and leaves in `out` what there is to do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
+        self.take(message, out);
+        loop {
+            if let Some(txn) = self.granted.pop_front() {
+                out.push(Out::Granted { txn, partition: self.id });
+                self.go_on(txn, Waiting::Lock, out);
+            } else if let Some(message) = self.blocking.next() {
+                self.take(message, out);
+            } else {
+                break;
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message, out: &mut Outbox) {
+        if self.blocking.stops(&message) {
+            return self.blocking.push(message);
+        }
         let Message { txn, origin, body } = message;
         match body {
             Body::OneShot { program, env, rows } => self.one_shot(txn, origin, program, env, rows, out),
             Body::Resume => self.resume(txn, out),
             Body::Cancel(error) => self.cancel(txn, error, out),
+            Body::Unavailable(error) => self.unavailable(txn, error, out),
             Body::Finish { commit } => self.finish(txn, origin, commit, out),
+            Body::Block => self.block(txn, origin, out),
+            Body::Unblock => self.unblock(txn),
             body => self.general(txn, origin, body, out),
-        }
-        while let Some(txn) = self.granted.pop_front() {
-            out.push(Out::Granted { txn, partition: self.id });
-            self.go_on(txn, Waiting::Lock, out);
         }
     }
 
@@ -174,6 +194,10 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         let partition = self.id;
+        if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Slice) && self.blocking.is_by(id) {
+            self.unblock(id);
+            out.push(Out::Stalled { to: task.origin });
+        }
         let stop = match &mut task.job {
             Job::OneShot(_) => self.one_shot_stopped(id, txn, task, stop)?,
             _ => stop,
@@ -182,6 +206,10 @@ impl<T: Trees> Partition<T> {
             Stop::Want(wants) => {
                 task.waiting = Waiting::Resume;
                 out.push(Out::Fetch { partition, txn: id, wants });
+            }
+            Stop::Log(read) => {
+                task.waiting = Waiting::Resume;
+                out.push(Out::ReadLog { partition, txn: id, read });
             }
             Stop::Slice => {
                 task.waiting = Waiting::Resume;
@@ -253,12 +281,13 @@ impl<T: Trees> Partition<T> {
 
     /// Ends what the transaction runs or waits for.
     fn cancel(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
+        if self.leave_line(id, &error, out) {
+            return;
+        }
         let Some(mut txn) = self.txns.remove(&id) else { return };
-        let hopeless =
-            !matches!(error.state(), SqlState::QUERY_CANCELED | SqlState::DEADLOCK | SqlState::ADMIN_SHUTDOWN);
         let after = match txn.task.take() {
             None => After::Keep,
-            Some(task) if task.job.must_go_on() && !hopeless => {
+            Some(task) if task.job.must_go_on() => {
                 txn.task = Some(task);
                 After::Keep
             }
@@ -269,6 +298,29 @@ impl<T: Trees> Partition<T> {
                     Some(after) => after,
                     None => self.run_task(id, &mut txn, task, out),
                 }
+            }
+        };
+        if let After::Keep = after {
+            self.txns.insert(id, txn);
+        }
+    }
+
+    /// What the transaction's task wants cannot be had.
+    fn unavailable(&mut self, id: TxnId, error: SqlError, out: &mut Outbox) {
+        let Some(mut txn) = self.txns.remove(&id) else { return };
+        let after = match txn.task.take() {
+            Some(mut task) if task.waiting == Waiting::Resume => {
+                task.waiting = Waiting::No;
+                let again = task.job.must_go_on() && (txn.try_again() || self.leave_tree(id, &mut txn, &task.job));
+                let ended = if again { None } else { self.fail(id, &mut txn, &mut task, Failure::Sql(error), out) };
+                match ended {
+                    Some(after) => after,
+                    None => self.run_task(id, &mut txn, task, out),
+                }
+            }
+            task => {
+                txn.task = task;
+                After::Keep
             }
         };
         if let After::Keep = after {
@@ -295,6 +347,7 @@ impl<T: Trees> Partition<T> {
                     }
                     _ => true,
                 },
+                Program::Guard { key, .. } => table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree)),
                 _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
             };
         let current = self.versions.is_empty() || self.versions.get(&table.id).is_none_or(|v| table.version >= *v);

@@ -58,6 +58,10 @@ pub struct Driver<T: Paged> {
     pub waits: BTreeMap<TxnId, Vec<TxnId>>,
     pub suspensions: u64,
     pub deadlocks: u64,
+    /// How often a transaction lost the partition that it had to itself.
+    pub stalls: u64,
+    /// Pieces of log that were read back for an undo.
+    pub log_reads: u64,
     next_txn: u64,
 }
 
@@ -80,6 +84,8 @@ impl<T: Paged> Driver<T> {
             waits: BTreeMap::new(),
             suspensions: 0,
             deadlocks: 0,
+            stalls: 0,
+            log_reads: 0,
             next_txn: 0,
         }
     }
@@ -92,7 +98,7 @@ impl<T: Paged> Driver<T> {
     pub fn send(&mut self, txn: TxnId, body: Body) -> u32 {
         self.seq += 1;
         let seq = self.seq;
-        if !matches!(body, Body::Cancel(_) | Body::Resume) {
+        if !matches!(body, Body::Cancel(_) | Body::Unavailable(_) | Body::Resume | Body::Unblock) {
             self.owed.insert(seq);
         }
         let mut out = Vec::new();
@@ -108,6 +114,12 @@ impl<T: Paged> Driver<T> {
                     assert!(!wants.is_empty());
                     self.suspensions += 1;
                     self.suspended.push((txn, wants));
+                }
+                Out::Stalled { .. } => self.stalls += 1,
+                Out::ReadLog { txn, read, .. } => {
+                    read.run();
+                    self.log_reads += 1;
+                    self.suspended.push((txn, Vec::new()));
                 }
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
                 Out::Waits { txn, on, .. } => {

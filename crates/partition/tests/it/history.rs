@@ -71,6 +71,7 @@ enum Done {
 }
 
 enum Call {
+    Block,
     Run(Stmt),
     Savepoint(u32),
     RollbackTo(u32),
@@ -85,6 +86,8 @@ struct Client {
     savepoints: Vec<u32>,
     pending: Option<(u32, Call)>,
     doomed: bool,
+    /// It begins by asking for the whole partition.
+    asks: bool,
 }
 
 struct World<T: Paged> {
@@ -94,6 +97,7 @@ struct World<T: Paged> {
     rng: Rng,
     seed: u64,
     committed: u64,
+    blocked: u64,
 }
 
 impl<T: Paged> World<T> {
@@ -130,13 +134,17 @@ impl<T: Paged> World<T> {
         if self.clients[at].is_none() {
             let txn = self.driver.txn();
             let one_shot = rng.below(3) == 0;
+            let asks = rng.below(4) == 0;
             self.clients[at] =
-                Some(Client { txn, one_shot, done: vec![], savepoints: vec![], pending: None, doomed: false });
+                Some(Client { txn, one_shot, done: vec![], savepoints: vec![], pending: None, doomed: false, asks });
         }
         let Some(client) = &mut self.clients[at] else { return };
         let stmt = random_stmt(rng, self.model.1);
         let (body, call) = if client.one_shot {
             (stmt.one_shot(&table), Call::Run(stmt))
+        } else if client.asks {
+            client.asks = false;
+            (Body::Block, Call::Block)
         } else if client.doomed {
             (Body::Finish { commit: None }, Call::Abort)
         } else {
@@ -173,10 +181,14 @@ impl<T: Paged> World<T> {
             let Some(mut client) = self.clients[at].take() else { continue };
             let Some((_, call)) = client.pending.take() else { continue };
             match (call, state_of(&answer)) {
-                (Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_), Some(SqlState::DEADLOCK)) => {
+                (Call::Block | Call::Run(_) | Call::RollbackTo(_) | Call::Savepoint(_), Some(SqlState::DEADLOCK)) => {
                     client.doomed = true
                 }
-                (Call::Run(_), Some(SqlState::QUERY_CANCELED)) => {}
+                (Call::Block, None) => self.blocked += answer.map_or(0, |r| r.count),
+                (
+                    Call::Block | Call::Run(_) | Call::Savepoint(_) | Call::RollbackTo(_),
+                    Some(SqlState::QUERY_CANCELED),
+                ) => {}
                 (Call::Run(stmt), _) if client.one_shot => {
                     self.check(&stmt, &as_expected(&answer));
                     self.committed += 1;
@@ -277,6 +289,9 @@ pub struct Seen {
     pub committed: u64,
     pub suspensions: u64,
     pub deadlocks: u64,
+    /// How often a transaction had the partition to itself, and lost it.
+    pub blocked: u64,
+    pub stalls: u64,
 }
 
 /// Every third history is on the table without indexes, where one-shots of one row commit by themselves.
@@ -292,13 +307,20 @@ pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: us
         rng: Rng::new(seed),
         seed,
         committed: 0,
+        blocked: 0,
     };
     for _ in 0..steps {
         world.step();
     }
     world.drain();
     world.check_all();
-    Seen { committed: world.committed, suspensions: world.driver.suspensions, deadlocks: world.driver.deadlocks }
+    Seen {
+        committed: world.committed,
+        suspensions: world.driver.suspensions,
+        deadlocks: world.driver.deadlocks,
+        blocked: world.blocked,
+        stalls: world.driver.stalls,
+    }
 }
 
 fn run_all(paging: Option<Paging>, seeds: u64) -> Seen {
@@ -309,8 +331,10 @@ fn run_all(paging: Option<Paging>, seeds: u64) -> Seen {
         seen.committed += s.committed;
         seen.suspensions += s.suspensions;
         seen.deadlocks += s.deadlocks;
+        seen.blocked += s.blocked;
+        seen.stalls += s.stalls;
     }
-    assert!(seen.committed > 10 * seeds && seen.deadlocks > 0, "{seen:?}");
+    assert!(seen.committed > 10 * seeds && seen.deadlocks > 0 && seen.blocked > seeds, "{seen:?}");
     seen
 }
 
@@ -323,5 +347,5 @@ fn committed_transactions_are_serialisable() {
 #[test]
 fn committed_transactions_are_serialisable_when_pages_are_missing_everywhere() {
     let seen = run_all(Some(Paging { pages: 40, frames: 5 }), 400);
-    assert!(seen.suspensions > 1000, "{seen:?}");
+    assert!(seen.suspensions > 1000 && seen.stalls > 100, "{seen:?}");
 }

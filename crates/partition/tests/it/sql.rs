@@ -5,7 +5,7 @@
 use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Column, Distribution, Expr, IndexDef, Program, TableDef};
+use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, TableDef};
 use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,14 +24,20 @@ pub fn plain_table() -> TableDef {
         tree: ROWS,
         primary_key: vec![0],
         primary_key_name: "t_pkey".to_owned(),
+        primary_key_guard: None,
         indexes: Vec::new(),
         distribution: Distribution::Hash(vec![0]),
     }
 }
 
 pub fn table() -> Arc<TableDef> {
-    let index =
-        |name: &str, tree, column, unique| IndexDef { name: name.to_owned(), tree, columns: vec![column], unique };
+    let index = |name: &str, tree, column, unique| IndexDef {
+        name: name.to_owned(),
+        tree,
+        columns: vec![column],
+        unique,
+        guard: None,
+    };
     let indexes = vec![index("t_a", BY_A, 1, false), index("t_b_key", BY_B, 2, true)];
     Arc::new(TableDef { indexes, ..plain_table() })
 }
@@ -139,9 +145,11 @@ impl Stmt {
                 moves: false,
             },
             Self::Delete(find) => Program::Delete { access: find.access(table, false), returning: all_columns() },
-            Self::Insert { ignore, .. } => {
-                Program::Insert { table: table.clone(), returning: all_columns(), ignore_conflicts: *ignore }
-            }
+            Self::Insert { ignore, .. } => Program::Insert {
+                table: table.clone(),
+                returning: all_columns(),
+                on_conflict: if *ignore { OnConflict::Ignore } else { OnConflict::Fail },
+            },
         }
     }
 

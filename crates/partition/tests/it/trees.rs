@@ -65,7 +65,7 @@ impl MemTrees {
             .iter()
             .filter_map(|w| match w {
                 Want::Page(id) => Some(*id),
-                Want::Frames(_) => None,
+                Want::Frames(_) | Want::Space { .. } | Want::Log { .. } => None,
             })
             .collect();
     }

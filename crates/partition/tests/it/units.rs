@@ -11,9 +11,9 @@ use clearway_plan::{Expr, Program, TableDef};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlState, SqlType, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
-type D = Driver<MemTrees>;
+pub type D = Driver<MemTrees>;
 
-fn driver(rows: &[Row]) -> D {
+pub fn driver(rows: &[Row]) -> D {
     let mut d = Driver::new(MemTrees::new(None), ());
     make_trees(&mut d, &[ROWS, BY_A, BY_B]);
     one(&mut d, &Stmt::Insert { rows: rows.to_vec(), ignore: false }).expect("rows");
@@ -26,16 +26,16 @@ fn make_trees(d: &mut D, trees: &[TreeId]) {
     d.call(ddl, Body::Finish { commit: Some(Lsn(1)) }).expect("commit");
 }
 
-fn one(d: &mut D, stmt: &Stmt) -> Answer {
+pub fn one(d: &mut D, stmt: &Stmt) -> Answer {
     let txn = d.txn();
     d.call(txn, stmt.one_shot(&table()))
 }
 
-fn select(find: Find) -> Stmt {
+pub fn select(find: Find) -> Stmt {
     Stmt::Select { find, limit: None, for_update: false }
 }
 
-fn add(id: i32) -> Stmt {
+pub fn add(id: i32) -> Stmt {
     Stmt::Add { find: Find::Point(id), column: 1, by: 1 }
 }
 
@@ -48,7 +48,7 @@ fn one_program(d: &mut D, program: Program) -> Answer {
     d.call(txn, Body::OneShot { program: Arc::new(program), env: Arc::new(Env::default()), rows: None })
 }
 
-fn abort(d: &mut D, txn: TxnId) {
+pub fn abort(d: &mut D, txn: TxnId) {
     d.call(txn, Body::Finish { commit: None }).expect("abort");
 }
 
@@ -56,7 +56,7 @@ fn full(table: &Arc<TableDef>) -> Access {
     Access { table: table.clone(), path: Path::Full, filter: None, for_update: false }
 }
 
-fn numbers(n: i32) -> Vec<Row> {
+pub fn numbers(n: i32) -> Vec<Row> {
     (0..n).map(|i| (i, Some(i % 10), 1000 + i)).collect()
 }
 
@@ -339,8 +339,13 @@ fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
     let mut d = driver(&numbers(700));
     let mut with = (*table()).clone();
     let (good, bad) = (TreeId(30), TreeId(31));
-    let index =
-        |name: &str, tree, columns, unique| clearway_plan::IndexDef { name: String::from(name), tree, columns, unique };
+    let index = |name: &str, tree, columns, unique| clearway_plan::IndexDef {
+        name: String::from(name),
+        tree,
+        columns,
+        unique,
+        guard: None,
+    };
     with.indexes.push(index("t_ab", good, vec![1, 0], true));
     with.indexes.push(index("t_a_key", bad, vec![1], true));
     let with = Arc::new(with);
@@ -394,4 +399,55 @@ fn raw_rows_are_locked_and_undone() {
     let rows = d.take(s).unwrap().unwrap().rows;
     assert_eq!(rows.iter().map(|r| r.bytes().to_vec()).collect::<Vec<_>>(), [b"1", b"2"]);
     abort(&mut d, t2);
+}
+
+/// A driver on trees that miss a page at almost any access.
+fn paged(rows: &[Row]) -> D {
+    let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
+    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
+    one(&mut d, &Stmt::Insert { rows: rows.to_vec(), ignore: false }).expect("rows");
+    d
+}
+
+fn unreadable() -> SqlError {
+    SqlError::new(SqlState::IO, "cannot read a page")
+}
+
+#[test]
+fn the_end_of_a_transaction_is_tried_again_when_a_page_cannot_be_read_and_no_cancel_stops_it() {
+    let mut d = paged(&numbers(60));
+    let t = d.txn();
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    d.call(t, all.statement(&table())).unwrap();
+    let end = d.send(t, Body::Finish { commit: None });
+    for error in [unreadable(), unreadable()] {
+        assert_eq!(d.suspended.len(), 1, "the undo misses a page");
+        d.suspended.clear();
+        d.send(t, Body::Unavailable(error));
+    }
+    d.send(t, Body::Cancel(SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone")));
+    d.settle();
+    d.take(end).expect("an answer").expect("undone");
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
+    let mut d = paged(&numbers(60));
+    let t = d.txn();
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    d.call(t, all.statement(&table())).unwrap();
+    let end = d.send(t, Body::Finish { commit: None });
+    for _ in 0..100 {
+        if d.suspended.pop().is_none() {
+            break;
+        }
+        d.send(t, Body::Unavailable(unreadable()));
+    }
+    assert_eq!(state_of(&d.take(end).expect("an answer")), Some(SqlState::IO));
+    let reader = d.txn();
+    d.send(reader, select(Find::Point(3)).one_shot(&table()));
+    d.settle();
+    assert_eq!(d.waits[&reader], [t]);
 }

@@ -3,8 +3,10 @@
 mod number;
 mod time;
 
-pub use time::Zone;
-pub(crate) use time::{DAY, HOUR, MINUTE, SECOND, civil_from_days, days_from_civil, to_local, to_utc};
+pub(crate) use time::{
+    DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, midnight, to_local, to_utc,
+};
+pub use time::{Zone, checked as checked_timestamp, is_date};
 
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use std::io::Write as _;
@@ -21,6 +23,7 @@ pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
         SqlType::Numeric => Datum::Numeric(number::parse_numeric(text)?),
         SqlType::Text | SqlType::Unknown | SqlType::Void => Datum::Text(text.into()),
         SqlType::Varchar(_) | SqlType::Char(_) => Datum::Text(crate::cast::fit(text, ty, false)?.into()),
+        SqlType::Date => Datum::Date(time::parse_date(text)?),
         SqlType::Timestamp => Datum::Timestamp(time::parse(text, ty, None)?),
         SqlType::Timestamptz => Datum::Timestamptz(time::parse(text, ty, Some(zone))?),
     })
@@ -38,6 +41,7 @@ pub fn write_text(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &Zo
         DatumRef::Numeric(v) => {
             let _ = write!(out, "{v}");
         }
+        DatumRef::Date(v) => time::write_date(out, v),
         DatumRef::Timestamp(v) => time::write(out, v, None),
         DatumRef::Timestamptz(v) => time::write(out, v, Some(zone)),
         DatumRef::Text(s) => {

@@ -1,4 +1,4 @@
-//! Timestamps as text: microseconds since 2000-01-01, ISO form, the proleptic Gregorian calendar.
+//! Dates and timestamps as text: days and microseconds since 2000-01-01, ISO form, the proleptic Gregorian calendar.
 
 use super::is_space;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
@@ -10,8 +10,13 @@ pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
 /// 2000-01-01 in seconds of the Unix epoch.
 const EPOCH: i64 = 946_684_800;
-/// The years that PostgreSQL's timestamps hold: 4713 BC to 294276 AD.
-const YEARS: std::ops::RangeInclusive<i64> = -4712..=294_276;
+/// The moments that PostgreSQL's timestamps hold: 4714-11-24 BC to 294276-12-31 AD.
+const RANGE: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
+/// The years that local times within the range may have.
+const YEARS: std::ops::RangeInclusive<i64> = -4713..=294_277;
+
+/// The last year that PostgreSQL's dates hold.
+const LAST_YEAR: i64 = 5_874_897;
 
 /// The session's time zone. Cheap to clone.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +68,14 @@ pub(crate) fn to_utc(local: i64, zone: &Zone) -> i64 {
     if to_local(after, zone) == local { after } else { by_offset_at(local.saturating_sub(DAY)) }
 }
 
+/// A timestamp that was computed; 22008 if there is none such.
+pub fn checked(micros: i64) -> SqlResult<i64> {
+    if is_infinite(micros) || RANGE.contains(&micros) {
+        return Ok(micros);
+    }
+    Err(SqlError::new(SqlState::DATETIME_OVERFLOW, "timestamp out of range"))
+}
+
 fn is_infinite(v: i64) -> bool {
     v == i64::MAX || v == i64::MIN
 }
@@ -86,6 +99,46 @@ pub(crate) fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let mp = (5 * doy + 2) / 153;
     let month = if mp < 10 { mp + 3 } else { mp - 9 };
     (yoe + era * 400 + i64::from(month <= 2), month, doy - (153 * mp + 2) / 5 + 1)
+}
+
+/// The local time at which a date begins; `None`: no timestamp holds it.
+pub(crate) fn midnight(days: i32) -> Option<i64> {
+    match days {
+        i32::MAX => Some(i64::MAX),
+        i32::MIN => Some(i64::MIN),
+        days => i64::from(days).checked_mul(DAY).filter(|local| RANGE.contains(local)),
+    }
+}
+
+/// The date of a local time.
+pub(crate) fn date_of(local: i64) -> i32 {
+    match local {
+        i64::MAX => i32::MAX,
+        i64::MIN => i32::MIN,
+        local => local.div_euclid(DAY) as i32,
+    }
+}
+
+/// Whether PostgreSQL has a date so many days after 2000-01-01.
+pub fn is_date(days: i64) -> bool {
+    let last = days_from_civil(LAST_YEAR, 12, 31);
+    (RANGE.start / DAY..=last).contains(&days)
+}
+
+/// Appends the ISO form of a date.
+pub(super) fn write_date(out: &mut Vec<u8>, days: i32) {
+    if days == i32::MAX || days == i32::MIN {
+        return out.extend_from_slice(if days > 0 { b"infinity" } else { b"-infinity" });
+    }
+    let (year, month, day) = civil_from_days(i64::from(days));
+    padded(out, if year > 0 { year } else { 1 - year }, 4);
+    for value in [month, day] {
+        out.push(b'-');
+        padded(out, value, 2);
+    }
+    if year <= 0 {
+        out.extend_from_slice(b" BC");
+    }
 }
 
 /// Appends the ISO form; with a zone, local time and offset.
@@ -140,36 +193,71 @@ fn padded(out: &mut Vec<u8>, v: i64, width: usize) {
 
 /// Reads a timestamp; with a zone, the moment that it means there unless it says an offset itself.
 pub(super) fn parse(text: &str, ty: SqlType, zone: Option<&Zone>) -> SqlResult<i64> {
-    let short = if zone.is_some() { "timestamp with time zone" } else { "timestamp" };
     debug_assert!(matches!(ty, SqlType::Timestamp | SqlType::Timestamptz));
-    let bad =
-        || SqlError::new(SqlState::INVALID_DATETIME, format!("invalid input syntax for type {short}: \"{text}\""));
+    let short = if zone.is_some() { "timestamp with time zone" } else { "timestamp" };
+    let fields = match read(text, short)? {
+        Read::Word(local) => return Ok(local),
+        Read::Fields(fields) => fields,
+    };
+    let local = fields.local().ok_or_else(|| out_of_range(text))?;
+    let held = |micros: i64| if RANGE.contains(&micros) { Ok(micros) } else { Err(out_of_range(text)) };
+    let Some(session) = zone else { return held(local) };
+    let rest = fields.zone.trim_matches(is_space);
+    if rest.is_empty() {
+        return held(to_utc(local, session));
+    }
+    let named = Zone::named(rest)
+        .ok_or_else(|| SqlError::new(SqlState::INVALID_PARAMETER, format!("time zone \"{rest}\" not recognized")))?;
+    held(to_utc(local, &named))
+}
+
+/// Reads a date; a time of day behind it is read and dropped.
+pub(super) fn parse_date(text: &str) -> SqlResult<i32> {
+    match read(text, "date")? {
+        Read::Word(local) => Ok(date_of(local)),
+        Read::Fields(fields) => {
+            let days = fields.time_of_day().and(fields.days()).ok_or_else(|| out_of_range(text))?;
+            if !is_date(days) {
+                return Err(SqlError::new(SqlState::DATETIME_OVERFLOW, format!("date out of range: \"{text}\"")));
+            }
+            Ok(days as i32)
+        }
+    }
+}
+
+enum Read<'a> {
+    /// A word for a moment.
+    Word(i64),
+    Fields(Fields<'a>),
+}
+
+fn read<'a>(text: &'a str, short: &str) -> SqlResult<Read<'a>> {
     let word = text.trim_matches(is_space);
     match word.to_ascii_lowercase().as_str() {
-        "infinity" | "+infinity" => return Ok(i64::MAX),
-        "-infinity" => return Ok(i64::MIN),
-        "epoch" => return Ok(-EPOCH * SECOND),
+        "infinity" | "+infinity" => return Ok(Read::Word(i64::MAX)),
+        "-infinity" => return Ok(Read::Word(i64::MIN)),
+        "epoch" => return Ok(Read::Word(-EPOCH * SECOND)),
         _ => {}
     }
     let (body, before_christ) = match word.len().checked_sub(2).and_then(|at| word.split_at_checked(at)) {
         Some((head, tail)) if tail.eq_ignore_ascii_case("bc") => (head.trim_end_matches(is_space), true),
         _ => (word, false),
     };
-    let fields = fields(body).ok_or_else(bad)?;
-    let local = fields.local(before_christ).ok_or_else(|| {
-        SqlError::new(SqlState::DATETIME_OVERFLOW, format!("date/time field value out of range: \"{text}\""))
-    })?;
-    let Some(session) = zone else { return Ok(local) };
-    let rest = fields.zone.trim_matches(is_space);
-    if rest.is_empty() {
-        return Ok(to_utc(local, session));
+    match fields(body) {
+        Some(fields) => Ok(Read::Fields(Fields { before_christ, ..fields })),
+        None => {
+            let text = format!("invalid input syntax for type {short}: \"{text}\"");
+            Err(SqlError::new(SqlState::INVALID_DATETIME, text))
+        }
     }
-    let named = Zone::named(rest)
-        .ok_or_else(|| SqlError::new(SqlState::INVALID_PARAMETER, format!("time zone \"{rest}\" not recognized")))?;
-    Ok(to_utc(local, &named))
+}
+
+fn out_of_range(text: &str) -> SqlError {
+    SqlError::new(SqlState::DATETIME_OVERFLOW, format!("date/time field value out of range: \"{text}\""))
 }
 
 struct Fields<'a> {
+    before_christ: bool,
     date: (i64, i64, i64),
     time: (i64, i64, i64),
     micros: i64,
@@ -177,33 +265,51 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn local(&self, before_christ: bool) -> Option<i64> {
-        let (year, month, day) = self.date;
-        let year = if before_christ { 1 - year } else { year };
+    fn year(&self) -> i64 {
+        if self.before_christ { 1 - self.date.0 } else { self.date.0 }
+    }
+
+    fn local(&self) -> Option<i64> {
+        if !YEARS.contains(&self.year()) {
+            return None;
+        }
+        self.days()?.checked_mul(DAY)?.checked_add(self.time_of_day()?)
+    }
+
+    fn time_of_day(&self) -> Option<i64> {
         let (hour, minute, second) = self.time;
         let midnight = (hour, minute, second, self.micros) == (24, 0, 0, 0);
-        let in_time = (hour < 24 || midnight) && minute < 60 && (second < 60 || second == 60 && self.micros == 0);
-        if self.date.0 == 0 || !(1..=12).contains(&month) || !YEARS.contains(&year) || !in_time || day < 1 {
+        let good = (hour < 24 || midnight) && minute < 60 && (second < 60 || second == 60 && self.micros == 0);
+        good.then_some(hour * HOUR + minute * MINUTE + second * SECOND + self.micros)
+    }
+
+    fn days(&self) -> Option<i64> {
+        let (_, month, day) = self.date;
+        let year = self.year();
+        if self.date.0 == 0 || !(1..=12).contains(&month) || day < 1 {
             return None;
         }
         let next = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
         let days = days_from_civil(year, month, day);
-        if days >= days_from_civil(next.0, next.1, 1) {
-            return None;
-        }
-        days.checked_mul(DAY)?.checked_add(hour * HOUR + minute * MINUTE + second * SECOND + self.micros)
+        (days < days_from_civil(next.0, next.1, 1)).then_some(days)
     }
 }
 
 fn fields(text: &str) -> Option<Fields<'_>> {
-    let (year, rest) = digits(text, 6)?;
+    let (year, rest) = digits(text, 7)?;
     let (month, rest) = digits(rest.strip_prefix('-')?, 2)?;
     let (day, rest) = digits(rest.strip_prefix('-')?, 2)?;
     let date = (year, month, day);
     let trimmed = rest.trim_start_matches(is_space);
     let clock = trimmed.strip_prefix(['T', 't']).unwrap_or(trimmed);
     let Some((hour, rest)) = digits(clock, 2) else {
-        return zone_shaped(trimmed).then_some(Fields { date, time: (0, 0, 0), micros: 0, zone: trimmed });
+        return zone_shaped(trimmed).then_some(Fields {
+            before_christ: false,
+            date,
+            time: (0, 0, 0),
+            micros: 0,
+            zone: trimmed,
+        });
     };
     let (minute, rest) = digits(rest.strip_prefix(':')?, 2)?;
     let (mut second, mut micros, mut zone) = (0, 0, rest);
@@ -216,7 +322,7 @@ fn fields(text: &str) -> Option<Fields<'_>> {
             zone = &rest[end..];
         }
     }
-    zone_shaped(zone).then_some(Fields { date, time: (hour, minute, second), micros, zone })
+    zone_shaped(zone).then_some(Fields { before_christ: false, date, time: (hour, minute, second), micros, zone })
 }
 
 fn zone_shaped(text: &str) -> bool {

@@ -15,7 +15,7 @@ fn table(name: &str, columns: &[(&str, SqlType, bool)], key: &[usize]) -> TableD
     unnumbered_table(name, columns, key.to_vec(), distribution)
 }
 
-/// pgbench's tables, and one with a key of two columns and an index.
+/// pgbench's tables, one with a key of two columns and an index, and one with a guard.
 pub fn catalog() -> Catalog {
     use SqlType::{Char, Int4, Int8, Text, Timestamp};
     let accounts = table(
@@ -37,8 +37,17 @@ pub fn catalog() -> Catalog {
     );
     let mut pairs =
         table("pairs", &[("a", Int8, true), ("b", Int4, true), ("k", Int4, false), ("v", Text, false)], &[0, 1]);
-    pairs.indexes.push(IndexDef { name: "pairs_k".to_owned(), tree: TreeId(9), columns: vec![2], unique: false });
-    let tables = [accounts, history, pairs].into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
+    pairs.indexes.push(IndexDef {
+        name: "pairs_k".to_owned(),
+        tree: TreeId(9),
+        columns: vec![2],
+        unique: false,
+        guard: None,
+    });
+    let mut users = table("users", &[("id", Int4, true), ("email", Text, false), ("n", Int4, false)], &[0]);
+    let (tree, guard) = (TreeId(10), Some(TreeId(11)));
+    users.indexes.push(IndexDef { name: "users_email_key".to_owned(), tree, columns: vec![1], unique: true, guard });
+    let tables = [accounts, history, pairs, users].into_iter().map(|t| (t.name.clone(), Arc::new(t))).collect();
     Catalog { version: 7, tables }
 }
 

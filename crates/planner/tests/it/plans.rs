@@ -1,6 +1,7 @@
 //! SQL in; the plan's tree, its parameters and columns, or the error out.
 
 use crate::common::{catalog, error, explain, plan};
+use clearway_plan::{Expr, Program, Statement};
 
 #[track_caller]
 fn check(sql: &str, expected: &[&str]) {
@@ -274,7 +275,6 @@ fn what_does_not_exist_is_named() {
         ("select array[1,2]", "an array"),
         ("select '{}'::jsonb", "type jsonb"),
         ("select row_number() over () from accounts", "a window function"),
-        ("create unique index u on accounts (bid)", "a unique key without all distribution columns"),
     ] {
         fails(sql, "0A000", &format!("{what} is not supported"));
     }
@@ -339,4 +339,50 @@ fn no_text_overflows_the_stack() {
     let _ = plan(&deep);
     let list = vec!["1"; 10_000].join(", ");
     plan(&format!("select 1 from accounts where aid in ({list})")).unwrap();
+}
+
+#[test]
+fn a_guarded_key_leads_to_its_row_and_goes_along_with_changes() {
+    let knows = "Partitions: the one that the guard of users_email_key knows for ('x')";
+    check(
+        "select id from users where email = 'x' and n > 1",
+        &[
+            "Index Scan using users_email_key on users",
+            "  Key: email = 'x'",
+            "  Filter: (n > 1)",
+            &format!("  {knows}"),
+        ],
+    );
+    check(
+        "select id from users where email = 'x' and id = 1",
+        &[
+            "Point Lookup using users_pkey on users",
+            "  Key: id = 1",
+            "  Filter: (email = 'x')",
+            "  Partitions: the one of hash(1)",
+        ],
+    );
+    check("insert into users values (1)", &["Insert on users", "  Guards: users_email_key", "  ->  Result"]);
+    check(
+        "delete from users where email = 'x'",
+        &[
+            "Delete on users",
+            "  Guards: users_email_key",
+            "  ->  Index Scan using users_email_key on users",
+            "      Key: email = 'x'",
+            &format!("      {knows}"),
+        ],
+    );
+    let by_id =
+        ["  ->  Point Lookup using users_pkey on users", "      Key: id = 1", "      Partitions: the one of hash(1)"];
+    let with = |head: &[&'static str]| [head, &by_id].concat();
+    check("update users set n = 1 where id = 1", &with(&["Update on users"]));
+    check("update users set email = 'y' where id = 1", &with(&["Update on users", "  Guards: users_email_key"]));
+    check(
+        "update users set id = 2 where id = 1",
+        &with(&["Update on users (may move rows to other partitions)", "  Guards: users_email_key"]),
+    );
+    let Statement::Modify { program, .. } = plan("delete from users returning n").unwrap().statement else { panic!() };
+    let Program::Delete { returning, .. } = &*program else { panic!() };
+    assert_eq!(returning, &[Expr::Column(2), Expr::Column(1)], "the guarded column comes behind what is returned");
 }

@@ -2,7 +2,7 @@
 
 use crate::common::plan;
 use clearway_plan::statement::{CopyDirection, Finish, Isolation, Source, TxnOptions};
-use clearway_plan::{Distribution, Expr, Program, Statement};
+use clearway_plan::{Distribution, Expr, OnConflict, Program, Statement, UniqueKey};
 use clearway_planner::parse;
 use clearway_types::Datum;
 
@@ -29,6 +29,12 @@ fn pgbench_initialises() {
     let CopyDirection::From { row, .. } = copy.direction else { panic!() };
     assert_eq!(row, (0..4).map(Expr::Column).collect::<Vec<_>>());
     assert!(matches!(statement("vacuum analyze accounts"), Statement::Maintain { .. }));
+    let Statement::Backup(backup) = statement("backup to '/there/it''s' rate 1048576") else { panic!() };
+    assert_eq!((backup.target.as_str(), backup.bytes_a_second), ("/there/it's", Some(1 << 20)));
+    for bad in ["backup", "backup to there", "backup to '/x' rate 0", "backup to '/x' rate fast", "backup to '/x' '/y'"]
+    {
+        assert!(parse(bad).is_err(), "{bad}");
+    }
     let Statement::AddPrimaryKey { name: None, columns, .. } = statement("alter table history add primary key (tid)")
     else {
         panic!()
@@ -61,8 +67,8 @@ fn tables_and_their_distribution() {
     let t = table("create table t (a int unique, b text, constraint u unique (a, b))");
     assert_eq!(t.distribution, Distribution::Hash(vec![0]));
     assert_eq!(t.indexes.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["t_a_key", "u"]);
-    let e = crate::common::error("create table t (a int primary key, b int) distributed by (b)");
-    assert_eq!(e.state().as_str(), "42P16");
+    let t = table("create table t (a int primary key, b int) distributed by (b)");
+    assert_eq!((t.primary_key.as_slice(), t.distribution), (&[0][..], Distribution::Hash(vec![1])));
     assert!(matches!(
         statement("create index concurrently if not exists i on accounts using btree (bid, aid asc)"),
         Statement::CreateIndex { if_not_exists: true, unique: false, .. }
@@ -161,7 +167,19 @@ fn inserts() {
     else {
         panic!()
     };
-    assert!(matches!(&*i.program, Program::Insert { ignore_conflicts: true, returning, .. } if returning.len() == 1));
+    let Program::Insert { on_conflict, returning, .. } = &*i.program else { panic!() };
+    assert_eq!((*on_conflict, returning.len()), (OnConflict::IgnoreKey(UniqueKey::Primary), 1));
+    for (target, on_conflict) in [
+        ("", OnConflict::Ignore),
+        ("(email)", OnConflict::IgnoreKey(UniqueKey::Index(0))),
+        ("on constraint users_pkey", OnConflict::IgnoreKey(UniqueKey::Primary)),
+    ] {
+        let Statement::Insert(i) = statement(&format!("insert into users values (1) on conflict {target} do nothing"))
+        else {
+            panic!()
+        };
+        assert!(matches!(&*i.program, Program::Insert { on_conflict: found, .. } if *found == on_conflict), "{target}");
+    }
     assert_eq!(
         crate::common::error("insert into accounts values (1) on conflict (bid) do nothing").state().as_str(),
         "42P10"

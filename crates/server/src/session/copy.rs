@@ -38,6 +38,10 @@ impl Session {
             return self.complete(cx, run, Err(e));
         }
         let reader = CopyReader::new(copy.format.clone(), copy.types.clone(), self.env.zone.clone());
+        let reader = match &copy.direction {
+            CopyDirection::From { table, .. } => reader.of(&table.name, &copy.names),
+            CopyDirection::To(_) => reader,
+        };
         let Run { env, origin, plan, .. } = run;
         backend::copy_response(&mut self.io.out, true, copy.types.len());
         self.copy = Some(CopyIn { reader, incoming: RowBatch::new(), plan, env, origin, all: false });
@@ -90,15 +94,14 @@ impl Session {
     /// A batch of the table's rows, if enough has come, or all that will.
     fn next_batch(&mut self) -> SqlResult<Option<RowBatch>> {
         let Some(copy) = &mut self.copy else { return Ok(None) };
-        let place = |e, copy: &CopyIn| in_line(e, &copy.plan, copy.reader.line());
         let room = BATCH_ROWS.saturating_sub(copy.incoming.len());
-        copy.reader.rows(copy.all, room, &mut copy.incoming).map_err(|e| place(e, copy))?;
+        copy.reader.rows(copy.all, room, &mut copy.incoming)?;
         let full = copy.incoming.len() >= BATCH_ROWS || copy.incoming.size() >= BATCH_BYTES;
         if !full && (!copy.all || copy.incoming.is_empty()) {
             return Ok(None);
         }
         let incoming = std::mem::take(&mut copy.incoming);
-        table_rows(&copy.plan, incoming, &copy.env).map(Some).map_err(|e| place(e, copy))
+        table_rows(&copy.plan, incoming, &copy.env).map(Some)
     }
 
     pub(super) fn copy_rows_done(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
@@ -138,17 +141,6 @@ impl Session {
             }
         }
     }
-}
-
-/// Says where in the data an error is, as PostgreSQL's context line does.
-fn in_line(error: SqlError, plan: &Plan, line: u64) -> SqlError {
-    let Statement::Copy(Copy { direction: CopyDirection::From { table, .. }, .. }) = &plan.statement else {
-        return error;
-    };
-    if error.get_detail().is_some() {
-        return error;
-    }
-    error.detail(format!("COPY {}, line {line}", table.name))
 }
 
 /// The table's rows that the incoming values make.

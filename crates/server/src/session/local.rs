@@ -19,8 +19,9 @@ impl Session {
         let done = |word| Ok(outcome(Tag::Plain(word), RowBatch::new()));
         match &run.plan.statement {
             Statement::Set { name, value, local } => {
-                self.set(name, value.as_deref(), *local, run.implicit_block)?;
-                done(if value.is_none() { "RESET" } else { "SET" })
+                let tag = Tag::Plain(if value.is_none() { "RESET" } else { "SET" });
+                let notices = self.set(name, value.as_deref(), *local, run.implicit_block)?;
+                Ok(Outcome { notices, ..outcome(tag, RowBatch::new()) })
             }
             Statement::Show(name) => self.show(name),
             Statement::Prepare { name, plan } => {
@@ -85,24 +86,31 @@ impl Session {
         Ok(())
     }
 
-    fn set(&mut self, name: &str, value: Option<&str>, local: bool, implicit_block: bool) -> SqlResult<()> {
+    fn set(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+        implicit_block: bool,
+    ) -> SqlResult<Vec<(SqlState, String)>> {
         let in_block = implicit_block || self.status() == TxnStatus::InBlock;
         if local && !in_block {
-            // PostgreSQL warns and changes nothing that outlives the statement.
-            return self.settings.get(name).map(|_| ());
+            // Nothing that would outlive the statement.
+            self.settings.check(name, value)?;
+            let text = "SET LOCAL can only be used in transaction blocks".to_owned();
+            return Ok(vec![(SqlState::NO_ACTIVE_TRANSACTION, text)]);
+        }
+        if in_block {
+            self.settings.enter_txn();
+            self.implicit_open |= implicit_block;
         }
         if name == "all" && value.is_none() {
             self.settings.reset_all();
-            self.report_settings();
-            return Ok(());
+        } else {
+            self.settings.set(name, value, local)?;
         }
-        if in_block {
-            self.settings.enter_txn(local.then_some(name));
-            self.implicit_open |= implicit_block;
-        }
-        self.settings.set(name, value)?;
         self.report_settings();
-        Ok(())
+        Ok(Vec::new())
     }
 
     fn show(&mut self, name: &str) -> SqlResult<Outcome> {
@@ -125,6 +133,25 @@ impl Session {
             self.unnamed = None;
             self.portals.clear();
             self.settings.reset_all();
+            self.report_settings();
+        }
+    }
+
+    /// A savepoint has been set, released or gone back to: settings go along.
+    pub(super) fn follow_savepoint(&mut self, statement: &Statement) {
+        let changed = match statement {
+            Statement::Savepoint(name) => {
+                self.settings.savepoint(name);
+                false
+            }
+            Statement::Release(name) => {
+                self.settings.release(name);
+                false
+            }
+            Statement::RollbackTo(name) => self.settings.rollback_to(name),
+            _ => false,
+        };
+        if changed {
             self.report_settings();
         }
     }

@@ -3,7 +3,8 @@
 //! Invariants
 //! 1. Messages are taken in order; the next is looked at only when the one before has been answered as far as it can be.
 //! 2. After an error in the extended protocol everything up to the next Sync is skipped.
-//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, but at Flush, when COPY data is asked for, or when the buffer is full.
+//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, but at Flush, when COPY data is asked for,
+//!    when a statement tells of its progress, or when the buffer is full.
 //! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key forgotten.
 //!
 //! Locking: none; a session lives in its worker's thread. A crash leaves nothing of it.
@@ -72,8 +73,8 @@ enum Phase {
     Idle,
     /// It waits for the engine; at most until the deadline with this ticket.
     Running { task: Task, ticket: u64 },
-    /// It sleeps in pg_sleep.
-    Sleeping { run: Run, ticket: u64 },
+    /// It sleeps in pg_sleep until the deadline with the first ticket; the second one's ends the statement.
+    Sleeping { run: Run, ticket: u64, timeout: u64 },
     /// It is between two statements of a simple query.
     NextStatement,
     /// It writes rows.
@@ -101,6 +102,8 @@ pub struct Session {
     input: Input,
     slot: u32,
     refused: bool,
+    /// It came through the control socket.
+    control: bool,
     client: Option<Client>,
     pid: i32,
     user: String,
@@ -131,11 +134,13 @@ pub struct Session {
 impl Session {
     /// A session on a fresh connection; `refused`: it will be told that there are too many.
     pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Shared) -> Self {
+        let control = matches!(stream, Stream::Control(_));
         Self {
             io: Io::new(stream),
             input: Input::default(),
             slot,
             refused,
+            control,
             client: None,
             pid: 0,
             user: String::new(),
@@ -380,7 +385,7 @@ impl Session {
                     self.start_in_engine(cx, run);
                 }
             }
-            Phase::Running { ticket: t, .. } if *t == ticket => {
+            Phase::Running { ticket: t, .. } | Phase::Sleeping { timeout: t, .. } if *t == ticket => {
                 let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout");
                 self.interrupt(cx, e);
             }

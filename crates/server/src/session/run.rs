@@ -83,13 +83,19 @@ impl Session {
                 self.complete(cx, run, result);
             }
             Statement::Execute { .. } => self.run_execute(cx, run),
+            Statement::Backup(_) if !self.control => {
+                let e =
+                    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "BACKUP is for the data directory's own socket")
+                        .hint("Use `clearway backup`, or psql -h DIRECTORY -p 1.");
+                self.complete(cx, run, Err(e));
+            }
             Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => self.start_copy_in(cx, run),
             _ => match sleep::duration(&run.plan, &run.env) {
                 None => self.start_in_engine(cx, run),
                 Some(Err(e)) => self.complete(cx, run, Err(e)),
                 Some(Ok(how_long)) => {
                     let ticket = cx.timers.set(cx.now() + how_long, self.slot);
-                    self.phase = Phase::Sleeping { run, ticket };
+                    self.phase = Phase::Sleeping { run, ticket, timeout: self.set_timeout(cx) };
                 }
             },
         }
@@ -144,20 +150,28 @@ impl Session {
 
     /// Waits for the engine.
     pub(super) fn wait(&mut self, cx: &mut Context<'_>, task: Task) {
-        let timeout = self.statement_timeout;
-        let ticket = match timeout {
-            Some(timeout) => cx.timers.set(cx.now() + timeout, self.slot),
-            None => 0,
-        };
-        self.phase = Phase::Running { task, ticket };
+        self.phase = Phase::Running { task, ticket: self.set_timeout(cx) };
+    }
+
+    /// Sets the deadline of a statement that starts to wait now: its ticket, 0 if there is none.
+    fn set_timeout(&self, cx: &mut Context<'_>) -> u64 {
+        self.statement_timeout.map_or(0, |timeout| cx.timers.set(cx.now() + timeout, self.slot))
     }
 
     /// The engine says that the session may go on.
     pub fn resume(&mut self, cx: &mut Context<'_>) {
+        // A wake-up may come late, when something else has begun.
+        if !matches!(self.phase, Phase::Running { .. }) {
+            return;
+        }
         let Phase::Running { task, ticket } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let Some(client) = &mut self.client else { return };
         match client.resume(cx.port) {
-            Step::Pending => self.phase = Phase::Running { task, ticket },
+            Step::Pending => {
+                let notices = client.take_notices();
+                self.phase = Phase::Running { task, ticket };
+                self.tell(&notices);
+            }
             step => self.after_step(cx, task, step),
         }
     }
@@ -184,6 +198,7 @@ impl Session {
             }
             Ok(outcome) => {
                 self.said(&outcome);
+                self.follow_savepoint(&plan.statement);
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
                 if let Statement::Noop(tag) = &plan.statement {
                     self.discard(tag);
@@ -198,7 +213,19 @@ impl Session {
         if outcome.wait.0 != 0 && self.synchronous_commit {
             self.io.hold(outcome.wait);
         }
-        for (state, text) in &outcome.notices {
+        self.notices(&outcome.notices);
+    }
+
+    /// Passes on what a statement says while it goes on.
+    fn tell(&mut self, notices: &[(SqlState, String)]) {
+        if !notices.is_empty() {
+            self.notices(notices);
+            self.io.release();
+        }
+    }
+
+    fn notices(&mut self, notices: &[(SqlState, String)]) {
+        for (state, text) in notices {
             let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) { "WARNING" } else { "NOTICE" };
             backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
         }

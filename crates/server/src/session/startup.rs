@@ -44,7 +44,7 @@ impl Session {
                 "replication" if matches!(*value, "false" | "off" | "no" | "0") => {}
                 "replication" => return Err(SqlError::unsupported("replication")),
                 name if name.starts_with("_pq_.") => unknown.push(name),
-                name => self.settings.set(name, Some(value))?,
+                name => self.settings.set(name, Some(value), false)?,
             }
         }
         self.settings.started();
@@ -79,7 +79,7 @@ impl Session {
             let (name, value) = setting
                 .split_once('=')
                 .ok_or_else(|| SqlError::new(SqlState::INVALID_PARAMETER, format!("-c {setting} requires a value")))?;
-            self.settings.set(name, Some(value))?;
+            self.settings.set(name, Some(value), false)?;
         }
         Ok(())
     }

@@ -39,14 +39,15 @@ impl Fixture {
         Raw::connect(self.address())
     }
     pub fn stop(mut self) {
-        self.server.take().unwrap().stop();
+        self.server.take().unwrap().stop().unwrap();
     }
 }
 
 impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
-            server.stop();
+            let stopped = server.stop();
+            assert!(stopped.is_ok() || std::thread::panicking(), "{stopped:?}");
         }
         let _ = std::fs::remove_dir_all(&self.dir);
     }

@@ -10,18 +10,22 @@
 //!    a write never needs to read a block that a recycled segment has on the disk only.
 //! 2. `written - durable` stays below [`MAX_UNSYNCED`]: a crash leaves nothing beyond that behind the log's end. The
 //!    reader looks that far for proof of damage, the next start wipes that much.
-//! 3. A failed write or sync is never tried again: after a failed fsync the operating system may hold the lost pages for
+//! 3. Who has nothing to do leaves a mark behind the last group: proof, until the next record overwrites it, that all before it
+//!    is on the disk. The mark itself is synced by the next sync, at the latest at the log's end.
+//! 4. A failed write or sync is never tried again: after a failed fsync the operating system may hold the lost pages for
 //!    clean (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
 //!
 //! A crash leaves any subset of the sectors written since the last sync; the records' checksums tell.
 
 use std::io;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle, Thread};
 
 use clearway_env::File;
+use clearway_sync::canary::{self, Bug};
+use clearway_sync::thread::{self, JoinHandle};
+use clearway_sync::time::Instant;
 
-use super::record::MAX_RECORD;
+use super::record::{self, HEADER, MAX_RECORD};
 use super::segment::BLOCK;
 use super::shared::Shared;
 
@@ -33,37 +37,22 @@ const SYNC_EVERY: u64 = 16 << 20;
 pub(super) const MAX_UNSYNCED: u64 = 32 << 20;
 const _: () = assert!(SYNC_EVERY + WRITE_LIMIT as u64 + (MAX_RECORD as u64) + BLOCK < MAX_UNSYNCED);
 
-/// Starts the flusher, which writes from the ring's start on; `file` is the segment that holds it. `maker` is unparked
-/// when a segment is entered.
-pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>, maker: Thread) -> io::Result<JoinHandle<()>> {
+/// Starts the flusher, which writes from the ring's start on; `file` is the segment that holds it.
+pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>) -> io::Result<JoinHandle<()>> {
     let written = shared.durable();
-    let mut flusher = Flusher { shared: shared.clone(), maker, file, written, dirty: Vec::new(), buffer: Vec::new() };
-    let handle = thread::Builder::new().name("wal-flusher".into()).spawn(move || {
+    let mut flusher =
+        Flusher { shared, file, written, dirty: Vec::new(), marked: written, mark_unsynced: false, buffer: Vec::new() };
+    thread::Builder::new().name("wal-flusher".into()).spawn(move || {
         // Closes the log even if a hook panics, so that nobody waits for ever.
         let _close = CloseOnDrop(flusher.shared.clone());
         flusher.run();
-    })?;
-    shared.set_flusher(handle.thread().clone());
-    // The flusher may have gone to sleep before it was known; a request in between could not wake it.
-    handle.thread().unpark();
-    Ok(handle)
+    })
 }
 
-/// Starts the thread that makes segments ahead of need. A failure to make one is only warned of: the flusher tries again
-/// when it needs the segment, and it is that attempt that counts.
+/// Starts the thread that makes segments ahead of need.
 pub(super) fn spawn_segment_maker(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("wal-segments".into()).spawn(move || {
-        while !shared.stopping() {
-            match shared.segments.make_ahead(&|| shared.stopping()) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                    tracing::warn!("cannot make a segment of the log ahead of need: {error}");
-                }
-                _ => {}
-            }
-            if !shared.stopping() {
-                thread::park();
-            }
-        }
+        shared.keep_making_segments();
     })
 }
 
@@ -77,22 +66,30 @@ impl Drop for CloseOnDrop {
 
 struct Flusher {
     shared: Arc<Shared>,
-    maker: Thread,
     /// The segment that holds `written`, or that ends there.
     file: Arc<dyn File>,
     /// What was drained and, unless the log has failed, written.
     written: u64,
     /// Files, besides `file`, that were written since the last sync.
     dirty: Vec<Arc<dyn File>>,
+    /// Up to where the last mark said that all is on the disk, or where there was none to say it of.
+    marked: u64,
+    /// The last mark was written after the last sync.
+    mark_unsynced: bool,
     buffer: Vec<u8>,
 }
 
 impl Flusher {
     fn run(&mut self) {
         loop {
+            // Before the look for work, so that what was appended before the stop is found by that look.
+            let stopping = self.shared.stopping();
             if self.has_work() {
                 self.round();
-            } else if self.shared.stopping() {
+            } else if self.mark_if_due() {
+                continue;
+            } else if stopping {
+                self.sync_mark();
                 break;
             } else {
                 self.shared.sleep_unless(|| self.has_work() || self.shared.stopping());
@@ -116,6 +113,7 @@ impl Flusher {
         self.buffer.clear();
         let from = self.written;
         self.written = self.shared.ring.drain(from, WRITE_LIMIT, &mut self.buffer);
+        self.shared.release_room();
         if self.shared.failure().is_some() {
             if self.written == from {
                 thread::yield_now();
@@ -130,7 +128,7 @@ impl Flusher {
             return;
         }
         if let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable)) {
-            self.shared.fail(format!("{error} (between {durable} and {})", self.written));
+            self.shared.fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
         }
     }
 
@@ -153,10 +151,53 @@ impl Flusher {
         Ok(())
     }
 
+    /// Writes a mark if all that was written is durable and has none; false if there was nothing to do.
+    fn mark_if_due(&mut self) -> bool {
+        let end = self.written;
+        if self.marked == end || self.shared.durable() != end || self.shared.failure().is_some() {
+            return false;
+        }
+        self.marked = end;
+        if let Err(error) = self.mark(end) {
+            self.shared.fail((error.kind(), format!("{error} (a mark at {end})")));
+        }
+        true
+    }
+
+    fn mark(&mut self, end: u64) -> io::Result<()> {
+        let (start, offset, room) = self.shared.segments.locate(end);
+        // At a segment's end the mark would make the next one the current one, before anybody needs it.
+        if end == start || room < HEADER as u64 {
+            return Ok(());
+        }
+        self.buffer.clear();
+        self.buffer.extend_from_slice(&record::mark(end));
+        let len = (end as usize + HEADER).next_multiple_of(BLOCK as usize) - end as usize;
+        self.buffer.resize(len.min(room as usize), 0);
+        self.mark_unsynced = true;
+        self.file.write_all_at(&self.buffer, offset)
+    }
+
+    /// Makes the mark at the log's end durable.
+    fn sync_mark(&mut self) {
+        if !self.mark_unsynced || self.shared.failure().is_some() {
+            return;
+        }
+        if let Err(error) = self.file.sync_data() {
+            self.shared.fail((error.kind(), format!("{error} (the mark at {})", self.marked)));
+        }
+    }
+
     fn enter(&mut self, start: u64) -> io::Result<()> {
-        let next = self.shared.segments.enter(start)?;
+        let since = Instant::now();
+        let next = loop {
+            match self.shared.segments.enter(start) {
+                Err(error) if self.shared.wait_for_space(&error, since) => {}
+                entered => break entered?,
+            }
+        };
         self.dirty.push(std::mem::replace(&mut self.file, next));
-        self.maker.unpark();
+        self.shared.room.wake();
         Ok(())
     }
 
@@ -169,10 +210,13 @@ impl Flusher {
             return Ok(());
         }
         // In the log's order: what is durable has no gap even if a later file fails.
-        for file in self.dirty.drain(..) {
-            file.sync_data()?;
+        for file in self.dirty.drain(..).chain([self.file.clone()]) {
+            if !canary::on(Bug::SkippedSync) {
+                file.sync_data()?;
+            }
+            self.shared.count_sync();
         }
-        self.file.sync_data()?;
+        self.mark_unsynced = false;
         self.shared.set_durable(self.written);
         Ok(())
     }

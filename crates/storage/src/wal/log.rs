@@ -3,17 +3,21 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 
 use clearway_buffer::WalBarrier;
 use clearway_env::Disk;
+use clearway_sync::thread::{self, JoinHandle};
+use clearway_sync::{Mutex, PoisonError};
 use clearway_types::Lsn;
 
+use super::back::BackReader;
 use super::flusher::{self, MAX_UNSYNCED};
 use super::record::{self, HEADER, MAX_RECORD};
+use super::room::RoomDone;
 use super::segments::Segments;
 use super::shared::Shared;
+use super::span::Span;
 use super::{LOG_START, record_size};
 
 /// Where the log is and how large its parts are.
@@ -66,17 +70,21 @@ impl Wal {
         let shared = Arc::new(Shared::new(capacity, end, segments));
         let mut threads = Vec::with_capacity(2);
         let maker = flusher::spawn_segment_maker(shared.clone())?;
-        let waker = maker.thread().clone();
         threads.push(maker);
-        match flusher::spawn(shared.clone(), file, waker) {
+        match flusher::spawn(shared.clone(), file) {
             Ok(flusher) => threads.insert(0, flusher),
             Err(error) => {
                 shared.stop();
-                threads[0].thread().unpark();
                 return Err(error);
             }
         }
-        Ok(Arc::new(Wal { shared, max_record: MAX_RECORD.min(capacity / 2), threads: Mutex::new(threads) }))
+        Ok(Arc::new(Self::of(shared, threads)))
+    }
+
+    /// A log with its threads.
+    pub(super) fn of(shared: Arc<Shared>, threads: Vec<JoinHandle<()>>) -> Self {
+        let max_record = MAX_RECORD.min(shared.ring.capacity() as usize / 2);
+        Self { shared, max_record, threads: Mutex::new(threads) }
     }
 
     /// The largest payload that [`Wal::append`] takes, in bytes.
@@ -85,7 +93,7 @@ impl Wal {
     }
 
     /// Appends a record with the concatenation of `payload`; returns its end. Its start is the end less
-    /// [`record_size`](super::record_size). Blocks only while the ring is full.
+    /// [`record_size`](super::record_size). Blocks only while the ring is full: see [`Wal::has_room`].
     ///
     /// Any order of threads is possible between the reservation and the filling, so a later record may be filled first;
     /// but none becomes durable before those ahead of it.
@@ -124,6 +132,11 @@ impl Wal {
         Lsn(self.shared.durable())
     }
 
+    /// How often a file of the log was synced for those who append: what commits share.
+    pub fn syncs(&self) -> u64 {
+        self.shared.syncs()
+    }
+
     /// Has the log made durable up to `upto` (or what has been appended, if that is less) without delay; does not wait.
     pub fn request_flush(&self, upto: Lsn) {
         self.shared.request(upto.0);
@@ -157,7 +170,53 @@ impl Wal {
 
     /// Removes or recycles the segments that hold nothing at or after `lsn`. Blocking; for the checkpointer.
     pub fn remove_before(&self, lsn: Lsn) -> io::Result<()> {
-        self.shared.segments.remove_before(lsn.0.min(self.shared.durable()))
+        let removed = self.shared.segments.remove_before(lsn.0.min(self.shared.durable()));
+        self.shared.room.helped();
+        self.shared.release_room();
+        removed
+    }
+
+    /// Whether a record of so many bytes ([`record_size`](super::record_size); with what it pledges for its undo) can be appended
+    /// without waiting for the disk and without touching what is kept for those who must append; with `must`, half of that is
+    /// free, too. Who may wait or be refused asks before [`Wal::append`]; who must append just does.
+    #[inline]
+    pub fn has_room(&self, bytes: u64, must: bool) -> bool {
+        self.shared.has_room(bytes, must)
+    }
+
+    /// Calls `done` when [`Wal::has_room`] is or may be true; at once, or later on a thread of the log, for which it must be
+    /// brief. With an error if the log fails, is closed, or is full: the disk has no space, and checkpoints do not free
+    /// enough (not with `must`, which waits on).
+    pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
+        self.shared.when_room(bytes, must, done);
+    }
+
+    /// Replaces a pledge of `old` bytes by one of `new` bytes: so much room is kept for undo.
+    pub(crate) fn pledge(&self, old: u64, new: u64) {
+        self.shared.pledge(old, new);
+    }
+
+    /// `hook` is called, again and again, while someone waits for room that the disk does not have: a checkpoint may help. It
+    /// must be brief.
+    pub fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
+        self.shared.room.on_short(hook);
+    }
+
+    /// From now on the log waits for space for the next segment when even its reserve is used up, instead of failing. Until then
+    /// nobody depends on it, and failing is the clearer answer.
+    pub(crate) fn be_patient(&self) {
+        self.shared.be_patient();
+    }
+
+    /// A reader of records that are durable, from later ones to earlier ones; none before `from`, from where on the log
+    /// must be kept as long as it is used.
+    pub(crate) fn read_back(&self, from: Lsn) -> BackReader {
+        BackReader::new(self.shared.segments.source(), from)
+    }
+
+    /// Reads pieces of the log while it grows.
+    pub(crate) fn span(&self) -> Span {
+        Span::new(self.shared.segments.source())
     }
 
     /// Makes durable all that was appended, and ends the log's threads. What is appended later is lost.
@@ -165,9 +224,8 @@ impl Wal {
         self.shared.stop();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            thread.thread().unpark();
             // The last owner may be a hook, on the flusher's own thread, which then ends by itself.
-            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
                 tracing::error!("a thread of the log panicked");
             }
         }
@@ -181,6 +239,10 @@ impl WalBarrier for Wal {
 
     fn durable(&self) -> Lsn {
         Wal::durable(self)
+    }
+
+    fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
+        Wal::when_room(self, bytes, must, done);
     }
 
     /// Who sees a record's place here sees what its appender did before: `Ring::reserved` is the Acquire side of the

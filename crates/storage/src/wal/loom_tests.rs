@@ -1,12 +1,25 @@
-//! Interleavings of appenders and the flusher in the ring.
-//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-storage --release --lib loom`
+//! Interleavings of appenders and the flusher: in the ring by itself, and in the whole log, with its real flusher on a disk in
+//! memory that may fail. `RUSTFLAGS="--cfg loom" cargo test -p clearway-storage --release --lib loom`
+//!
+//! The models of the whole log are bounded: at most once or twice a thread loses the processor where it did not give it up.
+//! A lost wake-up shows as a deadlock, which loom reports.
 
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use clearway_env::MemDisk;
+use clearway_types::Lsn;
 use loom::sync::Arc;
 use loom::thread;
 
+use super::flusher::{self, MAX_UNSYNCED};
 use super::record::{self, HEADER, Header};
-use super::record_size;
 use super::ring::Ring;
+use super::segments::Segments;
+use super::shared::Shared;
+use super::{LOG_START, Wal, WalConfig, WalReader, record_size};
+
+const SEGMENT: u64 = 4096;
 
 /// Appends a record of 8 bytes, all of them `n`.
 fn append(ring: &Ring, n: u8) -> u64 {
@@ -80,5 +93,116 @@ fn loom_a_lap_of_the_ring() {
         };
         assert_eq!(drain(&ring, 8, 8 + 3 * record_size(8)), [1, 2, 3]);
         appender.join().expect("the appender did not panic");
+    });
+}
+
+/// A log with a ring of so many bytes and its flusher; nobody makes segments ahead.
+fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
+    let disk = MemDisk::new();
+    let shared_disk = std::sync::Arc::new(disk.clone());
+    let segments =
+        Segments::open(shared_disk, "wal".into(), SEGMENT, LOG_START.0, MAX_UNSYNCED).expect("a disk in order");
+    let file = segments.enter(0).expect("the first segment");
+    let shared = std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments));
+    let flusher = flusher::spawn(shared.clone(), file).expect("a thread");
+    (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher])))
+}
+
+/// What a crash now would leave of the log for certain: the first bytes of its records, in order.
+fn surely_there(disk: &MemDisk) -> Vec<u8> {
+    let after = |seed| {
+        let config = WalConfig { dir: Path::new("wal").into(), segment_size: SEGMENT, buffer_size: 4096 };
+        let disk = std::sync::Arc::new(disk.crash(seed));
+        let mut reader = WalReader::open(disk, &config, Lsn(0)).expect("a log");
+        let mut seen = Vec::new();
+        while let Some(entry) = reader.next().expect("no damage") {
+            seen.push(entry.payload[0]);
+        }
+        seen
+    };
+    // Of these crashes at least one keeps nothing that was not synced.
+    (0..2).map(after).min_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Appends a record and waits for it. What is acknowledged is on the disk, and all before it: the reader stops at a gap.
+fn commit(disk: &MemDisk, wal: &Wal, n: u8) -> bool {
+    let end = wal.append(&[&[n; 8]]);
+    let acknowledged = wal.wait_durable(end).is_ok();
+    if acknowledged {
+        assert!(wal.durable() >= end);
+        assert!(surely_there(disk).contains(&n), "record {n} was acknowledged and is lost");
+    }
+    acknowledged
+}
+
+fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// Two commit at once: both are acknowledged, neither before it is on the disk, and nobody sleeps for ever.
+#[test]
+fn loom_a_group_commits() {
+    check(2, || {
+        let (disk, wal) = log(128);
+        let other = {
+            let (disk, wal) = (disk.clone(), wal.clone());
+            thread::spawn(move || commit(&disk, &wal, 1))
+        };
+        assert!(commit(&disk, &wal, 2));
+        assert!(other.join().expect("the committer did not panic"));
+        assert!(wal.syncs() <= 2);
+        wal.shutdown();
+    });
+}
+
+/// The disk fails at the first write, the first sync, the second write or sync: who is acknowledged is on the disk, nobody is
+/// after the failure, nobody waits for ever, and it is told once.
+#[test]
+fn loom_a_failed_disk_acknowledges_nothing() {
+    for granted in 0..4 {
+        check(1, move || {
+            let (disk, wal) = log(128);
+            let told = std::sync::Arc::new(AtomicU32::new(0));
+            let count = told.clone();
+            // Relaxed: a count that orders nothing.
+            wal.on_failed(Box::new(move |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+            }));
+            disk.fail_after(granted);
+            let other = {
+                let (disk, wal) = (disk.clone(), wal.clone());
+                thread::spawn(move || commit(&disk, &wal, 1))
+            };
+            let mine = commit(&disk, &wal, 2);
+            let both = other.join().expect("the committer did not panic") && mine;
+            assert!(granted >= 2 || !mine, "acknowledged without a sync");
+            if !both {
+                let durable = wal.durable();
+                assert!(wal.failed().is_some());
+                assert!(!commit(&disk, &wal, 3), "acknowledged after the failure");
+                assert_eq!(wal.durable(), durable);
+            }
+            wal.shutdown();
+            // Both may have been acknowledged before a mark failed.
+            assert_eq!(told.load(Ordering::Relaxed), u32::from(wal.failed().is_some()));
+        });
+    }
+}
+
+/// A shutdown makes durable what was appended before; who still waits is answered, one way or the other.
+#[test]
+fn loom_a_shutdown_leaves_nobody_waiting() {
+    check(2, || {
+        let (disk, wal) = log(128);
+        wal.append(&[&[1; 8]]);
+        let other = {
+            let (disk, wal) = (disk.clone(), wal.clone());
+            thread::spawn(move || commit(&disk, &wal, 2))
+        };
+        wal.shutdown();
+        assert!(surely_there(&disk).contains(&1));
+        other.join().expect("the committer did not panic");
     });
 }

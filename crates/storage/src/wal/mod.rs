@@ -13,6 +13,7 @@
 //!
 //! Locking: none to append; see `ring` and `shared` for who wakes whom.
 
+mod back;
 mod flusher;
 mod log;
 #[cfg(all(test, loom))]
@@ -20,14 +21,18 @@ mod loom_tests;
 mod reader;
 mod record;
 mod ring;
+mod room;
 mod segment;
 mod segments;
 mod shared;
+mod span;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
+pub(crate) use back::BackReader;
 pub use log::{Wal, WalConfig};
 pub use reader::{WalEntry, WalError, WalReader};
+pub(crate) use span::{Restored, Span};
 
 use clearway_types::Lsn;
 

@@ -1,9 +1,10 @@
 //! Reads the log at start-up and tells its end from damage.
 //!
 //! A crash may keep any of the sectors that were written since the last sync, so what cannot be read at the end is
-//! usually a torn tail, even if whole records follow it. It is damage if a record that follows shows (by its `unsynced`)
-//! that the unreadable place was durable before that record was made. Damage in the last group that was synced before a
-//! crash cannot be told from a torn tail: nothing came after it.
+//! usually a torn tail, even if whole records follow it. It is damage if something shows that the unreadable place was
+//! durable: a record that follows (by its `unsynced`), the mark that the flusher leaves behind the last group when it
+//! goes idle, or, which others know and say with [`WalReader::must_reach`], the control file and the pages.
+//! `docs/durability.md` says what is left that cannot be told.
 
 use std::fmt;
 use std::io;
@@ -13,8 +14,9 @@ use clearway_env::Disk;
 use clearway_types::Lsn;
 
 use super::flusher::MAX_UNSYNCED;
-use super::record::{HEADER, Header};
-use super::segment::{self, STRIDE, Source};
+use super::record::{self, HEADER, Header};
+use super::segment::{self, BLOCK, STRIDE, Source};
+use super::span::Span;
 use super::{LOG_START, WalConfig};
 
 /// Why the log cannot be read.
@@ -66,7 +68,7 @@ pub struct WalEntry<'a> {
     pub payload: &'a [u8],
 }
 
-/// Reads the log in order, or a record at a time. Not to be used while segments are removed.
+/// Reads the log in order. Not to be used while segments are removed.
 pub struct WalReader {
     source: Source,
     /// The log from `window_at` on, as far as it was read for `next`.
@@ -74,7 +76,9 @@ pub struct WalReader {
     window_at: u64,
     position: u64,
     ended: bool,
-    /// The record that was read last by itself.
+    /// How far behind the end proof of damage is sought, in bytes.
+    look: u64,
+    /// The record behind the end that was looked at last.
     single: Vec<u8>,
 }
 
@@ -88,7 +92,7 @@ impl WalReader {
         let position = from.max(LOG_START).0;
         let segment::Found { starts, size } = segment::find(&*disk, &config.dir, config.segment_size)?;
         let corrupt = |reason: String| Err(WalError::Corrupt { lsn: Lsn(position), reason });
-        if !position.is_multiple_of(8) {
+        if !position.is_multiple_of(8) || position > segment::MAX_LOG {
             return corrupt("no record starts at such a place".to_owned());
         }
         let mut expected = position - position % size;
@@ -108,7 +112,15 @@ impl WalReader {
             }
         }
         let source = Source::new(disk, config.dir.clone(), size);
-        Ok(Self { source, window: Vec::new(), window_at: position, position, ended: false, single: Vec::new() })
+        Ok(Self {
+            source,
+            window: Vec::new(),
+            window_at: position,
+            position,
+            ended: false,
+            look: MAX_UNSYNCED,
+            single: Vec::new(),
+        })
     }
 
     /// The next record; `None` at the log's end, be it clean or torn, and from then on.
@@ -135,16 +147,47 @@ impl WalReader {
         Lsn(self.position)
     }
 
-    /// The record that starts at `start`, wherever [`WalReader::next`] is.
-    pub fn read_at(&mut self, start: Lsn) -> Result<WalEntry<'_>, WalError> {
-        match self.load(start.0)? {
-            Some(header) => Ok(WalEntry { start, end: Lsn(header.end()), payload: &self.single[HEADER..] }),
-            None => Err(self.corrupt(start.0, "there is no valid record".to_owned())),
-        }
+    /// Has proof of damage behind the log's end sought in all that there is, not only as far as a crash of the log's writer leaves
+    /// something: finds damage that is longer than that, and takes longer.
+    pub(crate) fn look_far(&mut self) {
+        self.look = u64::MAX;
     }
 
-    fn corrupt(&self, at: u64, what: String) -> WalError {
-        WalError::Corrupt { lsn: Lsn(at), reason: format!("{}: {what}", self.source.path_of(at).display()) }
+    /// The file that holds `lsn`, and where in it.
+    pub(crate) fn place(&self, lsn: Lsn) -> (std::path::PathBuf, u64) {
+        (self.source.path_of(lsn.0), BLOCK + lsn.0 % self.source.size())
+    }
+
+    /// Once the log was read to its end: an error if that lies before `durable`, up to where the log is known, by `proof`, to have
+    /// been on the disk.
+    pub(crate) fn must_reach(&mut self, durable: Lsn, proof: &str) -> Result<(), WalError> {
+        if self.position >= durable.0 { Ok(()) } else { Err(self.damaged(self.position, proof)?) }
+    }
+
+    /// Reads pieces of the log.
+    pub(crate) fn into_span(self) -> Span {
+        Span::new(self.source)
+    }
+
+    /// The error that no valid record starts at `at`, though there is proof that one did.
+    fn damaged(&mut self, at: u64, proof: &str) -> io::Result<WalError> {
+        self.single.clear();
+        self.source.read(at, at + HEADER as u64, &mut self.single)?;
+        let what = match (record::header_problem(&self.single, at), Header::parse(&self.single, at)) {
+            (None, Some(header)) => {
+                self.source.read(at + HEADER as u64, at + header.len() as u64, &mut self.single)?;
+                if self.single.len() < header.len() {
+                    format!("a record of {} bytes expected, {} found", header.len(), self.single.len())
+                } else {
+                    let (expected, found) = header.checksums(&self.single);
+                    format!("checksum {expected:#x} expected, {found:#x} found")
+                }
+            }
+            (what, _) => what.unwrap_or_default(),
+        };
+        let (path, offset) = self.place(Lsn(at));
+        let reason = format!("{} offset {offset}: {what}; {proof}", path.display());
+        Ok(WalError::Corrupt { lsn: Lsn(at), reason })
     }
 
     /// The header of the record at `position`, which is whole and in the window; `None` if there is none.
@@ -190,7 +233,7 @@ impl WalReader {
         let end = self.position;
         let mut at = end;
         let mut chunk = Vec::with_capacity(STRIDE);
-        while at < end + MAX_UNSYNCED {
+        while at < end.saturating_add(self.look) {
             chunk.clear();
             self.source.read(at, at + STRIDE as u64, &mut chunk)?;
             let (headers, _) = chunk.as_chunks::<HEADER>();
@@ -202,11 +245,14 @@ impl WalReader {
             let likely = places.filter(|&place| Header::tag_fits(&chunk[place..], at + place as u64));
             let likely: Vec<u64> = likely.map(|place| at + place as u64).collect();
             for start in likely {
-                if let Some(header) = self.load(start)?
-                    && header.durable_before() > end
-                {
-                    let what = format!("no valid record, but the one at {start} shows that there was one");
-                    return Err(self.corrupt(end, what));
+                let durable = if record::is_mark(&chunk[(start - at) as usize..], start) {
+                    start
+                } else {
+                    self.load(start)?.map_or(0, Header::durable_before)
+                };
+                if durable > end {
+                    let proof = format!("what lies at {start} shows that the log was on the disk up to {durable}");
+                    return Err(self.damaged(end, &proof)?);
                 }
             }
             at += (chunk.len() - HEADER / 2) as u64 / 8 * 8;

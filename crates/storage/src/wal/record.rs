@@ -10,6 +10,9 @@
 //! The start LSN in the checksum keeps a record that a recycled segment held in an earlier life from passing. `unsynced`
 //! tells a torn tail from damage: all that lies before start - 8 * `unsynced` was on the disk before this record was
 //! made, so if some of it cannot be read, the disk has lost what it had promised to keep.
+//!
+//! A *mark* is a header without a record: `len` is `MARK`, `unsynced` 0. It lies where the next record will, and says that all
+//! before it is on the disk. The next record overwrites it.
 
 use super::record_size;
 
@@ -20,6 +23,9 @@ pub(super) const HEADER: usize = 16;
 pub(super) const MAX_RECORD: usize = 8 << 20;
 
 const UNKNOWN: u32 = u32::MAX;
+
+/// The `len` of a mark: no record's.
+const MARK: u32 = 0x8000_0010;
 
 /// The checksum of a payload, to be finished by [`seal`] when the record's place is known.
 pub(super) fn payload_crc(payload: &[&[u8]]) -> u32 {
@@ -44,6 +50,39 @@ pub(super) fn seal(payload_crc: u32, len: usize, start: u64, durable: u64) -> [u
     let unsynced = u32::try_from((start - durable) / 8).unwrap_or(UNKNOWN);
     let crc = finish_crc(payload_crc, len, start, unsynced);
     [u64::from(len) | u64::from(crc) << 32, u64::from(tag(start)) | u64::from(unsynced) << 32]
+}
+
+/// The bytes of a mark at `start`.
+pub(super) fn mark(start: u64) -> [u8; HEADER] {
+    let mut bytes = [0; HEADER];
+    bytes[..4].copy_from_slice(&MARK.to_le_bytes());
+    bytes[4..8].copy_from_slice(&finish_crc(payload_crc(&[]), MARK, start, 0).to_le_bytes());
+    bytes[8..12].copy_from_slice(&tag(start).to_le_bytes());
+    bytes
+}
+
+/// Whether `bytes` begin with the mark of `start`.
+pub(super) fn is_mark(bytes: &[u8], start: u64) -> bool {
+    bytes.get(..4) == Some(&MARK.to_le_bytes()) && bytes.get(..HEADER) == Some(&mark(start))
+}
+
+/// What is wrong with `bytes`, a header long or less, as a header at `start`; `None`: nothing but its checksum can be.
+pub(super) fn header_problem(bytes: &[u8], start: u64) -> Option<String> {
+    let Some(bytes) = bytes.first_chunk::<HEADER>() else {
+        return Some(format!("a record expected, the end of the log's files found after {} bytes", bytes.len()));
+    };
+    let field = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    if bytes.iter().all(|byte| *byte == 0) {
+        Some("a record expected, zeros found".to_owned())
+    } else if is_mark(bytes, start) {
+        Some("a record expected, the mark of the log's end found".to_owned())
+    } else if field(8) != tag(start) {
+        Some(format!("tag {:#x} expected, {:#x} found", tag(start), field(8)))
+    } else if !(HEADER..=MAX_RECORD).contains(&(field(0) as usize)) {
+        Some(format!("a length of {HEADER} to {MAX_RECORD} bytes expected, {} found", field(0)))
+    } else {
+        None
+    }
 }
 
 /// The size in the log of the record whose header starts with `word`.
@@ -84,10 +123,16 @@ impl Header {
         self.start + record_size(self.len() - HEADER)
     }
 
+    /// The checksum that `record`, of [`Header::len`] bytes, should have, and the one that it has.
+    pub(super) fn checksums(self, record: &[u8]) -> (u32, u32) {
+        let crc = crc32c::crc32c(&record[HEADER..]);
+        (finish_crc(crc, self.len, self.start, self.unsynced), self.crc)
+    }
+
     /// Whether `record`, of [`Header::len`] bytes, has the right checksum.
     pub(super) fn verify(self, record: &[u8]) -> bool {
-        let crc = crc32c::crc32c(&record[HEADER..]);
-        finish_crc(crc, self.len, self.start, self.unsynced) == self.crc
+        let (expected, found) = self.checksums(record);
+        expected == found
     }
 
     /// What was durable when this record was made, as far as it tells. Only to be believed of a verified record.
@@ -118,6 +163,21 @@ mod tests {
         assert_eq!(bytes[8..12], [0x08, 0x00, 0x00, 0x00]);
         assert_eq!(bytes[12..16], [8, 0, 0, 0]);
         assert_eq!(&bytes[16..], b"clearway");
+        assert_eq!(mark(0x10_0000_0040), *b"\x10\0\0\x80\xb5\x31\x3f\xac\x08\0\0\0\0\0\0\0");
+    }
+
+    /// A mark is no record, and a mark in its place only.
+    #[test]
+    fn a_mark_is_no_record() {
+        let start = 4096;
+        assert!(is_mark(&mark(start), start) && Header::parse(&mark(start), start).is_none());
+        assert!(!is_mark(&mark(start), start + 8) && !is_mark(&mark(start), start + (1 << 35)));
+        assert!(!is_mark(&encode(b"", start, start), start));
+        for bit in 0..HEADER * 8 {
+            let mut flipped = mark(start);
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(!is_mark(&flipped, start) && Header::parse(&flipped, start).is_none_or(|h| !h.verify(&flipped)));
+        }
     }
 
     /// A record is valid at its own place only, also where the tag is the same, and with all its bits.

@@ -20,23 +20,12 @@
 //! Locking: `room` is taken by appenders that found the ring full, and by the flusher if there are any.
 //! A crash leaves nothing of the ring; nobody was told that what it held is durable.
 //!
-//! `loom_tests` tries the interleavings of filling and draining. It leaves out the waiting for room, since loom takes
-//! SeqCst for AcqRel and would report lost wake-ups that cannot be.
-
-#[cfg(loom)]
-use loom::sync::{
-    Condvar, Mutex,
-    atomic::{AtomicU32, AtomicU64},
-};
-use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
-#[cfg(not(loom))]
-use std::sync::{
-    Condvar, Mutex,
-    atomic::{AtomicU32, AtomicU64},
-};
+//! `loom_tests` tries the interleavings, but for the waiting for room. Where two threads each store and then look at what the other stores, fences make
+//! the order, not SeqCst accesses: loom takes those for AcqRel, and would report lost wake-ups that cannot be.
 
 use clearway_latch::CachePadded;
+use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use clearway_sync::{Condvar, Mutex, PoisonError};
 
 use super::record;
 
@@ -74,16 +63,22 @@ impl Ring {
 
     /// End of the last reserved record.
     pub(super) fn reserved(&self) -> u64 {
-        // SeqCst: pairs with the SeqCst add in `reserve`. The flusher says that it sleeps, then looks here; an appender
-        // adds here, then looks whether the flusher sleeps. One of the two must see the other, or a full ring would
-        // never be drained; only a single order of all four accesses gives that.
-        self.reserved.load(Ordering::SeqCst)
+        // Acquire: pairs with the Release in `reserve`: who sees a record's place sees what its appender did before. That the
+        // flusher does not sleep over a full ring is up to the fences in `Shared::sleep_unless` and `wake`.
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// About [`Ring::reserved`]: what others reserve at the same time may be missing.
+    #[inline]
+    pub(super) fn reserved_about(&self) -> u64 {
+        self.reserved.load(Ordering::Relaxed) // Relaxed: it is out of date as soon as it is read.
     }
 
     /// Takes the next `size` bytes of the log; returns their start.
     pub(super) fn reserve(&self, size: u64) -> u64 {
-        // SeqCst: pairs with the load in `reserved`; see there.
-        self.reserved.fetch_add(size, Ordering::SeqCst)
+        // AcqRel: pairs with the load in `reserved`, and with itself: who reserves later has seen what who reserved
+        // earlier had done before.
+        self.reserved.fetch_add(size, Ordering::AcqRel)
     }
 
     /// The bytes from what has been drained to `end`; more than [`Ring::capacity`]: there is no room yet for what ends
@@ -97,12 +92,15 @@ impl Ring {
     /// Blocks until there is room for what ends at `end`, or `give_up` says so; whether there is room.
     /// `nudge` must keep the flusher from sleeping.
     pub(super) fn wait_for_room(&self, end: u64, nudge: impl Fn(), give_up: impl Fn() -> bool) -> bool {
-        // SeqCst: pairs with the load of `waiting` in `make_room`: we count ourselves, then look at `freed`; the flusher
-        // stores `freed`, then looks at the count. One of us sees the other, so no wake-up is lost.
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        // Relaxed: the fence orders it.
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then look at `freed`; the flusher stores `freed`,
+        // then looks at the count. Whose fence comes later sees the other's store, so no wake-up is lost.
+        fence(Ordering::SeqCst);
         let mut guard = self.room.lock().unwrap_or_else(PoisonError::into_inner);
         let got_room = loop {
-            if end.saturating_sub(self.freed.load(Ordering::SeqCst)) <= self.capacity() {
+            // Acquire: as in `filled_to`.
+            if end.saturating_sub(self.freed.load(Ordering::Acquire)) <= self.capacity() {
                 break true;
             }
             if give_up() {
@@ -119,8 +117,10 @@ impl Ring {
 
     /// Wakes all who wait for room; they look again.
     pub(super) fn wake_waiting(&self) {
-        // SeqCst: pairs with the add in `wait_for_room`; see there.
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        // SeqCst: pairs with the fence in `wait_for_room`; see there. After the store that they wait for.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fences order it.
+        if self.waiting.load(Ordering::Relaxed) > 0 {
             let _guard = self.room.lock().unwrap_or_else(PoisonError::into_inner);
             self.room_made.notify_all();
         }
@@ -164,9 +164,8 @@ impl Ring {
             at += size as u64;
         }
         if at != from {
-            // SeqCst: Release for `filled_to` (the zeros come before whatever is filled in next), and the single order
-            // that `wait_for_room` needs.
-            self.freed.store(at, Ordering::SeqCst);
+            // Release: pairs with the Acquire in `filled_to`: the zeros come before whatever is filled in next.
+            self.freed.store(at, Ordering::Release);
             self.wake_waiting();
         }
         at

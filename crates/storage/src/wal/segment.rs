@@ -24,6 +24,9 @@ pub(super) const BLOCK: u64 = 4096;
 const MAGIC: &[u8; 8] = b"CLEARWAL";
 const VERSION: u32 = 1;
 const FIELDS: usize = 32;
+/// No log becomes longer than this, nor a segment larger, in bytes: sums of such places and sizes do not overflow.
+pub(super) const MAX_LOG: u64 = 1 << 62;
+const MAX_SIZE: u64 = 1 << 40;
 /// How much is written or read at a time where whole segments are.
 pub(super) const STRIDE: usize = 1 << 20;
 /// A segment that is being made is synced each time after so many bytes, so that a commit's sync, which the disk may put
@@ -77,10 +80,12 @@ fn read_header(file: &dyn File, path: &Path, start: u64) -> io::Result<u64> {
     }
     if u32_at(8) != VERSION {
         let found = u32_at(8);
-        return Err(invalid(format!("{}: format version {found}, this program reads {VERSION}", path.display())));
+        let message = format!("{}: format version {found}, this program reads {VERSION}", path.display());
+        return Err(io::Error::new(io::ErrorKind::Unsupported, message));
     }
     let (found, size) = (u64_at(16), u64_at(24));
-    if found != start || size == 0 || !size.is_multiple_of(BLOCK) || !start.is_multiple_of(size) {
+    let sized = size > 0 && size <= MAX_SIZE && size.is_multiple_of(BLOCK);
+    if found != start || start > MAX_LOG || !sized || !start.is_multiple_of(size) {
         return Err(invalid(format!("{}: the header says start {found:#x}, size {size}", path.display())));
     }
     Ok(size)
@@ -128,6 +133,13 @@ pub(super) fn make(disk: &dyn Disk, dir: &Path, start: u64, size: u64, abandon: 
     let unfinished = dir.join(UNFINISHED);
     let file = disk.open(&unfinished, Open::OpenOrCreate)?;
     file.set_len(0)?;
+    // All or nothing: half a segment must not take the space that others could use. (The zeros that follow make it real: blocks that
+    // were only allocated cost the first sync after a write more.)
+    if let Err(error) = file.allocate(0, BLOCK + size) {
+        // Its own failure would say nothing new.
+        let _ = file.set_len(0).and_then(|()| disk.remove(&unfinished));
+        return Err(error);
+    }
     let zeros = vec![0; STRIDE.min(size as usize)];
     let mut at = 0;
     while at < size {
@@ -215,6 +227,11 @@ impl Source {
             into.resize(old + n, 0);
             file.read_exact_at(&mut into[old..], offset)
         })
+    }
+
+    /// Bytes of log in a segment.
+    pub(super) fn size(&self) -> u64 {
+        self.size
     }
 
     /// The path of the segment that holds `at`.

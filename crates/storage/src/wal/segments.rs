@@ -14,9 +14,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use clearway_env::{Disk, File, Open};
+use clearway_sync::atomic::{AtomicU64, Ordering};
+use clearway_sync::{Mutex, MutexGuard, PoisonError};
 
 use super::segment::{self, BLOCK, Source};
 
@@ -37,6 +39,8 @@ pub(super) struct Segments {
     dir: PathBuf,
     size: u64,
     state: Mutex<State>,
+    /// `next`, for those who ask without the lock.
+    limit: AtomicU64,
 }
 
 impl Segments {
@@ -68,7 +72,8 @@ impl Segments {
         }
         clean_tail(disk.clone(), dir.clone(), size, end, unsynced)?;
         disk.sync_dir(&dir)?;
-        Ok(Self { disk, dir, size, state: Mutex::new(state) })
+        let limit = AtomicU64::new(state.next);
+        Ok(Self { disk, dir, size, state: Mutex::new(state), limit })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -76,10 +81,34 @@ impl Segments {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of log in a segment.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Up to here the log has its blocks on the disk.
+    #[inline]
+    pub(super) fn limit(&self) -> u64 {
+        // Acquire: pairs with the store in `grow`, so that who sees the end may count on the segment.
+        self.limit.load(Ordering::Acquire)
+    }
+
+    /// One more segment is there.
+    fn grow(&self, state: &mut State) {
+        state.next += self.size;
+        // SeqCst: Release for `limit`, and the single order that `Shared::when_room` needs.
+        self.limit.store(state.next, Ordering::SeqCst);
+    }
+
     /// The start of the segment that holds `at`, the offset of `at` in its file, and the bytes of log from there on.
     pub(super) fn locate(&self, at: u64) -> (u64, u64, u64) {
         let inside = at % self.size;
         (at - inside, BLOCK + inside, self.size - inside)
+    }
+
+    /// Reads the log.
+    pub(super) fn source(&self) -> Source {
+        Source::new(self.disk.clone(), self.dir.clone(), self.size)
     }
 
     /// The file of the segment that starts at `start`, which becomes the current one; it is made if it is not there.
@@ -93,11 +122,12 @@ impl Segments {
         Ok(file)
     }
 
-    /// Makes the segments that will be needed soon, unless `abandon` says so.
-    pub(super) fn make_ahead(&self, abandon: &dyn Fn() -> bool) -> io::Result<()> {
+    /// Makes the segments that will be needed soon, and those up to `wanted`, unless `abandon` says so.
+    pub(super) fn make_ahead(&self, wanted: u64, abandon: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
             let mut state = self.state();
-            if state.next > state.current + MAKE_AHEAD * self.size || abandon() {
+            let ahead = state.next > state.current + MAKE_AHEAD * self.size && state.next >= wanted;
+            if ahead || abandon() {
                 return Ok(());
             }
             self.make_next(&mut state, abandon)?;
@@ -106,7 +136,7 @@ impl Segments {
 
     fn make_next(&self, state: &mut State, abandon: &dyn Fn() -> bool) -> io::Result<()> {
         segment::make(&*self.disk, &self.dir, state.next, self.size, abandon)?;
-        state.next += self.size;
+        self.grow(state);
         Ok(())
     }
 
@@ -123,7 +153,7 @@ impl Segments {
             state.oldest += self.size;
             if state.next <= state.current + RECYCLE_AHEAD * self.size {
                 segment::recycle(&*self.disk, &self.dir, old, state.next, self.size)?;
-                state.next += self.size;
+                self.grow(&mut state);
             } else {
                 self.disk.remove(&segment::path(&self.dir, old))?;
                 removed = true;

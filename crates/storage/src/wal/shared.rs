@@ -11,15 +11,19 @@
 //! A crash leaves nothing of it.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::OnceLock;
 
 use clearway_latch::CachePadded;
+use clearway_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use clearway_types::Lsn;
 
 use super::ring::Ring;
+use super::room::{Room, Told};
 use super::segments::Segments;
+
+/// One part in so many of a segment is kept for those who must append.
+const RESERVE_PART: u64 = 4;
 
 type DurableHook = Box<dyn Fn(Lsn) + Send + Sync>;
 type FailedHook = Box<dyn Fn(&str) + Send + Sync>;
@@ -32,14 +36,21 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Shared {
     pub(super) ring: Ring,
     pub(super) segments: Segments,
+    pub(super) room: Room,
     durable: CachePadded<AtomicU64>,
     requested: CachePadded<AtomicU64>,
+    /// Syncs of the log's files so far.
+    syncs: AtomicU64,
     sleeping: AtomicBool,
     stopping: AtomicBool,
     /// The flusher has ended: the ring is not drained any more.
     closed: AtomicBool,
-    flusher: OnceLock<Thread>,
-    failure: OnceLock<String>,
+    /// A lack of space is waited for.
+    patient: AtomicBool,
+    /// Whether the sleeping flusher was woken.
+    rung: Mutex<bool>,
+    bell: Condvar,
+    failure: OnceLock<Told>,
     /// How many threads wait for `durable` to grow.
     waiters: Mutex<u32>,
     grown: Condvar,
@@ -51,13 +62,17 @@ impl Shared {
     pub(super) fn new(capacity: usize, end: u64, segments: Segments) -> Self {
         Self {
             ring: Ring::new(capacity, end),
+            room: Room::new(segments.size() / RESERVE_PART),
             segments,
             durable: CachePadded::new(AtomicU64::new(end)),
             requested: CachePadded::new(AtomicU64::new(end)),
+            syncs: AtomicU64::new(0),
             sleeping: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            flusher: OnceLock::new(),
+            patient: AtomicBool::new(false),
+            rung: Mutex::new(false),
+            bell: Condvar::new(),
             failure: OnceLock::new(),
             waiters: Mutex::new(0),
             grown: Condvar::new(),
@@ -72,9 +87,19 @@ impl Shared {
         self.durable.load(Ordering::Acquire)
     }
 
+    /// Counts a sync. Flusher only.
+    pub(super) fn count_sync(&self) {
+        // Relaxed, here and in `syncs`: a count that orders nothing.
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
     pub(super) fn requested(&self) -> u64 {
-        // SeqCst: pairs with the update in `request`; see `sleep_unless`.
-        self.requested.load(Ordering::SeqCst)
+        // Relaxed: the fences in `sleep_unless` and `wake` see to it that no request is slept over.
+        self.requested.load(Ordering::Relaxed)
     }
 
     /// Whether so many bytes in the ring are reason to write although nobody asks.
@@ -90,66 +115,88 @@ impl Shared {
         }
         // A request above what is reserved could not be met.
         let upto = upto.min(self.ring.reserved());
-        // SeqCst: pairs with `requested`; see `sleep_unless`.
-        self.requested.fetch_max(upto, Ordering::SeqCst);
+        // Relaxed: see `requested`.
+        self.requested.fetch_max(upto, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Wakes the flusher if it sleeps.
+    /// Wakes the flusher if it sleeps. After the store that makes work for it.
     pub(super) fn wake(&self) {
-        // SeqCst: pairs with the store in `sleep_unless`; see there. The swap lets one of many callers wake it.
-        if self.sleeping.load(Ordering::SeqCst)
-            && self.sleeping.swap(false, Ordering::SeqCst)
-            && let Some(flusher) = self.flusher.get()
-        {
-            flusher.unpark();
+        // SeqCst: pairs with the fence in `sleep_unless`; see there.
+        fence(Ordering::SeqCst);
+        // Relaxed: the fences order it. The flusher alone stores it.
+        if self.sleeping.load(Ordering::Relaxed) {
+            *locked(&self.rung) = true;
+            self.bell.notify_one();
         }
     }
 
     /// Puts the calling thread, which is the flusher, to sleep until it is woken, unless `work` finds some.
     pub(super) fn sleep_unless(&self, work: impl Fn() -> bool) {
+        // Relaxed: the fence orders it before the look for work.
+        self.sleeping.store(true, Ordering::Relaxed);
         // SeqCst: the flusher stores `sleeping`, then looks for work; another thread makes work (`request`,
-        // `Ring::reserve`, `stop`), then loads `sleeping` in `wake`. In the single order of these four accesses one
-        // thread sees the other's store, so work is never left to a sleeper. Weaker orderings allow both to miss.
-        self.sleeping.store(true, Ordering::SeqCst);
+        // `Ring::reserve`, `stop`), then loads `sleeping` in `wake`. Each has such a fence between the two; whose comes
+        // later sees the other's store, so work is never left to a sleeper. Without one of them both may miss.
+        fence(Ordering::SeqCst);
         if !work() {
-            // Parking returns at once if the wake-up came between the look and here; a spurious return is harmless.
-            std::thread::park();
+            // The bell may have been rung between the look and here, or be left from a time when there was work.
+            let mut rung = locked(&self.rung);
+            while !std::mem::take(&mut *rung) {
+                rung = self.bell.wait(rung).unwrap_or_else(PoisonError::into_inner);
+            }
         }
-        // Relaxed: only for `wake` to save an unpark; a wake-up for nothing is harmless.
+        // Relaxed: only for `wake` to save ringing; a wake-up for nothing is harmless.
         self.sleeping.store(false, Ordering::Relaxed);
     }
 
-    /// Makes `flusher` known to `wake`. Before any request.
-    pub(super) fn set_flusher(&self, flusher: Thread) {
-        self.flusher.get_or_init(|| flusher);
-    }
-
-    /// Asks all threads of the log to end; who parks must be unparked besides.
+    /// Asks all threads of the log to end.
     pub(super) fn stop(&self) {
-        // SeqCst: pairs with `stopping`; see `sleep_unless`.
-        self.stopping.store(true, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `stopping`. The fence in `wake` orders it, too; see `sleep_unless`.
+        self.stopping.store(true, Ordering::Release);
         self.wake();
+        self.room.wake();
     }
 
     pub(super) fn stopping(&self) -> bool {
-        // SeqCst: pairs with the store in `stop`; see `sleep_unless`.
-        self.stopping.load(Ordering::SeqCst)
+        // Acquire: pairs with the Release in `stop`: who sees it sees all that was appended before.
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// Says that the flusher has ended, and lets go all who wait for it.
     pub(super) fn close(&self) {
-        // SeqCst: pairs with the load in `closed`. We store it, then look at the count of those who wait for room; such a
-        // one counts itself, then looks here. In the single order one sees the other; else it would wait for ever.
-        self.closed.store(true, Ordering::SeqCst);
+        // Release: pairs with the Acquire in `closed`. We store it, then `wake_waiting` looks, after its fence, at the count
+        // of those who wait for room; such a one counts itself, then, after a fence, looks here: one sees the other.
+        self.closed.store(true, Ordering::Release);
         self.ring.wake_waiting();
-        let _waiters = locked(&self.waiters);
-        self.grown.notify_all();
+        {
+            let _waiters = locked(&self.waiters);
+            self.grown.notify_all();
+        }
+        self.release_room();
+    }
+
+    /// From now on a lack of space is waited for.
+    pub(super) fn be_patient(&self) {
+        // Relaxed, here and in `patient`: it orders nothing.
+        self.patient.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn patient(&self) -> bool {
+        self.patient.load(Ordering::Relaxed)
+    }
+
+    /// Why nothing will become durable any more, if so.
+    pub(super) fn over(&self) -> Option<Told> {
+        self.failure
+            .get()
+            .cloned()
+            .or_else(|| self.closed().then(|| (io::ErrorKind::Other, "the log is closed".into())))
     }
 
     fn closed(&self) -> bool {
-        // SeqCst: pairs with the store in `close`; see there. The last `durable` is then seen too.
-        self.closed.load(Ordering::SeqCst)
+        // Acquire: pairs with the Release in `close`; see there. The last `durable` is then seen too.
+        self.closed.load(Ordering::Acquire)
     }
 
     /// Blocks until what ends at `end` has room in the ring; false if the log was closed before.
@@ -176,11 +223,8 @@ impl Shared {
             if lsn <= self.durable() {
                 break Ok(());
             }
-            if let Some(failure) = self.failure() {
-                break Err(io::Error::other(failure.to_owned()));
-            }
-            if closed {
-                break Err(io::Error::other("the log is closed"));
+            if let Some((kind, text)) = self.over().filter(|_| closed || self.failure().is_some()) {
+                break Err(io::Error::new(kind, text));
             }
             waiters = self.grown.wait(waiters).unwrap_or_else(PoisonError::into_inner);
         };
@@ -201,23 +245,27 @@ impl Shared {
         }
     }
 
-    /// Marks the log as failed, for good. Flusher only.
-    pub(super) fn fail(&self, reason: String) {
-        tracing::error!("the log has failed: {reason}");
+    /// Marks the log as failed, for good. By the log's own threads.
+    pub(super) fn fail(&self, (kind, reason): Told) {
         // Under the lock of the hooks, so that each hook is called exactly once.
         let hooks = locked(&self.failed_hooks);
-        let reason = self.failure.get_or_init(|| reason);
+        if self.failure().is_some() {
+            return;
+        }
+        tracing::error!("the log has failed: {reason}");
+        let (_, reason) = self.failure.get_or_init(|| (kind, reason));
         {
             let _waiters = locked(&self.waiters);
             self.grown.notify_all();
         }
+        self.release_room();
         for hook in hooks.iter() {
             hook(reason);
         }
     }
 
     pub(super) fn failure(&self) -> Option<&str> {
-        self.failure.get().map(String::as_str)
+        self.failure.get().map(|(_, reason)| reason.as_str())
     }
 
     pub(super) fn on_durable(&self, hook: DurableHook) {

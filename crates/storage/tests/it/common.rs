@@ -31,7 +31,11 @@ pub fn config(partitions: u16, frames: u32) -> NodeConfig {
 
 impl World {
     pub fn open(disk: &MemDisk, partitions: u16, frames: u32) -> Result<Self, OpenError> {
-        let mut node = Node::open(Arc::new(disk.clone()), Path::new("db"), config(partitions, frames))?;
+        Self::open_with(disk, config(partitions, frames))
+    }
+
+    pub fn open_with(disk: &MemDisk, config: NodeConfig) -> Result<Self, OpenError> {
+        let mut node = Node::open(Arc::new(disk.clone()), Path::new("db"), config)?;
         let stores = node.take_stores();
         Ok(Self { node, stores, retries: 0 })
     }
@@ -46,12 +50,13 @@ impl World {
         loop {
             match attempt(&mut self.stores[partition]) {
                 Ok(value) => return Ok(value),
+                Err(Blocked::Log(read)) => read.run(),
                 Err(Blocked::Failed(error)) => return Err(error),
                 Err(Blocked::Want(wants)) => {
                     self.retries += 1;
-                    let fetched: Vec<_> =
-                        wants.into_iter().map(|want| self.node.pool().fetch_blocking(want).unwrap()).collect();
-                    drop(std::mem::replace(&mut kept, fetched));
+                    let fetched: Result<Vec<_>, _> =
+                        wants.into_iter().map(|want| self.node.pool().fetch_blocking(want)).collect();
+                    drop(std::mem::replace(&mut kept, fetched?));
                 }
             }
         }

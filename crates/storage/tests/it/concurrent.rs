@@ -12,11 +12,12 @@ use clearway_types::{Lsn, TreeId, TxnId};
 const PARTITIONS: u16 = 3;
 const TREE: TreeId = TreeId(1);
 
-fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> T {
+pub fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> T {
     let mut kept = Vec::new();
     loop {
         match attempt(store) {
             Ok(value) => return value,
+            Err(Blocked::Log(read)) => read.run(),
             Err(Blocked::Failed(error)) => panic!("{error}"),
             Err(Blocked::Want(wants)) => {
                 let fetched: Vec<_> = wants.into_iter().map(|want| node.pool().fetch_blocking(want).unwrap()).collect();
@@ -27,7 +28,7 @@ fn run<T>(node: &Node, store: &mut Store, mut attempt: impl FnMut(&mut Store) ->
 }
 
 /// Transactions of several changes each, some of them undone; all committed states in order.
-fn work(node: &Node, store: &mut Store, random: &Random, ids: u64) -> Vec<(Lsn, Model)> {
+pub fn work(node: &Node, store: &mut Store, random: &Random, ids: u64) -> Vec<(Lsn, Model)> {
     run(node, store, |s| s.create_tree(TREE));
     let mut model = Model::new();
     let mut history = vec![(node.wal().appended(), model.clone())];

@@ -1,8 +1,13 @@
 //! Trees, log and recovery together, from outside, on a disk in memory.
 
-mod audit;
+mod backup;
+mod backup_faults;
+mod check;
 mod common;
 mod concurrent;
 mod crash;
 mod directory;
+mod engines;
+mod faults;
+mod long;
 mod tree_model;

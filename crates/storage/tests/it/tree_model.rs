@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use crate::audit::audit;
+use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model};
 use clearway_env::MemDisk;
 use clearway_types::TreeId;
@@ -90,13 +90,13 @@ fn model_run(seed: u64, steps: u64, space: u64) {
     world.node.checkpoint().unwrap();
     world.node.shutdown();
     drop(world);
-    audit(&disk, 1);
+    assert_sound(&disk.crash(0));
     let mut world = World::open(&disk, 1, 48).unwrap();
     assert_eq!(as_model(world.all(0, TREE, false)), model, "after a restart");
     while !world.run(0, |s| s.drop_tree(TREE)).unwrap() {}
     assert!(world.stores[0].trees().is_empty());
     world.node.checkpoint().unwrap();
-    audit(&disk, 1);
+    assert_sound(&disk.crash(0));
     world.node.shutdown();
 }
 

@@ -49,8 +49,10 @@ proptest! {
         }
         let mut reader = WalReader::open(Arc::new(disk.clone()), &small(), end).unwrap();
         prop_assert!(reader.next().unwrap().is_none());
+        let wal = open(&disk, end);
+        let mut back = wal.read_back(LOG_START);
         for (start, end, bytes) in model.iter().rev() {
-            let entry = reader.read_at(*start).unwrap();
+            let entry = back.record(*start).unwrap();
             prop_assert_eq!((entry.end, entry.payload), (*end, bytes.as_slice()));
         }
     }

@@ -13,6 +13,8 @@ struct Syncs {
     ended: u64,
     held: bool,
     failing: bool,
+    /// Bytes that were read.
+    read: u64,
 }
 
 /// What the files of a [`FakeDisk`] ask when they are synced.
@@ -39,6 +41,11 @@ impl Control {
     /// Syncs fail from now on, or succeed.
     pub(super) fn fail(&self, failing: bool) {
         self.change(|syncs| syncs.failing = failing);
+    }
+
+    /// How many bytes were read.
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.change(|syncs| syncs.read)
     }
 
     /// How many syncs have ended.
@@ -109,6 +116,7 @@ struct FakeFile {
 
 impl File for FakeFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.control.change(|syncs| syncs.read += buf.len() as u64);
         self.file.read_at(buf, offset)
     }
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {

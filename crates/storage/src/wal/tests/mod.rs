@@ -1,9 +1,11 @@
 //! Tests of the log as a whole. Each names the invariant of the log's module that it defends.
 
 mod append;
+mod back;
 mod crash;
 mod fake;
 mod group;
+mod room;
 mod segments;
 
 use std::path::PathBuf;

@@ -59,7 +59,7 @@ fn a_crash_while_recycling_harms_nothing() {
             let wal = open(&disk, Lsn(0));
             let from = *fill(&wal, 0..340).last().unwrap();
             fill(&wal, 1000..1030);
-            wal.shared.segments.make_ahead(&|| false).unwrap();
+            wal.shared.segments.make_ahead(0, &|| false).unwrap();
             disk.fail_after(granted);
             let removed = wal.remove_before(from);
             let disk_after = disk.crash(seed);

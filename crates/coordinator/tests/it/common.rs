@@ -7,9 +7,9 @@ use clearway_env::MemDisk;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
 use clearway_plan::statement::{Finish, Insert, Query, Route, Source, TxnOptions, unnumbered_table};
-use clearway_plan::{Access, Column, Distribution, Expr, Path, Plan, Program, Statement, TableDef};
+use clearway_plan::{Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement, TableDef};
 use clearway_storage::NodeConfig;
-use clearway_types::{Datum, Lsn, SqlResult, SqlState, SqlType};
+use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState, SqlType};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,13 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
             partitions: Some(partitions),
             frames: 256,
             wal_segment_size: 1 << 20,
+            // A few changes: rollbacks of more read the log.
+            undo_memory: 100,
             ..NodeConfig::default()
         },
         dispatch: Dispatch::Baton,
         checkpoint_interval: Duration::from_secs(3600),
+        checkpoint_log: 8 << 20,
     };
     let wakers = (0..workers).map(|_| Arc::new(|| {}) as Waker).collect();
     Engine::open(Arc::new(disk.clone()), FilePath::new("/data"), config, wakers).unwrap()
@@ -32,31 +35,33 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
 
 /// One session in its own worker.
 pub struct Worker {
-    port: Port,
+    pub port: Port,
     client: Option<Client>,
+    /// It does not wait for the log.
+    lazy: bool,
 }
 
 impl Worker {
     pub fn new(engine: &Arc<Engine>, worker: u16) -> Self {
         let mut port = engine.port(worker);
         let client = Some(Client::new(&mut port, 0));
-        Self { port, client }
+        Self { port, client, lazy: false }
     }
-    fn client(&mut self) -> &mut Client {
+    pub fn client(&mut self) -> &mut Client {
         self.client.as_mut().unwrap()
     }
     pub fn status(&mut self) -> TxnStatus {
         self.client().status()
     }
     pub fn run(&mut self, plan: &Arc<Plan>) -> SqlResult<Outcome> {
-        let Self { port, client } = self;
+        let mut step = self.start(plan);
+        let Self { port, client, lazy } = self;
         let client = client.as_mut().unwrap();
-        let mut step = client.start(port, plan, &Arc::new(Env::default()), RunOptions::default());
         let mut events = Vec::new();
         loop {
             match step {
                 Step::Done(result) => {
-                    if let Ok(outcome) = &result {
+                    if let (Ok(outcome), false) = (&result, *lazy) {
                         wait_durable(port, outcome.wait, &mut events);
                     }
                     return result;
@@ -70,7 +75,20 @@ impl Worker {
             }
         }
     }
-    fn plain(&mut self, statement: Statement) -> SqlResult<Outcome> {
+    /// Starts a statement without waiting for it.
+    pub fn start(&mut self, plan: &Arc<Plan>) -> Step {
+        let Self { port, client, .. } = self;
+        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), RunOptions::default())
+    }
+    pub fn resume(&mut self) -> Step {
+        let Self { port, client, .. } = self;
+        client.as_mut().unwrap().resume(port)
+    }
+    pub fn cancel(&mut self, error: &SqlError) {
+        let Self { port, client, .. } = self;
+        client.as_mut().unwrap().cancel(port, error);
+    }
+    pub fn plain(&mut self, statement: Statement) -> SqlResult<Outcome> {
         self.run(&plan(statement))
     }
     pub fn begin(&mut self) {
@@ -103,11 +121,11 @@ fn wait_durable(port: &mut Port, lsn: Lsn, events: &mut Vec<Event>) {
     }
 }
 
-fn plan(statement: Statement) -> Arc<Plan> {
+pub fn plan(statement: Statement) -> Arc<Plan> {
     Arc::new(Plan { params: Vec::new(), columns: Vec::new(), statement, catalog: None })
 }
 
-fn int(v: i32) -> Expr {
+pub fn int(v: i32) -> Expr {
     Expr::Literal(Datum::Int4(v))
 }
 
@@ -150,11 +168,15 @@ impl Bank {
     fn insert_from(&self, worker: &mut Worker, source: Query) -> SqlResult<Outcome> {
         let table = self.table(worker);
         let program =
-            Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), ignore_conflicts: false });
+            Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
         worker.plain(Statement::Insert(Insert { table, source, program }))
     }
     pub fn insert(&self, worker: &mut Worker, id: i32, balance: i32) -> SqlResult<Outcome> {
-        let source = Source::Rows(vec![vec![int(id), int(balance)]]);
+        self.insert_rows(worker, &[(id, balance)])
+    }
+    /// Several rows by one statement.
+    pub fn insert_rows(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> SqlResult<Outcome> {
+        let source = Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
         self.insert_from(worker, Query { source, finish: Vec::new() })
     }
     fn access(&self, worker: &mut Worker, path: Path) -> Access {
@@ -172,6 +194,19 @@ impl Bank {
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
         let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
         worker.plain(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+    }
+    /// Adds to every account by one statement.
+    pub fn add_to_all(&self, worker: &mut Worker, amount: i32) -> SqlResult<Outcome> {
+        let access = self.access(worker, Path::Full);
+        let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
+        let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+        worker.plain(Statement::Modify { program, route: Route::All })
+    }
+    /// As [`Bank::add`], without waiting for the log.
+    pub fn add_lazily(&self, worker: &mut Worker, id: i32, amount: i32) {
+        worker.lazy = true;
+        self.add(worker, id, amount).unwrap();
+        worker.lazy = false;
     }
     pub fn total(&self, worker: &mut Worker) -> i64 {
         let sum = Aggregate { func: AggFunc::Sum, arg: Some(Expr::Column(1)), distinct: false, ty: SqlType::Int8 };

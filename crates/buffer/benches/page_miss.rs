@@ -1,0 +1,192 @@
+//! What a page miss costs: by threads and by io_uring, through the operating system's cache and past it.
+//!
+//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--write-percent N]`. Some
+//! chains of fetches of random pages run at once, each page fetched from the callback of the one before, as the partitions'
+//! transactions would. `cold` empties the system's cache of the files first, `warm` fills it. Without arguments it runs
+//! tiny: to be sure that it runs.
+
+use clearway_buffer::{
+    Files, Keep, PAGE_SIZE, PageError, PageIo, PolicyKind, Pool, PoolConfig, WalBarrier, Want, seal, set_kind,
+};
+use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
+use clearway_types::{Lsn, PageId, PartitionId};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+const PARTITIONS: u16 = 4;
+
+/// A log that is always ahead.
+struct NoWal(AtomicU64);
+
+impl WalBarrier for NoWal {
+    fn ensure_durable(&self, _: Lsn) -> std::io::Result<()> {
+        Ok(())
+    }
+    fn durable(&self) -> Lsn {
+        Lsn(u64::MAX)
+    }
+    fn appended(&self) -> Lsn {
+        Lsn(self.0.load(Relaxed))
+    }
+}
+
+struct Args {
+    dir: PathBuf,
+    pages: u32,
+    frames: u32,
+    run: Duration,
+    write_percent: u64,
+}
+
+fn args() -> Args {
+    let given: Vec<String> = std::env::args().collect();
+    let value = |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
+    let number = |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
+    Args {
+        dir: value("--dir").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from),
+        pages: number("--pages", 512) as u32,
+        frames: number("--frames", 128) as u32,
+        run: Duration::from_millis(number("--millis", 20)),
+        write_percent: number("--write-percent", 0),
+    }
+}
+
+fn page(n: u64) -> PageId {
+    PageId::new(PartitionId((n % u64::from(PARTITIONS)) as u16), (n / u64::from(PARTITIONS)) as u32)
+}
+
+fn fill(dir: &Path, pages: u32) -> Result<(), PageError> {
+    let files = Files::open(&OsDisk, dir, PARTITIONS)?;
+    let mut all: Vec<PageId> = (0..u64::from(pages)).map(page).collect();
+    all.sort_unstable();
+    for ids in all.chunks(256) {
+        let sealed: Vec<_> = ids
+            .iter()
+            .map(|&id| {
+                let mut bytes = [7; PAGE_SIZE];
+                set_kind(&mut bytes, 1);
+                seal(&mut bytes, id);
+                (id, bytes)
+            })
+            .collect();
+        files.write(&sealed.iter().map(|(id, bytes)| (*id, bytes)).collect::<Vec<_>>())?;
+    }
+    files.sync()
+}
+
+/// Seconds of processor time that this process has taken, its kernel threads included.
+fn cpu_s() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+fn cache(dir: &Path, warm: bool) {
+    for partition in 0..PARTITIONS {
+        let file = std::fs::File::open(dir.join(format!("p{partition:04}.data"))).expect("there");
+        if warm {
+            std::io::copy(&mut &file, &mut std::io::sink()).expect("read");
+        } else {
+            let advice = rustix::fs::Advice::DontNeed;
+            rustix::fs::fadvise(&file, 0, None, advice).expect("advised");
+        }
+    }
+}
+
+struct Chain {
+    pool: Arc<Pool>,
+    random: SeededEntropy,
+    pages: u64,
+    write_percent: u64,
+    stop: Arc<AtomicBool>,
+    fetched: Arc<AtomicU64>,
+    _ended: mpsc::Sender<()>,
+}
+
+impl Chain {
+    fn step(self: Box<Self>) {
+        if self.stop.load(Relaxed) {
+            return;
+        }
+        let id = page(self.random.below(self.pages));
+        let pool = self.pool.clone();
+        pool.fetch(Want::Page(id), Box::new(move |result| self.fetched(id, result)));
+    }
+
+    fn fetched(self: Box<Self>, id: PageId, result: Result<Keep, PageError>) {
+        let keep = result.expect("a page");
+        if self.random.below(100) < self.write_percent
+            && let Ok(mut page) = self.pool.write(id)
+        {
+            page.mark_dirty_begin();
+            page[100] ^= 1;
+            page.set_lsn(Lsn(1));
+        }
+        drop(keep);
+        self.fetched.fetch_add(1, Relaxed);
+        // A hit calls back at once, on this stack: with a pool that is small beside the data, few follow one another.
+        self.step();
+    }
+}
+
+fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
+    let io_pool = Arc::new(if ring { IoPool::with_ring(8, "bench")? } else { IoPool::new(8, "bench")? });
+    let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
+    let config = PoolConfig { frames: args.frames, policy: PolicyKind::default() };
+    let pool = Pool::new(config, files, Arc::new(NoWal(AtomicU64::new(0))), io_pool)?;
+    let (stop, fetched) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (ended, all_ended) = mpsc::channel();
+    let (began, cpu) = (Instant::now(), cpu_s());
+    for seed in 0..chains {
+        let random = SeededEntropy::new(seed ^ SeededEntropy::new(chains).u64());
+        let (pool, stop, fetched) = (pool.clone(), stop.clone(), fetched.clone());
+        let (pages, write_percent) = (u64::from(args.pages), args.write_percent);
+        Box::new(Chain { pool, random, pages, write_percent, stop, fetched, _ended: ended.clone() }).step();
+    }
+    drop(ended);
+    // Nothing is ever sent: it waits for the time to be over.
+    let _ = all_ended.recv_timeout(args.run);
+    stop.store(true, Relaxed);
+    let _ = all_ended.recv();
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_s() - cpu);
+    let stats = pool.stats();
+    Ok((stats.reads as f64 / seconds, cpu / stats.reads as f64 * 1e6, stats.writes as f64 / seconds))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = args();
+    args.dir = args.dir.join(format!("page-miss-{}", std::process::id()));
+    std::fs::create_dir_all(&args.dir)?;
+    fill(&args.dir, args.pages)?;
+    println!("{} pages, {} frames, {}% of the fetched pages are changed", args.pages, args.frames, args.write_percent);
+    println!("| cache | files | engine | fetches at once | page reads/s | CPU us/read | page writes/s |");
+    println!("|---|---|---|---|---|---|---|");
+    for (cached, direct) in [("cold", false), ("cold", true), ("warm", false)] {
+        for ring in [false, true] {
+            if let (true, Err(error)) = (ring, IoPool::try_ring()) {
+                println!("SKIPPED io_uring: {error}");
+                continue;
+            }
+            for chains in [1, 8, 64] {
+                cache(&args.dir, cached == "warm");
+                let directly = DirectDisk::new(false);
+                let disk: &dyn Disk = if direct { &directly } else { &OsDisk };
+                let (reads, cpu, writes) = run(&args, disk, ring, chains)?;
+                let files = if directly.refused() {
+                    "direct (refused)"
+                } else if direct {
+                    "direct"
+                } else {
+                    "buffered"
+                };
+                let engine = if ring { "io_uring" } else { "8 threads" };
+                println!("| {cached} | {files} | {engine} | {chains} | {reads:.0} | {cpu:.1} | {writes:.0} |");
+            }
+        }
+    }
+    std::fs::remove_dir_all(&args.dir)?;
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Reading the partitions' files for a copy, many pages at a time, while the pool may be writing to them.
+//!
+//! Invariant: a page that is returned is one version that was written as a whole. A read that meets a write in progress may see
+//! a half of each; under the mutex of the double-write file no place is being written, so what fails there too is damaged.
+
+use crate::error::PageError;
+use crate::files::{Files, Named, offset, read_zero_filled};
+use crate::page::{PAGE_SIZE, verify};
+use clearway_types::{PageId, PartitionId};
+
+impl Files {
+    /// How many pages a partition's file has, the last one perhaps not whole.
+    pub fn page_count(&self, partition: PartitionId) -> Result<u32, PageError> {
+        let Named { name, file, .. } = self.partition(PageId::new(partition, 0))?;
+        let len = file.len().map_err(|e| PageError::io(name, "look at", e))?;
+        Ok(len.div_ceil(PAGE_SIZE as u64) as u32)
+    }
+
+    /// Reads the pages from `first` on into `into`, whose length is a multiple of [`PAGE_SIZE`], and verifies each. What lies
+    /// behind the file's end is zeros.
+    pub fn read_run(&self, first: PageId, into: &mut [u8]) -> Result<(), PageError> {
+        let Named { name, file, .. } = self.partition(first)?;
+        read_zero_filled(file, name, into, offset(first))?;
+        let (pages, _) = into.as_chunks_mut::<PAGE_SIZE>();
+        for (page, no) in pages.iter_mut().zip(first.no()..) {
+            let id = PageId::new(first.partition(), no);
+            if verify(page, id, name).is_err() {
+                let _nothing_is_written = self.state();
+                read_zero_filled(file, name, page, offset(id))?;
+                verify(page, id, name)?;
+            }
+        }
+        Ok(())
+    }
+}

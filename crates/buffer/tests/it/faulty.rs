@@ -1,0 +1,110 @@
+//! The pool on a disk whose fault plan strikes: who needs a page that cannot be read gets an error, and all else goes on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::*;
+use clearway_buffer::*;
+use clearway_env::{Disk, Duty, FOR_EVER, Fault, FaultPlan, MemDisk, Open, Role, When, Zone};
+use clearway_types::Lsn;
+
+const PAGES: u32 = 64;
+
+/// A disk with a page for each stamp, and a plan that hits the page files only.
+fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<FaultPlan>) {
+    let disk = MemDisk::new();
+    let f = pool_on(&disk, 32, PolicyKind::default());
+    (0..PAGES).for_each(|no| put(&f, page(0, no), u64::from(no) + 1));
+    f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+    // So that the double-write file has no copy any more from which a start would mend what is hit.
+    put(&f, page(1, 0), 1);
+    f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+    let pages = Zone::under(Role::Pages, "pages", "/data/p0000.data").fault(fault, when, times);
+    let plan = Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![pages]));
+    (disk, plan)
+}
+
+/// A fresh pool on the disk, whose log goes on behind the changes of [`struck_by`].
+fn again(disk: &MemDisk) -> Fixture {
+    let f = pool_on(disk, 32, PolicyKind::default());
+    for _ in 0..=PAGES {
+        f.wal.append();
+    }
+    f
+}
+
+/// What a fresh pool finds in each page, under the plan once it is open: the stamp, or the error.
+fn look(disk: &MemDisk, plan: &Arc<FaultPlan>) -> Vec<Result<u64, PageError>> {
+    disk.set_faults(None);
+    let f = again(disk);
+    disk.set_faults(Some(plan.clone()));
+    let fetch = |no| f.pool.fetch_blocking(Want::Page(page(0, no))).map(|_keep| get(&f, page(0, no)));
+    (0..PAGES).map(fetch).collect()
+}
+
+#[test]
+fn a_failed_read_is_an_error_once_and_the_page_is_there_the_next_time() {
+    for seed in 0..20 {
+        let (disk, plan) = struck_by(seed, Fault::FailedRead, When::After(seed), 3);
+        let found = look(&disk, &plan);
+        let failed = found.iter().filter(|page| matches!(page, Err(PageError::Io { .. }))).count();
+        assert_eq!((failed, plan.struck().len()), (3, 3), "seed {seed}");
+        assert!(plan.struck().iter().all(|struck| struck.duty == Duty::GoesOn));
+        for (no, page) in (1..).zip(found) {
+            assert!(page.map_or(true, |stamp| stamp == no), "seed {seed}: never a wrong content");
+        }
+        assert!(
+            (1..).zip(look(&disk, &plan)).all(|(no, page)| page.unwrap() == no),
+            "seed {seed}: the budget is used up"
+        );
+    }
+}
+
+#[test]
+fn short_reads_are_read_on() {
+    for seed in 0..20 {
+        let (disk, plan) = struck_by(seed, Fault::ShortRead, When::OneIn(2), FOR_EVER);
+        assert!((1..).zip(look(&disk, &plan)).all(|(no, page)| page.unwrap() == no), "seed {seed}");
+        assert!(plan.struck().len() > 10);
+    }
+}
+
+#[test]
+fn a_flipped_bit_and_an_unreadable_sector_are_found_each_time() {
+    for seed in 0..20 {
+        let (disk, plan) = struck_by(seed, Fault::FlippedBit, When::After(seed), 3);
+        let damaged = |found: &[Result<u64, PageError>]| {
+            let damaged = |page: &Result<u64, PageError>| matches!(page, Err(PageError::Damaged { .. }));
+            found.iter().filter(|page| damaged(page)).count()
+        };
+        let (first, again) = (look(&disk, &plan), look(&disk, &plan));
+        assert_eq!((damaged(&first), damaged(&again)), (3, 3), "seed {seed}: at rest it stays");
+        assert!((1..).zip(first).all(|(no, page)| page.map_or(true, |stamp| stamp == no)));
+        let (disk, plan) = struck_by(seed, Fault::UnreadableSector, When::After(seed), 3);
+        let failed = |found: Vec<Result<u64, PageError>>| found.iter().filter(|page| page.is_err()).count();
+        assert_eq!((failed(look(&disk, &plan)), failed(look(&disk, &plan))), (3, 3), "seed {seed}");
+    }
+}
+
+/// Why a failed sync is final: the disk says afterwards that all is well, and a crash shows that it is not.
+#[test]
+fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
+    let mut torn = 0;
+    for seed in 0..20 {
+        let (disk, plan) = struck_by(seed, Fault::FailedSync, When::After(0), 1);
+        let f = again(&disk);
+        put(&f, page(0, 3), 99);
+        disk.set_faults(Some(plan));
+        f.pool.flush_before(Lsn(u64::MAX)).unwrap_err();
+        disk.open(Path::new("/data/p0000.data"), Open::Existing).unwrap().sync_data().expect("as if nothing had been");
+        assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "seed {seed}: the pool does not believe it");
+        let after = files(&disk.crash(seed));
+        let mut bytes = [0; PAGE_SIZE];
+        torn += u32::from(after.read_run(page(0, 3), &mut bytes).is_err());
+        after.restore_torn().unwrap();
+        after.read_run(page(0, 3), &mut bytes).unwrap();
+        assert!(matches!(check_content(&bytes), Ok(4 | 99)), "seed {seed}: old, or mended from the copy");
+    }
+    assert!(torn > 10, "the fault must be one that loses something");
+}

@@ -1,0 +1,61 @@
+//! Space on the disk: taken before a page is created, so that no write needs any.
+
+use clearway_buffer::{PAGE_SIZE, PageError, PageIo, PolicyKind, Pool, PoolConfig, Want};
+use clearway_env::{IoPool, MemDisk};
+use std::sync::Arc;
+
+use crate::common::{FakeWal, files, page};
+
+/// Invariant 4 of `files`.
+#[test]
+fn what_has_space_can_be_written_when_there_is_none_left() {
+    let disk = MemDisk::new();
+    let files = files(&disk);
+    disk.set_capacity(disk.used() + 60 * PAGE_SIZE as u64);
+    let refused = (0..).find_map(|no| files.make_space(page(1, no), false).err().map(|error| (no, error)));
+    let (pages, error) = refused.unwrap();
+    assert!(error.is_full(), "{error}");
+    assert!(error.to_string().contains(&format!("cannot extend {}", page(1, pages))), "{error}");
+    // Some pages are kept for who cannot be refused.
+    assert!((40..60).contains(&pages), "{pages}");
+    assert!(!files.has_space(page(1, pages), false) && files.has_space(page(1, pages), true));
+    assert!(files.has_space(page(1, pages - 1), false));
+    disk.set_capacity(0);
+    let mut bytes = [7; PAGE_SIZE];
+    for no in 0..=pages {
+        clearway_buffer::seal(&mut bytes, page(1, no));
+        files.write(&[(page(1, no), &bytes)]).unwrap();
+    }
+    files.sync().unwrap();
+    // It does not stay so.
+    disk.set_capacity(u64::MAX);
+    files.make_space(page(1, pages), false).unwrap();
+    assert!(files.has_space(page(1, pages), false));
+}
+
+/// After a restart what a file has is counted anew, and a hole in it is filled.
+#[test]
+fn a_page_far_behind_the_end_takes_all_before_it() {
+    let disk = MemDisk::new();
+    assert!(!files(&disk).has_space(page(0, 0), true));
+    files(&disk).make_space(page(0, 500), true).unwrap();
+    let files = files(&disk);
+    files.make_space(page(0, 3), false).unwrap();
+    assert!(files.has_space(page(0, 3), false) && !files.has_space(page(0, 400), false));
+}
+
+#[test]
+fn a_pool_creates_no_page_without_space() {
+    let disk = MemDisk::new();
+    let config = PoolConfig { frames: 64, policy: PolicyKind::default() };
+    let threads = Arc::new(IoPool::new(1, "test-io").unwrap());
+    let f = Pool::new(config, Arc::new(files(&disk)), Arc::new(FakeWal::default()), threads).unwrap();
+    let id = page(2, 0);
+    assert_eq!(f.create(id, false).err(), Some(Want::Space { page: id, last: false }));
+    drop(f.fetch_blocking(Want::Space { page: id, last: false }).unwrap());
+    assert!(f.create(id, false).is_ok());
+    disk.set_capacity(0);
+    let far = page(2, 900);
+    let error = f.fetch_blocking(Want::Space { page: far, last: true }).unwrap_err();
+    assert!(matches!(&error, PageError::Io { page: Some(at), .. } if *at == far) && error.is_full(), "{error}");
+}

@@ -1,0 +1,248 @@
+//! How many commits share a sync of the log, and what that gives beside the bare rate of the disk, on a real directory.
+//!
+//! `cargo bench -p clearway-coordinator --bench commit [-- --quick]`
+//!
+//! Committers are sessions, spread over one worker thread a core as the server does it: each updates a row of its own by primary
+//! key, a transaction of its own, waits until it is durable, and starts again. The whole path is in it but SQL and the
+//! network. The bare rate is that of one thread that appends 4096 bytes to a file with its blocks in place and syncs it,
+//! again and again. All are measured in turn, in several rounds, and each one's figures are added up.
+
+use clearway_coordinator::{Client, Dispatch, Engine, EngineConfig, Event, Port, RunOptions, Step, Waker};
+use clearway_env::{Disk, Open, OsDisk};
+use clearway_plan::expr::BinaryOp;
+use clearway_plan::program::Env;
+use clearway_plan::statement::{Insert, Query, Route, Source, unnumbered_table};
+use clearway_plan::{Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement};
+use clearway_storage::NodeConfig;
+use clearway_types::{Datum, Lsn, SqlType};
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const COMMITTERS: [usize; 3] = [1, 16, 100];
+const BAR_SHARED: f64 = 20.0;
+const BAR_RATIO: f64 = 10.0;
+const BLOCK: usize = 4096;
+const FILE: u64 = 64 << 20;
+
+/// A directory below the build's own, removed at the end.
+struct Dir(PathBuf);
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("{} stays: {error}", self.0.display());
+        }
+    }
+}
+
+/// What a worker sleeps on.
+#[derive(Default)]
+struct Bell(Mutex<bool>, Condvar);
+
+impl Bell {
+    fn ring(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.1.notify_one();
+    }
+    fn wait(&self) {
+        let rung = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *self.1.wait_while(rung, |rung| !*rung).unwrap_or_else(PoisonError::into_inner) = false;
+    }
+}
+
+fn int(v: i32) -> Expr {
+    Expr::Literal(Datum::Int4(v))
+}
+
+fn plan(statement: Statement) -> Arc<Plan> {
+    Arc::new(Plan { params: Vec::new(), columns: Vec::new(), statement, catalog: None })
+}
+
+/// A session that has one statement only.
+struct Session {
+    client: Client,
+    update: Arc<Plan>,
+    /// What it waits for, if it has committed.
+    waits: Option<Lsn>,
+}
+
+/// Runs a statement to its end, with nobody else at the worker.
+fn run_alone(port: &mut Port, statement: Statement) {
+    let mut client = Client::new(port, 0);
+    let mut step = client.start(port, &plan(statement), &Arc::new(Env::default()), RunOptions::default());
+    while let Step::Pending = step {
+        port.poll(&mut Vec::new());
+        std::thread::yield_now();
+        step = client.resume(port);
+    }
+    let Step::Done(result) = step else { panic!("nobody changes the table meanwhile") };
+    result.expect("the statement succeeds");
+    client.close(port);
+}
+
+/// A table `(id int primary key, balance int)` with a row for each committer.
+fn make_table(engine: &Arc<Engine>) {
+    let mut port = engine.port(0);
+    let column = |name: &str| Column { name: name.into(), ty: SqlType::Int4, not_null: true, default: None };
+    let columns = vec![column("id"), column("balance")];
+    let table = unnumbered_table("accounts", columns, vec![0], Distribution::Hash(vec![0]));
+    run_alone(&mut port, Statement::CreateTable { table, if_not_exists: false });
+    let table = engine.catalog().table("accounts").expect("the table").clone();
+    let program =
+        Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
+    let rows = (0..COMMITTERS[COMMITTERS.len() - 1]).map(|id| vec![int(id as i32), int(0)]).collect();
+    let source = Query { source: Source::Rows(rows), finish: Vec::new() };
+    run_alone(&mut port, Statement::Insert(Insert { table, source, program }));
+}
+
+fn update(engine: &Engine, id: i32) -> Arc<Plan> {
+    let table = engine.catalog().table("accounts").expect("the table").clone();
+    let access = Access { table, path: Path::Point(vec![int(id)]), filter: None, for_update: false };
+    let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(1)));
+    let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+    plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+}
+
+/// One worker with its share of the sessions, until `over`: how many commits became durable.
+fn work(engine: &Arc<Engine>, worker: u16, ids: Vec<i32>, bell: &Bell, start: &Barrier, over: &AtomicBool) -> u64 {
+    let mut port = engine.port(worker);
+    let session = |(at, id): (usize, &i32)| {
+        let client = Client::new(&mut port, at as u32);
+        Session { client, update: update(engine, *id), waits: None }
+    };
+    let mut sessions: Vec<Session> = ids.iter().enumerate().map(session).collect();
+    let (env, mut events, mut commits) = (Arc::new(Env::default()), Vec::new(), 0);
+    start.wait();
+    loop {
+        // Relaxed: any time soon will do.
+        let stop = over.load(Ordering::Relaxed);
+        let durable = engine.durable();
+        for session in &mut sessions {
+            if session.waits.is_some_and(|lsn| lsn <= durable) {
+                session.waits = None;
+                commits += 1;
+            }
+            if session.waits.is_none() && !session.client.is_running() && !stop {
+                let step = session.client.start(&mut port, &session.update, &env, RunOptions::default());
+                session.waits = committed(step);
+            }
+        }
+        events.clear();
+        port.poll(&mut events);
+        for event in &events {
+            if let Event::Continue { session } = event {
+                let session = &mut sessions[*session as usize];
+                if session.client.is_running() {
+                    session.waits = committed(session.client.resume(&mut port));
+                }
+            }
+        }
+        match sessions.iter().filter_map(|s| s.waits).max() {
+            Some(lsn) if lsn > engine.durable() => {
+                port.want_durable(lsn);
+                bell.wait();
+            }
+            None if stop => break,
+            _ => {}
+        }
+    }
+    sessions.into_iter().for_each(|s| s.client.close(&mut port));
+    commits
+}
+
+fn committed(step: Step) -> Option<Lsn> {
+    match step {
+        Step::Done(outcome) => Some(outcome.expect("an update").wait),
+        Step::Pending => None,
+        Step::Replan => panic!("nobody changes the table meanwhile"),
+    }
+}
+
+/// Commits by so many sessions: commits, syncs, seconds.
+fn commits(engine: &Arc<Engine>, bells: &[Arc<Bell>], committers: usize, time: Duration) -> (u64, u64, f64) {
+    let workers = bells.len().min(committers);
+    let (start, over) = (Barrier::new(workers + 1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let (start, over) = (&start, &over);
+        let mut threads = Vec::new();
+        for (worker, bell) in bells.iter().enumerate().take(workers) {
+            let ids = (worker..committers).step_by(workers).map(|id| id as i32).collect();
+            threads.push(scope.spawn(move || work(engine, worker as u16, ids, bell, start, over)));
+        }
+        let syncs = engine.log_syncs();
+        start.wait();
+        let began = Instant::now();
+        std::thread::park_timeout(time);
+        over.store(true, Ordering::Relaxed);
+        bells.iter().for_each(|bell| bell.ring());
+        let done = threads.into_iter().map(|thread| thread.join().expect("a worker")).sum();
+        (done, engine.log_syncs() - syncs, began.elapsed().as_secs_f64())
+    })
+}
+
+/// Syncs of an appending writer, and seconds.
+fn bare(dir: &FilePath, time: Duration) -> (u64, f64) {
+    let file = OsDisk.open(&dir.join("bare"), Open::OpenOrCreate).expect("a file");
+    if file.len().expect("a length") < FILE {
+        for at in (0..FILE).step_by(1 << 20) {
+            file.write_all_at(&vec![0; 1 << 20], at).expect("room");
+        }
+        file.sync_data().expect("a sync");
+    }
+    let (began, mut syncs) = (Instant::now(), 0);
+    while began.elapsed() < time {
+        file.write_all_at(&[syncs as u8; BLOCK], syncs * BLOCK as u64 % FILE).expect("a write");
+        file.sync_data().expect("a sync");
+        syncs += 1;
+    }
+    (syncs, began.elapsed().as_secs_f64())
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    // Also under `cargo test --benches`.
+    let quick = args.iter().any(|arg| arg == "--quick") || !args.iter().any(|arg| arg == "--bench");
+    let (rounds, time) = if quick { (1, Duration::from_millis(50)) } else { (6, Duration::from_millis(1000)) };
+    let dir = Dir(FilePath::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-commit-{}", std::process::id())));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let bells: Vec<Arc<Bell>> = (0..cores).map(|_| Arc::default()).collect();
+    let waker = |bell: &Arc<Bell>| {
+        let bell = bell.clone();
+        Arc::new(move || bell.ring()) as Waker
+    };
+    let config = EngineConfig {
+        node: NodeConfig { partitions: Some(8 * cores as u16), ..NodeConfig::default() },
+        dispatch: Dispatch::Baton,
+        checkpoint_interval: Duration::from_secs(3600),
+        checkpoint_log: 1 << 30,
+    };
+    let wakers = bells.iter().map(waker).collect();
+    let engine = Engine::open(Arc::new(OsDisk), &dir.0.join("db"), config, wakers).expect("an engine");
+    make_table(&engine);
+    let mut plain = (0, 0.0);
+    let mut totals = [(0, 0, 0.0); COMMITTERS.len()];
+    for _ in 0..rounds {
+        let (syncs, seconds) = bare(&dir.0, time);
+        plain = (plain.0 + syncs, plain.1 + seconds);
+        for (total, committers) in totals.iter_mut().zip(COMMITTERS) {
+            let (done, syncs, seconds) = commits(&engine, &bells, committers, time);
+            *total = (total.0 + done, total.1 + syncs, total.2 + seconds);
+        }
+    }
+    let rate = plain.0 as f64 / plain.1;
+    println!("{cores} cores; bare append and fdatasync of {BLOCK} bytes: {rate:.0} a second");
+    println!("{:>10} {:>12} {:>14} {:>10} {:>12}", "committers", "commits/s", "commits/sync", "syncs/s", "x bare");
+    for ((done, syncs, seconds), committers) in totals.into_iter().zip(COMMITTERS) {
+        let (a_second, shared) = (done as f64 / seconds, done as f64 / syncs as f64);
+        let (ratio, syncs) = (a_second / rate, syncs as f64 / seconds);
+        println!("{committers:>10} {a_second:>12.0} {shared:>14.1} {syncs:>10.0} {ratio:>12.2}");
+        if committers == COMMITTERS[COMMITTERS.len() - 1] {
+            let ok = |yes| if yes { "ok" } else { "short" };
+            println!("at least {BAR_SHARED} commits a sync: {}", ok(shared >= BAR_SHARED));
+            println!("at least {BAR_RATIO} times the bare rate: {}", ok(ratio >= BAR_RATIO));
+        }
+    }
+    engine.shutdown().expect("a clean end");
+}

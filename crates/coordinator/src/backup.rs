@@ -1,0 +1,126 @@
+//! BACKUP: a copy of the database taken by a thread of its own, while its session waits and is told how far it has come.
+//!
+//! Invariants
+//! 1. The statement ends only when the thread has: what it does next finds no backup running.
+//! 2. A statement that is cancelled, or whose client has gone, ends the copy after the block that is being copied.
+//!
+//! Locking: one mutex over what the thread and the statement tell each other, never held during I/O. A crash leaves a target
+//! without a manifest, which is no backup.
+
+use crate::client::{Outcome, Stop};
+use crate::core::{Block, Core};
+use crate::pace::Pace;
+use crate::tag::Tag;
+use clearway_plan::statement::Backup;
+use clearway_storage::backup::{BackupReport, Progress};
+use clearway_sync::time::{Duration, Instant};
+use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError, thread};
+use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// How often the client is told how far it has come.
+const TELL: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct State {
+    cancelled: bool,
+    progress: Option<Progress>,
+    result: Option<Result<BackupReport, SqlError>>,
+}
+
+/// What the thread and the statement share.
+#[derive(Default)]
+struct Job {
+    state: Mutex<State>,
+    cancelled: Condvar,
+}
+
+impl Job {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cancel(&self) {
+        self.state().cancelled = true;
+        self.cancelled.notify_all();
+    }
+
+    /// Waits, if there is something to wait for, and says whether to go on.
+    fn go_on(&self, wait: Option<Duration>) -> ControlFlow<()> {
+        let mut state = self.state();
+        if let Some(wait) = wait {
+            let waited = self.cancelled.wait_timeout_while(state, wait, |s| !s.cancelled);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        if state.cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Carries out BACKUP.
+pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Stop> {
+    if core.txn().block != Block::None {
+        let text = "BACKUP cannot run inside a transaction block";
+        return Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text).into());
+    }
+    let target = PathBuf::from(&backup.target);
+    if !target.is_absolute() {
+        let e = SqlError::new(SqlState::INVALID_PARAMETER, format!("\"{}\" is not an absolute path", backup.target));
+        return Err(e.hint("The server's working directory is not yours.").into());
+    }
+    let began = Instant::now();
+    let job = Arc::new(Job::default());
+    start(core, job.clone(), target, Pace::new(backup.bytes_a_second))?;
+    let report = std::future::poll_fn(|_| {
+        if let Err(e) = core.check_cancelled() {
+            job.cancel();
+            core.cancel_again(e);
+        }
+        let mut state = job.state();
+        if let Some(Progress { done, total }) = state.progress.take() {
+            core.notice(SqlState::SUCCESSFUL_COMPLETION, format!("{done} of {total} bytes copied"));
+        }
+        state.result.take().map_or(Poll::Pending, Poll::Ready)
+    })
+    .await;
+    // Why it was cancelled says more than that it was.
+    core.check_cancelled()?;
+    let BackupReport { bytes, begin, end } = report?;
+    let mut rows = RowBatch::new();
+    rows.push_with(|r| {
+        for n in [bytes, begin.0, end.0, began.elapsed().as_millis() as u64] {
+            r.push(DatumRef::Int8(n as i64));
+        }
+    });
+    Ok(Outcome { rows, tag: Tag::Plain("BACKUP"), ..Outcome::plain("BACKUP") })
+}
+
+fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<(), SqlError> {
+    let (engine, waker) = (core.engine().clone(), core.port.waker(core.token));
+    let work = move || {
+        let mut told = Instant::now();
+        let result = engine.node().backup(&target, env!("CARGO_PKG_VERSION"), &mut |progress| {
+            let wait = pace.wait(progress.done);
+            // Also before a long silence.
+            if told.elapsed() + wait.unwrap_or_default() >= TELL {
+                told = Instant::now();
+                job.state().progress = Some(progress);
+                waker();
+            }
+            job.go_on(wait)
+        });
+        match &result {
+            Ok(report) => {
+                tracing::info!(target = %target.display(), bytes = report.bytes, end = %report.end, "backup complete")
+            }
+            Err(e) => tracing::warn!(target = %target.display(), "no backup: {e}"),
+        }
+        job.state().result = Some(result.map_err(SqlError::from));
+        waker();
+    };
+    let spawned = thread::Builder::new().name("backup".into()).spawn(work);
+    spawned.map(drop).map_err(|e| SqlError::new(SqlState::INTERNAL, format!("cannot start a thread: {e}")))
+}

@@ -1,0 +1,171 @@
+//! Which entries of an index are wrong, once its sum has shown that some are: rows and entries looked up one by one.
+
+use super::Check;
+use super::rows::{Rows, index_key};
+use crate::bootstrap;
+use clearway_plan::{TableDef, UniqueKey, guard};
+use clearway_storage::OpenError;
+use clearway_storage::check::shown_key;
+use clearway_types::{PartitionId, RowView};
+use std::sync::Arc;
+
+/// Findings that are told of one index in one partition; others are counted.
+const TOLD: usize = 20;
+
+/// What is wrong, and in which page of which partition.
+#[derive(Default)]
+struct Wrong {
+    told: Vec<(PartitionId, u32, String)>,
+    more: u64,
+}
+
+impl Wrong {
+    fn add(&mut self, partition: PartitionId, page: u32, what: impl FnOnce() -> String) {
+        if self.told.len() < TOLD {
+            self.told.push((partition, page, what()));
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+impl Check<'_> {
+    fn tell(&mut self, name: &str, partition: PartitionId, wrong: Wrong) {
+        if wrong.told.is_empty() {
+            self.damage(partition, None, format!("index \"{name}\" and its table's rows do not agree"));
+        }
+        for (partition, page, what) in wrong.told {
+            self.damage(partition, Some(page), what);
+        }
+        if wrong.more > 0 {
+            self.damage(
+                partition,
+                None,
+                format!("{} more entries of index \"{name}\" are wrong or missing", wrong.more),
+            );
+        }
+    }
+
+    /// Compares the indexes of a partition that has been scanned.
+    pub(super) fn local_indexes(&mut self, partition: PartitionId, rows: &Rows) -> Result<(), OpenError> {
+        for (t, table) in self.tables.clone().into_iter().enumerate() {
+            for (i, index) in table.indexes.iter().enumerate() {
+                let whole = |tree| self.checker.is_whole(partition, tree);
+                if !whole(table.tree) || !whole(index.tree) {
+                    self.report.not_compared += 1;
+                    continue;
+                }
+                self.report.indexes += 1;
+                if !rows.indexes[t][i].agrees() {
+                    let wrong = self.index(partition, &table, i)?;
+                    self.tell(&index.name, partition, wrong);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn index(&self, partition: PartitionId, table: &Arc<TableDef>, i: usize) -> Result<Wrong, OpenError> {
+        let (mut wrong, index) = (Wrong::default(), &table.indexes[i]);
+        let name = &index.name;
+        let each = self.checker.each(partition, table.tree, &mut |row, get| {
+            // A row that cannot be read has been told of.
+            let Ok(key) = index_key(table, i, row.value, row.key) else { return };
+            match get(index.tree, &key) {
+                Some(found) if found == row.key => {}
+                Some(found) => wrong.add(partition, row.page, || {
+                    let (row, found) = (shown_key(row.key), shown_key(&found));
+                    format!("entry {} of index \"{name}\": row {row} expected, {found} found", shown_key(&key))
+                }),
+                None => wrong.add(partition, row.page, || {
+                    let (key, row) = (shown_key(&key), shown_key(row.key));
+                    format!("entry {key} of index \"{name}\" expected for row {row}, none found")
+                }),
+            }
+        });
+        each.map_err(bootstrap::cannot_read)?;
+        let each = self.checker.each(partition, index.tree, &mut |entry, get| match get(table.tree, entry.value) {
+            None => wrong.add(partition, entry.page, || {
+                let (key, row) = (shown_key(entry.key), shown_key(entry.value));
+                format!("entry {key} of index \"{name}\": its row {row} expected, none found")
+            }),
+            Some(row) => {
+                if let Ok(key) = index_key(table, i, &row, entry.value)
+                    && key != entry.key
+                {
+                    wrong.add(partition, entry.page, || {
+                        let (expected, found) = (shown_key(&key), shown_key(entry.key));
+                        format!(
+                            "index \"{name}\": entry {expected} expected for row {}, {found} found",
+                            shown_key(entry.value)
+                        )
+                    });
+                }
+            }
+        });
+        each.map_err(bootstrap::cannot_read)?;
+        Ok(wrong)
+    }
+
+    /// Compares the guards, once all partitions have been scanned.
+    pub(super) fn guards(&mut self, rows: &Rows) -> Result<(), OpenError> {
+        for (t, table) in self.tables.clone().into_iter().enumerate() {
+            for (g, guard) in table.guards().enumerate() {
+                let whole = |p| self.checker.is_whole(p, table.tree) && self.checker.is_whole(p, guard.tree);
+                if !self.all().all(whole) {
+                    self.report.not_compared += 1;
+                    continue;
+                }
+                self.report.indexes += 1;
+                if !rows.guards[t][g].agrees() {
+                    let wrong = self.guard(&table, g)?;
+                    self.tell(guard.name, PartitionId(0), wrong);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        (0..self.checker.partitions()).map(PartitionId)
+    }
+
+    fn guard(&self, table: &Arc<TableDef>, g: usize) -> Result<Wrong, OpenError> {
+        let mut wrong = Wrong::default();
+        let Some(guard) = table.guards().nth(g) else { return Ok(wrong) };
+        let name = guard.name;
+        for home in self.all() {
+            let each = self.checker.each(home, table.tree, &mut |row, _| {
+                let entry = guard::entry(guard.columns, RowView::new(row.value), self.checker.partitions());
+                let Ok(Some((key, at))) = entry else { return };
+                let found = self.checker.get(at, guard.tree, &key).ok().flatten();
+                if found.as_deref() != Some(&home.0.to_le_bytes()) {
+                    wrong.add(home, row.page, || {
+                        let found = found.map_or("none".to_owned(), |value| shown_key(&value));
+                        let key = shown_key(&key);
+                        format!("entry {key} of unique key \"{name}\" in partition {at}: home {home} expected, {found} found")
+                    });
+                }
+            });
+            each.map_err(bootstrap::cannot_read)?;
+        }
+        let tree = match guard.key {
+            UniqueKey::Primary => table.tree,
+            UniqueKey::Index(i) => table.indexes[i].tree,
+        };
+        for at in self.all() {
+            let each = self.checker.each(at, guard.tree, &mut |entry, _| {
+                let home = entry.value.try_into().map(|bytes| PartitionId(u16::from_le_bytes(bytes)));
+                let row = home.ok().and_then(|home| self.checker.get(home, tree, entry.key).ok().flatten());
+                if row.is_none() {
+                    wrong.add(at, entry.page, || {
+                        let (key, home) = (shown_key(entry.key), shown_key(entry.value));
+                        format!("entry {key} of unique key \"{name}\": its row expected at home {home}, none found")
+                    });
+                }
+            });
+            each.map_err(bootstrap::cannot_read)?;
+        }
+        Ok(wrong)
+    }
+}

@@ -1,0 +1,145 @@
+//! Checking a data directory offline: what `clearway_storage::check` does, and then what the trees hold: the catalog, every row's
+//! form, key and partition, every index and guard against its table's rows, in both directions.
+//!
+//! Indexes are compared by sums: in one pass over a partition's pages each row adds what its entries should be, each entry what it
+//! is. Sums of 64-bit hashes that are equal, with equal counts, are taken for equal sets (damage passes with a probability of 2^-64).
+//! Only where they differ are rows and entries looked up one by one, to say which.
+
+mod indexes;
+mod rows;
+
+use crate::bootstrap;
+use crate::catalog_rows::{self, CATALOG_TREE};
+use clearway_env::Disk;
+use clearway_plan::TableDef;
+use clearway_storage::OpenError;
+use clearway_storage::check::{CheckOptions, Checker, Progress, Report, Severity};
+use clearway_types::{PartitionId, TreeId};
+use rows::Rows;
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a check has found.
+#[derive(Clone, Debug, Default)]
+pub struct CheckReport {
+    /// Pages, trees, and all findings.
+    pub storage: Report,
+    /// Tables of the catalog.
+    pub tables: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Indexes and guards that were compared with their table's rows, those of each partition counted.
+    pub indexes: u64,
+    /// Those that could not be, because of damage.
+    pub not_compared: u64,
+}
+
+/// Checks a data directory that no server has, without changing it. Blocking.
+///
+/// # Errors
+/// It cannot be checked: another server has it, it is not a data directory, or the disk fails. Damage is no error.
+pub fn check(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    options: CheckOptions,
+    progress: &mut dyn Progress,
+) -> Result<CheckReport, OpenError> {
+    let checker = Checker::open(disk, dir, options, progress)?;
+    let mut check = Check { checker, progress, tables: Vec::new(), report: CheckReport::default() };
+    check.run()?;
+    let Check { checker, mut report, .. } = check;
+    report.storage = checker.finish();
+    Ok(report)
+}
+
+struct Check<'p> {
+    checker: Checker,
+    progress: &'p mut dyn Progress,
+    tables: Vec<Arc<TableDef>>,
+    report: CheckReport,
+}
+
+impl Check<'_> {
+    fn run(&mut self) -> Result<(), OpenError> {
+        let partitions = self.checker.partitions();
+        let mut rows = None;
+        for partition in (0..partitions).map(PartitionId) {
+            self.checker.structure(partition, self.progress)?;
+            if !self.checker.is_recovered() {
+                continue;
+            }
+            if partition.0 == 0 {
+                self.tables = self.catalog()?;
+                self.report.tables = self.tables.len() as u64;
+            }
+            let rows = rows.get_or_insert_with(|| Rows::new(&self.tables, partitions));
+            self.trees(partition);
+            rows.enter(partition);
+            self.checker.scan(partition, self.progress, &mut |entry| rows.see(entry));
+            self.local_indexes(partition, rows)?;
+        }
+        if let Some(rows) = rows {
+            self.guards(&rows)?;
+            self.report.rows = rows.count;
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, partition: PartitionId, page: Option<u32>, what: String) {
+        self.checker.add(Severity::Damage, partition, page, what, self.progress);
+    }
+
+    /// The tables; those whose definition cannot be read are told of and left out.
+    fn catalog(&mut self) -> Result<Vec<Arc<TableDef>>, OpenError> {
+        let home = PartitionId(0);
+        let trees = self.checker.trees(home);
+        if !trees.contains(&CATALOG_TREE) {
+            if !trees.is_empty() {
+                self.damage(home, None, "the catalog's tree expected, none found".to_owned());
+            }
+            return Ok(Vec::new());
+        }
+        if !self.checker.is_whole(home, CATALOG_TREE) {
+            self.damage(home, None, "the catalog is damaged: rows and indexes are not compared".to_owned());
+            return Ok(Vec::new());
+        }
+        let (mut tables, mut bad) = (Vec::new(), Vec::new());
+        let each = self.checker.each(home, CATALOG_TREE, &mut |entry, _| match catalog_rows::decode(entry.value) {
+            Ok(table) if catalog_rows::key(table.id) == entry.key => tables.push(Arc::new(table)),
+            Ok(table) => {
+                bad.push((entry.page, format!("the catalog has table {} under the key of another", table.name)))
+            }
+            Err(error) => bad.push((entry.page, error.message().to_owned())),
+        });
+        each.map_err(bootstrap::cannot_read)?;
+        for (page, what) in bad {
+            self.damage(home, Some(page), what);
+        }
+        Ok(tables)
+    }
+
+    /// Every table has all its trees in every partition, and every tree a table.
+    fn trees(&mut self, partition: PartitionId) {
+        let there: HashSet<TreeId> = self.checker.trees(partition).into_iter().collect();
+        let mut owned = HashSet::from([CATALOG_TREE]);
+        for table in self.tables.clone() {
+            for tree in table.trees() {
+                owned.insert(tree);
+                if !there.contains(&tree) {
+                    self.damage(
+                        partition,
+                        None,
+                        format!("tree {tree} of table \"{}\" expected, none found", table.name),
+                    );
+                }
+            }
+        }
+        let mut orphans: Vec<TreeId> = there.difference(&owned).copied().collect();
+        orphans.sort_unstable();
+        for tree in orphans {
+            let what = format!("tree {tree} belongs to no table: the next start drops it");
+            self.checker.add(Severity::Note, partition, None, what, self.progress);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Guards of unique keys (`clearway_plan::guard`): entries for rows that come and go, and the way from a key to its row's home.
+//!
+//! Invariants
+//! 1. When a statement ends, a guard has exactly the keys (without NULLs) of the table's rows, each with the partition where its row is.
+//! 2. A statement takes all entries away that it must before it adds the first: keys may be swapped within it.
+//!
+//! Locking: an entry is locked in its partition's lock table before it is read or changed, like any row, and stays so to the transaction's end.
+//! What a crash leaves: guards change in the transactions of their rows, so recovery keeps both or neither.
+
+use crate::client::Stop;
+use crate::core::Core;
+use crate::{finish, insert};
+use clearway_partition::Reply;
+use clearway_plan::program::Env;
+use clearway_plan::{Expr, GuardOp, OnConflict, Program, TableDef, UniqueKey, guard};
+use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlError, SqlResult};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What one row has in one guard.
+struct Entry {
+    key: Vec<u8>,
+    home: PartitionId,
+    /// Where the entry is.
+    at: PartitionId,
+    /// The key's columns and the home, as `Program::Guard` wants them.
+    row: Vec<u8>,
+}
+
+/// What some rows of a table have in its guards.
+pub(crate) struct Entries {
+    table: Arc<TableDef>,
+    /// In the order of `TableDef::guards`.
+    guards: Vec<(UniqueKey, Vec<Entry>)>,
+}
+
+impl Entries {
+    /// Of no rows.
+    pub(crate) fn new(table: &Arc<TableDef>) -> Self {
+        Self { table: table.clone(), guards: table.guards().map(|g| (g.key, Vec::new())).collect() }
+    }
+
+    /// Adds those of a row of the table that is, or will be, at `home`.
+    pub(crate) fn add(&mut self, core: &Core, row: RowView<'_>, home: PartitionId) -> SqlResult<()> {
+        for (guard, (_, entries)) in self.table.guards().zip(&mut self.guards) {
+            entries.extend(entry(core, guard.columns, row, home)?);
+        }
+        Ok(())
+    }
+
+    /// Adds those of a row that has only the guarded columns, from position `at` on.
+    pub(crate) fn add_columns(&mut self, core: &Core, row: RowView<'_>, mut at: usize) -> SqlResult<()> {
+        for (guard, (_, entries)) in self.table.guards().zip(&mut self.guards) {
+            let columns: Vec<usize> = (at..at + guard.columns.len()).collect();
+            at += columns.len();
+            entries.extend(entry(core, &columns, row, PartitionId(0))?);
+        }
+        Ok(())
+    }
+
+    /// Adds those of a row that has only the columns of the guard of this key.
+    pub(crate) fn add_key(
+        &mut self,
+        core: &Core,
+        key: UniqueKey,
+        row: RowView<'_>,
+        home: PartitionId,
+    ) -> SqlResult<()> {
+        let columns: Vec<usize> = (0..row.len()).collect();
+        if let Some((_, entries)) = self.guards.iter_mut().find(|(k, _)| *k == key) {
+            entries.extend(entry(core, &columns, row, home)?);
+        }
+        Ok(())
+    }
+
+    /// Where they are.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = PartitionId> {
+        self.guards.iter().flat_map(|(_, entries)| entries.iter().map(|e| e.at))
+    }
+
+    /// Takes out what is in both.
+    pub(crate) fn cancel(&mut self, other: &mut Self) {
+        for ((_, mine), (_, theirs)) in self.guards.iter_mut().zip(&mut other.guards) {
+            let mut homes: HashMap<&[u8], PartitionId> = mine.iter().map(|e| (e.key.as_slice(), e.home)).collect();
+            theirs.retain(|e| {
+                let same = homes.get(e.key.as_slice()) == Some(&e.home);
+                if same {
+                    homes.remove(e.key.as_slice());
+                }
+                !same
+            });
+            let changed: Vec<bool> = mine.iter().map(|e| homes.contains_key(e.key.as_slice())).collect();
+            let mut changed = changed.into_iter();
+            mine.retain(|_| changed.next().unwrap_or(true));
+        }
+    }
+
+    /// Takes the entries out of the guards.
+    pub(crate) async fn delete(&self, core: &Core, env: &Arc<Env>) -> Result<(), Stop> {
+        for (key, entries) in &self.guards {
+            self.send(core, *key, GuardOp::Delete, entries, env).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the entries of the primary key, or those of the indexes, into the guards; 23505 for one that is there.
+    pub(crate) async fn insert(&self, core: &Core, primary: bool, env: &Arc<Env>) -> Result<(), Stop> {
+        for (key, entries) in self.guards.iter().filter(|(key, _)| (*key == UniqueKey::Primary) == primary) {
+            self.send(core, *key, GuardOp::Insert, entries, env).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether an entry of a key that is to be ignored is there; that it is not is locked.
+    pub(crate) async fn clash(&self, core: &Core, on_conflict: OnConflict, env: &Arc<Env>) -> Result<bool, Stop> {
+        for (key, entries) in self.guards.iter().filter(|(key, _)| on_conflict.ignores(*key)) {
+            let replies = self.send(core, *key, GuardOp::Find { exclusive: true }, entries, env).await?;
+            if replies.iter().any(|r| !r.rows.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    async fn send(
+        &self,
+        core: &Core,
+        key: UniqueKey,
+        op: GuardOp,
+        entries: &[Entry],
+        env: &Arc<Env>,
+    ) -> Result<Vec<Reply>, Stop> {
+        let mut parts = insert::parts(core);
+        for e in entries {
+            parts[usize::from(e.at.0)].push_encoded(&e.row);
+        }
+        let program = Arc::new(Program::Guard { table: self.table.clone(), key, op });
+        insert::deal(core, &program, parts, env).await
+    }
+}
+
+fn entry(core: &Core, columns: &[usize], row: RowView<'_>, home: PartitionId) -> SqlResult<Option<Entry>> {
+    let Some((key, at)) = guard::entry(columns, row, core.engine().partitions())? else { return Ok(None) };
+    let mut batch = RowBatch::new();
+    batch.try_push_with(|r| {
+        for c in columns {
+            r.push(row.get(*c).map_err(insert::bad_row)?);
+        }
+        r.push(DatumRef::Int4(i32::from(home.0)));
+        Ok::<_, SqlError>(())
+    })?;
+    Ok(Some(Entry { key, home, at, row: batch.get(0).bytes().to_vec() }))
+}
+
+/// The home of the row with this key. Without such a row any partition will do: none has it, and the key is locked.
+pub(crate) async fn home(
+    core: &Core,
+    table: &Arc<TableDef>,
+    key: UniqueKey,
+    values: &Vec<Expr>,
+    exclusive: bool,
+    env: &Arc<Env>,
+) -> Result<PartitionId, Stop> {
+    let rows = finish::values(std::slice::from_ref(values), env)?;
+    let columns: Vec<usize> = (0..values.len()).collect();
+    let Some((_, at)) = guard::entry(&columns, rows.get(0), core.engine().partitions())? else {
+        return Ok(PartitionId(0));
+    };
+    let mut parts = insert::parts(core);
+    parts[usize::from(at.0)] = rows;
+    let program = Arc::new(Program::Guard { table: table.clone(), key, op: GuardOp::Find { exclusive } });
+    let replies = insert::deal(core, &program, parts, env).await?;
+    let Some(found) = replies.iter().find(|r| !r.rows.is_empty()) else { return Ok(at) };
+    match found.rows.get(0).get(0) {
+        Ok(DatumRef::Int4(home)) if (0..i32::from(core.engine().partitions())).contains(&home) => {
+            Ok(PartitionId(home as u16))
+        }
+        _ => Err(insert::bad_row(clearway_types::row::BadRow).into()),
+    }
+}

@@ -1,0 +1,57 @@
+//! One-shot work of several partitions: it has them to itself, if none of them has locks.
+//!
+//! Invariants
+//! 1. A transaction asks for partitions in their order and before its first statement, so that two that want the same ones cannot wait for
+//!    each other; if one of them is refused it gives back the others and locks instead.
+//! 2. Where it locks, it may be the victim of a deadlock; a statement on its own is then simply run again.
+//! 3. It lets go of all (and keeps locks on what it has used) as soon as it comes to a halt at one of them, and before it goes to a
+//!    partition that is not among them: whoever has a partition to itself waits for nobody but those in (1).
+//!
+//! Locking: none of its own. A crash leaves what is in the log.
+//!
+//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1: their central coordinator's order is here the partitions' own.
+
+use crate::core::{Block, Core};
+use crate::port::control;
+use crate::txn::join;
+use clearway_partition::{Body, Failure};
+use clearway_types::{PartitionId, SqlError, SqlState};
+
+/// After so many deadlocks in a row a statement fails; each of them has let another transaction go on.
+const MAX_DEADLOCKS: u32 = 16;
+
+/// Asks for these partitions, which ascend, if the statement is a transaction of its own and has more than one.
+pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(), Failure> {
+    let fits = |txn: &crate::core::Txn| txn.block == Block::None && txn.participants.is_empty();
+    if partitions.len() < 2 || !fits(&core.txn()) {
+        return Ok(());
+    }
+    for partition in partitions {
+        let id = join(core, &mut core.txn(), *partition);
+        let seq = core.send(*partition, id, Body::Block);
+        if core.reply(seq).await?.count == 0 {
+            unblock(core);
+            break;
+        }
+        core.txn().blocked.push(*partition);
+    }
+    Ok(())
+}
+
+/// Whether a statement that has failed can be run again from its beginning without anyone's noticing: it is a transaction of its own, has
+/// been given up in a deadlock, and not too often.
+pub(crate) fn may_start_over(core: &Core, error: &SqlError, deadlocks: &mut u32) -> bool {
+    *deadlocks += 1;
+    error.state() == SqlState::DEADLOCK && core.txn().block == Block::None && *deadlocks < MAX_DEADLOCKS
+}
+
+/// Lets others into the partitions that the transaction has to itself.
+pub(crate) fn unblock(core: &Core) {
+    let (id, blocked) = {
+        let mut txn = core.txn();
+        (txn.id, std::mem::take(&mut txn.blocked))
+    };
+    for partition in blocked {
+        core.port.submit(partition, control(id, Body::Unblock));
+    }
+}

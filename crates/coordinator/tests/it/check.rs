@@ -1,0 +1,336 @@
+//! `check` finds rows, indexes, guards and catalog that do not agree, and says which entry of which page.
+
+use crate::common::{Bank, Worker, open, plan};
+use crate::users::{Users, Who};
+use clearway_coordinator::{CheckOptions, CheckReport, check};
+use clearway_env::{Disk, MemDisk, Open};
+use clearway_plan::{Distribution, Statement, TableDef};
+use clearway_storage::{Blocked, Node, NodeConfig, Store};
+use clearway_types::{RowView, TreeId};
+use std::ops::{Bound, ControlFlow};
+use std::path::Path;
+use std::sync::Arc;
+
+const PARTITIONS: u16 = 3;
+const ROWS: i32 = 800;
+
+pub fn checked(disk: &MemDisk) -> CheckReport {
+    let mut options = CheckOptions::new(MemDisk::new().open("scratch".as_ref(), Open::Create).unwrap());
+    options.frames = 256;
+    check(Arc::new(disk.clone()), Path::new("/data"), options, &mut ()).unwrap()
+}
+
+pub fn findings(report: &CheckReport) -> Vec<String> {
+    report.storage.findings.iter().map(ToString::to_string).collect()
+}
+
+/// Users with two guards and an index, and a table without key, both changed after they were filled.
+fn filled() -> (MemDisk, Arc<TableDef>) {
+    let disk = MemDisk::new();
+    let engine = open(&disk, PARTITIONS, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let users = Users::create(&mut worker, Distribution::Hash(vec![2]));
+    let index = Statement::CreateIndex {
+        table: "users".into(),
+        name: "users_n".into(),
+        columns: vec![2],
+        unique: false,
+        if_not_exists: false,
+    };
+    worker.run(&plan(index)).unwrap();
+    let users = Users { table: worker.client().catalog().table(&users.table.name).unwrap().clone() };
+    worker.run(&users.insert_series(0, ROWS, 10_000)).unwrap();
+    worker.run(&users.insert(&[(-1, None, 5), (-2, None, 6)], false)).unwrap();
+    worker.run(&users.add_to_n(Who::Id(17), 1)).unwrap();
+    worker.run(&users.set_email(Who::Id(18), None)).unwrap();
+    let bank = Bank::create_without_key(&mut worker, "logbook", 50, 7);
+    bank.insert(&mut worker, 1, 2).unwrap();
+    worker.close();
+    engine.shutdown().unwrap();
+    (disk, users.table)
+}
+
+/// Changes the trees of a directory behind the back of catalog and indexes.
+struct Vandal {
+    node: Node,
+    stores: Vec<Store>,
+}
+
+impl Vandal {
+    fn enter(disk: &MemDisk) -> Self {
+        let config = NodeConfig { frames: 256, ..NodeConfig::default() };
+        let mut node = Node::open(Arc::new(disk.clone()), Path::new("/data"), config).unwrap();
+        let stores = node.take_stores();
+        Self { node, stores }
+    }
+
+    fn run<T>(&mut self, partition: usize, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> T {
+        let mut held = Vec::new();
+        loop {
+            match attempt(&mut self.stores[partition]) {
+                Ok(done) => return done,
+                Err(Blocked::Want(wants)) => {
+                    held = wants.into_iter().map(|want| self.node.pool().fetch_blocking(want).unwrap()).collect();
+                }
+                Err(other) => panic!("{other:?}, {} pages held", held.len()),
+            }
+        }
+    }
+
+    /// The first entry of a tree for which `which` holds, and its partition.
+    fn find(&mut self, tree: TreeId, which: impl Fn(&[u8], &[u8]) -> bool) -> (usize, Vec<u8>, Vec<u8>) {
+        for partition in 0..self.stores.len() {
+            let found = self.run(partition, |store| {
+                let mut found = None;
+                store.scan(tree, Bound::Unbounded, Bound::Unbounded, false, &mut |key, value| {
+                    if !which(key, value) {
+                        return ControlFlow::Continue(());
+                    }
+                    found = Some((key.to_vec(), value.to_vec()));
+                    ControlFlow::Break(())
+                })?;
+                Ok(found)
+            });
+            if let Some((key, value)) = found {
+                return (partition, key, value);
+            }
+        }
+        panic!("there is no such entry in tree {tree}")
+    }
+
+    fn delete(&mut self, partition: usize, tree: TreeId, key: &[u8]) {
+        assert!(self.run(partition, |store| store.delete_autocommit(tree, key)).is_some());
+    }
+    fn insert(&mut self, partition: usize, tree: TreeId, key: &[u8], value: &[u8]) {
+        assert!(self.run(partition, |store| store.insert_autocommit(tree, key, value)).is_some());
+    }
+    fn update(&mut self, partition: usize, tree: TreeId, key: &[u8], value: &[u8]) {
+        assert!(self.run(partition, |store| store.update_autocommit(tree, key, value)).is_some());
+    }
+
+    fn leave(self) {
+        self.node.checkpoint().unwrap();
+        self.node.shutdown();
+    }
+}
+
+/// What is told after `damage`; each line begins with a page of the file of `damage`'s partition.
+fn told_after(damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) -> String {
+    let (disk, table) = filled();
+    let mut vandal = Vandal::enter(&disk);
+    let partition = damage(&mut vandal, &table);
+    vandal.leave();
+    let report = checked(&disk);
+    assert!(!report.storage.is_sound());
+    let lines = findings(&report);
+    let file = format!("damage: data/p{partition:04}.data page ");
+    assert!(lines.iter().any(|line| line.starts_with(&file)), "{lines:#?}");
+    lines.join("\n")
+}
+
+#[track_caller]
+fn assert_tells(what: &[&str], damage: impl FnOnce(&mut Vandal, &TableDef) -> usize) {
+    let told = told_after(damage);
+    assert!(what.iter().all(|what| told.contains(what)), "{what:?}: {told}");
+    assert_eq!(told.lines().count(), what.len(), "{told}");
+}
+
+fn n_of(row: &[u8]) -> i64 {
+    RowView::new(row).get(2).unwrap().to_owned().as_i64().unwrap()
+}
+
+#[test]
+fn a_sound_database_is_sound() {
+    let (disk, _) = filled();
+    let report = checked(&disk);
+    assert_eq!(findings(&report), Vec::<String>::new());
+    assert_eq!((report.tables, report.rows), (2, ROWS as u64 + 2 + 51));
+    assert_eq!((report.indexes, report.not_compared), (2 * u64::from(PARTITIONS) + 2, 0));
+}
+
+#[test]
+fn an_unfinished_transaction_is_undone_before_the_check() {
+    let (disk, table) = filled();
+    let engine = open(&disk, PARTITIONS, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let users = Users { table };
+    worker.begin();
+    worker.run(&users.insert_series(5000, 300, 50_000)).unwrap();
+    let lsn = engine.durable();
+    let mut other = Worker::new(&engine, 0);
+    other.run(&users.insert(&[(9999, Some(1), 3)], false)).unwrap();
+    assert!(engine.durable() > lsn);
+    let report = checked(&disk.crash(5));
+    assert_eq!(findings(&report), Vec::<String>::new());
+    assert!(report.storage.recovery.unwrap().undone > 0);
+    assert_eq!(report.rows, ROWS as u64 + 2 + 51 + 1);
+    worker.rollback();
+    worker.close();
+    other.close();
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn index_entries_without_rows_and_rows_without_entries_are_told() {
+    assert_tells(&["of index \"users_n\" expected for row"], |v, table| {
+        let tree = table.indexes[1].tree;
+        let (p, key, _) = v.find(tree, |_, _| true);
+        v.delete(p, tree, &key);
+        p
+    });
+    assert_tells(&["of index \"users_n\": its row 6e6f expected, none found"], |v, table| {
+        v.insert(1, table.indexes[1].tree, b"bogus", b"no");
+        1
+    });
+    // An entry leads to another row than its own: both directions tell.
+    let both = ["of index \"users_n\": row ", "index \"users_n\": entry "];
+    assert_tells(&both, |v, table| {
+        let tree = table.indexes[1].tree;
+        let (p, key, value) = v.find(tree, |_, _| true);
+        let other = {
+            let rows = table.tree;
+            let found = v.run(p, |store| {
+                let mut found = Vec::new();
+                store.scan(rows, Bound::Unbounded, Bound::Unbounded, true, &mut |key, _| {
+                    found = key.to_vec();
+                    ControlFlow::Break(())
+                })?;
+                Ok(found)
+            });
+            assert_ne!(found, value);
+            found
+        };
+        v.update(p, tree, &key, &other);
+        p
+    });
+}
+
+#[test]
+fn guards_that_do_not_agree_are_told() {
+    let missing = ["of unique key \"users_email_key\" in partition", "index \"users_email_key\" expected"];
+    assert_tells(&missing[..1], |v, table| {
+        let guard = table.indexes[0].guard.unwrap();
+        let (p, key, value) = v.find(guard, |_, _| true);
+        v.delete(p, guard, &key);
+        usize::from(u16::from_le_bytes([value[0], value[1]]))
+    });
+    let both = ["home 1 expected, 0", "of unique key \"users_pkey\": its row expected at home 0"];
+    assert_tells(&both, |v, table| {
+        let guard = table.primary_key_guard.unwrap();
+        let (p, key, _) = v.find(guard, |_, value| value == [1, 0]);
+        v.update(p, guard, &key, &[0, 0]);
+        p
+    });
+    // In the wrong partition, and of no row.
+    let bogus = ["expected, 2 found", "its row expected at home 0700, none found"];
+    assert_tells(&bogus, |v, table| {
+        let key = (0u8..).map(|n| vec![1, n]).find(|key| clearway_types::hash::partition_of(key, 3).0 != 2).unwrap();
+        v.insert(2, table.indexes[0].guard.unwrap(), &key, &[7, 0]);
+        2
+    });
+}
+
+#[test]
+fn rows_that_make_no_sense_are_told() {
+    let wrong_place = told_after(|v, table| {
+        let (p, key, row) = v.find(table.tree, |_, _| true);
+        v.delete(p, table.tree, &key);
+        v.insert((p + 1) % 3, table.tree, &key, &row);
+        (p + 1) % 3
+    });
+    assert!(wrong_place.contains("expected by its distribution key"), "{wrong_place}");
+    let longer = told_after(|v, table| {
+        let (p, key, row) = v.find(table.tree, |_, _| true);
+        v.update(p, table.tree, &key, &[&row[..], b"x"].concat());
+        p
+    });
+    assert!(longer.contains("18 bytes expected") || longer.contains("bytes expected"), "{longer}");
+    let other_key = told_after(|v, table| {
+        let (p, key, row) = v.find(table.tree, |_, row| n_of(row) > 100);
+        v.delete(p, table.tree, &key);
+        v.insert(p, table.tree, b"k", &row);
+        p
+    });
+    assert!(other_key.contains("row 6b of table \"users\": key 01"), "{other_key}");
+    let column = told_after(|v, table| {
+        let (p, key, mut row) = v.find(table.tree, |_, _| true);
+        // The first column, an int4, becomes a null.
+        row.splice(2..7, [0]);
+        v.update(p, table.tree, &key, &row);
+        p
+    });
+    assert!(column.contains("column \"id\": a value expected, NULL found"), "{column}");
+}
+
+#[test]
+fn a_catalog_that_makes_no_sense_is_told() {
+    let (disk, table) = filled();
+    let mut vandal = Vandal::enter(&disk);
+    vandal.update(0, TreeId(1), &table.id.0.to_be_bytes(), b"{}");
+    vandal.leave();
+    let report = checked(&disk);
+    let lines = findings(&report);
+    assert!(lines[0].contains("a row of the catalog cannot be read"), "{lines:#?}");
+    // Nobody knows its trees any more.
+    assert!(lines[1..].iter().all(|line| line.starts_with("note: ") && line.contains("belongs to no table")));
+    assert_eq!((report.tables, report.storage.damage), (1, 1));
+}
+
+/// The pages of all partitions.
+fn pages(disk: &MemDisk) -> Vec<(u16, u64, Vec<u8>)> {
+    let mut pages = Vec::new();
+    for partition in 0..PARTITIONS {
+        let file = disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
+        for no in 0..file.len().unwrap() / 8192 {
+            let mut page = vec![0; 8192];
+            file.read_exact_at(&mut page, no * 8192).unwrap();
+            pages.push((partition, no, page));
+        }
+    }
+    pages
+}
+
+/// Puts back, one at a time, the old versions of the leaves that differ between two states; whether each is told.
+fn stale(disk: &MemDisk, old: &[(u16, u64, Vec<u8>)]) -> Vec<bool> {
+    let changed = old.iter().zip(pages(disk)).filter(|(old, new)| old.2 != new.2 && old.2[5] == 2 && old.2[30] == 0);
+    let put = |partition: u16, no: u64, page: &[u8]| {
+        let file = disk.open(format!("/data/data/p{partition:04}.data").as_ref(), Open::Existing).unwrap();
+        file.write_all_at(page, no * 8192).unwrap();
+    };
+    let told = changed.map(|((partition, no, old), (.., new))| {
+        put(*partition, *no, old);
+        let told = !checked(disk).storage.is_sound();
+        put(*partition, *no, &new);
+        told
+    });
+    told.collect()
+}
+
+/// A whole older version of a page in its own place has a right checksum, id and LSN: it is told by what does not agree with it any more.
+/// Where everything does, because only a column without an index has changed, nobody can tell.
+#[test]
+fn an_older_version_of_a_page_is_told_by_what_it_disagrees_with() {
+    let (disk, table) = filled();
+    let users = Users { table };
+    let engine = open(&disk, PARTITIONS, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, 10, 100);
+    worker.close();
+    engine.shutdown().unwrap();
+    drop(engine);
+    let old = pages(&disk);
+    let change = |change: &dyn Fn(&mut Worker)| {
+        let engine = open(&disk, PARTITIONS, 1);
+        let mut worker = Worker::new(&engine, 0);
+        change(&mut worker);
+        worker.close();
+        engine.shutdown().unwrap();
+    };
+    change(&|worker| drop(bank.add(worker, 3, 1).unwrap()));
+    assert_eq!(stale(&disk, &old), [false]);
+    let old = pages(&disk);
+    change(&|worker| drop(worker.run(&users.set_email(Who::Id(30), Some(77))).unwrap()));
+    let told = stale(&disk, &old);
+    // The row, its old and its new entry in the index and in the guard; the other index's entry went and came back, its leaf holds what it held.
+    assert!(told.iter().filter(|told| **told).count() >= 4, "{told:?}");
+}

@@ -1,0 +1,8 @@
+//! The engine without a network: transactions over partitions, guards, crashes.
+
+mod backup;
+mod bank;
+mod check;
+mod common;
+mod guards;
+mod users;

@@ -1,0 +1,92 @@
+//! `Program::Guard`: entries of a guard, each one step.
+
+use super::change::{damaged, duplicate_key, vanished};
+use super::{Cx, Output, Stop};
+use crate::lock::{Mode, Target};
+use crate::trees::Trees;
+use clearway_plan::program::Env;
+use clearway_plan::{GuardOp, Program, TableDef};
+use clearway_storage::Inserted;
+use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState, key};
+
+#[derive(Default)]
+pub(super) struct Guard {
+    locked: bool,
+    /// Entries dealt with.
+    at: usize,
+}
+
+impl Guard {
+    pub(super) fn run<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        program: &Program,
+        env: &Env,
+        rows: Option<&RowBatch>,
+        out: &mut Output,
+    ) -> Result<bool, Stop> {
+        let (Program::Guard { table, key, op }, Some(rows)) = (program, rows) else {
+            return Err(SqlError::internal("a guard without entries").into());
+        };
+        let guard = table.guard(*key).ok_or_else(|| SqlError::internal("a key without a guard"))?;
+        let mode = if *op == (GuardOp::Find { exclusive: false }) { Mode::Shared } else { Mode::Exclusive };
+        if !self.locked {
+            cx.lock(Target::Table(table.id), mode.intent())?;
+            self.locked = true;
+        }
+        while self.at < rows.len() {
+            cx.spend()?;
+            let row = rows.get(self.at);
+            let entry = entry_key(table, guard.columns.len(), row)?;
+            cx.lock_row(table.id, guard.tree, &entry, mode)?;
+            match op {
+                GuardOp::Insert => {
+                    let home = home(table, row, guard.columns.len())?;
+                    if cx.trees.insert(cx.log, cx.mode, guard.tree, &entry, &home)? == Inserted::Exists {
+                        return Err(duplicate_key(table, *key, row, env)?.into());
+                    }
+                }
+                GuardOp::Delete => {
+                    if !cx.trees.delete(cx.log, cx.mode, guard.tree, &entry)? {
+                        return Err(vanished(table).into());
+                    }
+                }
+                GuardOp::Find { .. } => {
+                    let mut found = None;
+                    cx.trees.get(guard.tree, &entry, &mut |value| found = Some(value.try_into()))?;
+                    if let Some(value) = found {
+                        let home = value.map(u16::from_le_bytes).map_err(|_| damaged_entry(table))?;
+                        out.rows.push_with(|r| r.push(DatumRef::Int4(i32::from(home))));
+                    }
+                }
+            }
+            out.count += 1;
+            self.at += 1;
+        }
+        Ok(false)
+    }
+}
+
+fn entry_key(table: &TableDef, columns: usize, row: RowView<'_>) -> SqlResult<Vec<u8>> {
+    let mut entry = Vec::with_capacity(32);
+    for value in row.iter().take(columns) {
+        key::push(&mut entry, value.map_err(|_| damaged(table))?);
+    }
+    Ok(entry)
+}
+
+/// The value of an entry: the home that comes behind the key's columns.
+fn home(table: &TableDef, row: RowView<'_>, at: usize) -> SqlResult<[u8; 2]> {
+    match row.get(at) {
+        Ok(DatumRef::Int4(home)) => {
+            u16::try_from(home).map(u16::to_le_bytes).map_err(|_| SqlError::internal("no such partition"))
+        }
+        _ => Err(damaged(table)),
+    }
+}
+
+#[cold]
+fn damaged_entry(table: &TableDef) -> SqlError {
+    let text = format!("an entry of a unique key of table \"{}\" is damaged", table.name);
+    SqlError::new(SqlState::DATA_CORRUPTED, text)
+}

@@ -1,0 +1,121 @@
+//! Blocking: the partition belongs to one multi-partition transaction, and all other work waits in line.
+//!
+//! Invariants
+//! 1. While the partition is blocked nobody has a lock here: it is given away only when there is none, the blocker takes none, and the
+//!    messages of all others wait. So the blocker's effects need no locks of their own.
+//! 2. A blocker neither waits for the disk nor uses up more than a slice: what would do that trades the partition for locks on the
+//!    tables that the blocker has used, which are free by (1).
+//! 3. What waits in line is taken up in the order in which it came, as soon as the partition is free again. Decisions and
+//!    cancellations do not wait: who has anything to finish holds no lock here, and a cancelled call leaves the line.
+//!
+//! A blocker waits for nobody who could wait in this line (the coordinator blocks partitions in their order, all or none, and has a
+//! transaction that comes to a halt anywhere let go everywhere), so that the line is no edge of the waits-for graph.
+//!
+//! Source: Jones, Abadi, Madden, SIGMOD 2010, section 4.1; what happens at a page miss is ours.
+
+use super::Partition;
+use crate::exec::{Locking, only_reads, table_of};
+use crate::lock::{Acquired, Mode, Target};
+use crate::message::{Body, Failure, Message, Origin, Outbox, Reply};
+use crate::trees::Trees;
+use crate::txn::Txn;
+use clearway_plan::Program;
+use clearway_types::{SqlError, TableId, TxnId};
+use std::collections::VecDeque;
+
+/// To whom the partition belongs, and who waits for it.
+#[derive(Default)]
+pub(super) struct Blocking {
+    by: Option<TxnId>,
+    /// The tables that it has used, and whether it may have changed them.
+    used: Vec<(TableId, bool)>,
+    line: VecDeque<Message>,
+}
+
+impl Blocking {
+    /// Whether the message has to wait in line.
+    #[inline]
+    pub(super) fn stops(&self, message: &Message) -> bool {
+        self.by.is_some_and(|by| by != message.txn)
+            && !matches!(message.body, Body::Finish { .. } | Body::Cancel(_) | Body::Unavailable(_) | Body::Unblock)
+    }
+
+    pub(super) fn push(&mut self, message: Message) {
+        self.line.push_back(message);
+    }
+
+    /// The next in line, if the partition is free.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Message> {
+        if self.by.is_some() { None } else { self.line.pop_front() }
+    }
+
+    pub(super) fn is_by(&self, txn: TxnId) -> bool {
+        self.by == Some(txn)
+    }
+
+    /// The transaction is over.
+    pub(super) fn end(&mut self, txn: TxnId) {
+        if self.is_by(txn) {
+            self.by = None;
+            self.used.clear();
+        }
+    }
+
+    fn note(&mut self, table: TableId, changes: bool) {
+        match self.used.iter_mut().find(|(t, _)| *t == table) {
+            Some((_, changed)) => *changed |= changes,
+            None => self.used.push((table, changes)),
+        }
+    }
+}
+
+impl<T: Trees> Partition<T> {
+    /// Gives the partition to the transaction if the scheme allows it; the answer's count says whether.
+    pub(super) fn block(&mut self, id: TxnId, origin: Origin, out: &mut Outbox) {
+        let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
+        if given {
+            self.blocking.by = Some(id);
+            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id)));
+        }
+        self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
+    }
+
+    /// Trades the partition for locks on the tables that its blocker has used.
+    pub(super) fn unblock(&mut self, id: TxnId) {
+        if !self.blocking.is_by(id) {
+            return;
+        }
+        for (table, changes) in self.blocking.used.drain(..) {
+            let mode = if changes { Mode::Exclusive } else { Mode::Shared };
+            let acquired = self.locks.acquire(id, Target::Table(table), mode);
+            assert_eq!(acquired, Acquired::Granted, "invariant 1: nobody has a lock");
+        }
+        self.blocking.by = None;
+    }
+
+    /// How a statement of the transaction locks.
+    pub(super) fn statement_locking(&mut self, id: TxnId, program: &Program, fresh: bool) -> Locking {
+        if fresh {
+            return Locking::None;
+        }
+        if !self.blocking.is_by(id) {
+            return Locking::Take;
+        }
+        let for_update = matches!(program, Program::Scan { access, .. } if access.for_update);
+        self.blocking.note(table_of(program).id, for_update || !only_reads(program));
+        Locking::None
+    }
+
+    /// Takes the transaction's call out of the line and answers it with the error. False if none was there.
+    pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
+        let Some(at) = self.blocking.line.iter().position(|m| m.txn == id) else { return false };
+        let Some(message) = self.blocking.line.remove(at) else { return false };
+        // A resumption is owed nothing: its task is, and that is cancelled as any other.
+        if matches!(message.body, Body::Resume) {
+            return false;
+        }
+        self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
+        true
+    }
+}

@@ -1,0 +1,145 @@
+//! A transaction that has the partition to itself: who waits, who does not, and what ends it.
+
+use crate::driver::{Driver, state_of};
+use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, rows_of, table};
+use crate::trees::{MemTrees, Paging};
+use crate::units::{D, abort, add, driver, numbers, one, select};
+use clearway_partition::Body;
+use clearway_types::{Lsn, SqlError, SqlState, TxnId};
+
+/// Asks for the partition; whether it was given.
+fn block(d: &mut D, txn: TxnId) -> bool {
+    d.call(txn, Body::Block).expect("an answer").count == 1
+}
+
+fn commit(d: &mut D, txn: TxnId) {
+    d.call(txn, Body::Finish { commit: Some(Lsn(900)) }).expect("commit");
+}
+
+#[test]
+fn all_others_wait_in_line_and_go_on_in_their_order() {
+    let mut d = driver(&[(1, Some(1), 1), (2, Some(2), 2)]);
+    let (multi, general, single) = (d.txn(), d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    d.call(multi, add(1).statement(&table())).unwrap();
+    let g = d.send(general, add(2).statement(&table()));
+    let s = d.send(single, select(Find::All { a_less: None }).one_shot(&table()));
+    assert!(d.take(g).is_none() && d.take(s).is_none() && d.waits.is_empty());
+    commit(&mut d, multi);
+    assert_eq!(as_expected(&d.take(g).unwrap()), Ok(vec![(2, Some(3), 2)]));
+    assert!(d.take(s).is_none(), "it came later and waits for the row now");
+    assert_eq!(d.waits[&single], [general]);
+    commit(&mut d, general);
+    assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1), (2, Some(3), 2)]);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn who_asks_while_it_is_blocked_gets_it_next_and_one_who_locks_keeps_it_from_being_blocked() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (first, second, third, locker) = (d.txn(), d.txn(), d.txn(), d.txn());
+    assert!(block(&mut d, first));
+    let asked = d.send(second, Body::Block);
+    let behind = d.send(third, add(1).statement(&table()));
+    assert!(d.take(asked).is_none());
+    abort(&mut d, first);
+    assert_eq!(d.take(asked).unwrap().unwrap().count, 1);
+    assert!(d.take(behind).is_none(), "the second has it now");
+    commit(&mut d, second);
+    d.take(behind).unwrap().unwrap();
+    assert!(!block(&mut d, locker), "there are locks");
+    commit(&mut d, third);
+    assert!(block(&mut d, locker));
+    commit(&mut d, locker);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn an_abort_takes_back_what_was_done_before_anyone_sees_it() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (multi, single) = (d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    d.call(multi, Stmt::Delete(Find::All { a_less: None }).statement(&table())).unwrap();
+    let s = d.send(single, select(Find::All { a_less: None }).one_shot(&table()));
+    abort(&mut d, multi);
+    assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(1), 1)]);
+}
+
+#[test]
+fn whoever_is_cancelled_leaves_the_line() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (multi, general, single) = (d.txn(), d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    let g = d.send(general, add(1).statement(&table()));
+    let s = d.send(single, add(1).one_shot(&table()));
+    let error = || SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
+    d.send(single, Body::Cancel(error()));
+    assert_eq!(state_of(&d.take(s).unwrap()), Some(SqlState::QUERY_CANCELED));
+    d.call(general, Body::Finish { commit: None }).expect("an end does not wait");
+    assert_eq!(state_of(&d.take(g).unwrap()), Some(SqlState::QUERY_CANCELED));
+    commit(&mut d, multi);
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(1), 1)]);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn what_takes_more_than_a_slice_trades_the_partition_for_a_table_lock() {
+    let mut d = driver(&numbers(5000));
+    let (multi, general, reader) = (d.txn(), d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    let s = d.send(multi, select(Find::All { a_less: None }).statement(&table()));
+    assert_eq!((d.stalls, d.suspended.len()), (1, 1));
+    assert_eq!(one(&mut d, &select(Find::Point(7))).unwrap().count, 1, "readers go on");
+    d.call(reader, select(Find::Point(8)).statement(&table())).expect("readers go on");
+    let g = d.send(general, add(1).statement(&table()));
+    assert_eq!(d.waits[&general], [multi], "the table is locked");
+    d.settle();
+    assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
+    commit(&mut d, multi);
+    d.take(g).unwrap().unwrap();
+    abort(&mut d, general);
+    abort(&mut d, reader);
+}
+
+#[test]
+fn a_page_that_is_not_there_frees_the_partition_but_not_what_was_changed() {
+    let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
+    let ddl = d.txn();
+    d.call(ddl, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
+    commit(&mut d, ddl);
+    one(&mut d, &Stmt::Insert { rows: numbers(60), ignore: false }).expect("rows");
+    let (multi, single) = (d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    let s = d.send(multi, all.statement(&table()));
+    while d.stalls == 0 {
+        d.resume(0);
+    }
+    let p = d.send(single, select(Find::Point(3)).one_shot(&table()));
+    d.settle();
+    assert_eq!(d.waits[&single], [multi]);
+    assert_eq!(d.take(s).unwrap().unwrap().count, 60);
+    abort(&mut d, multi);
+    d.settle();
+    assert_eq!(rows_of(&d.take(p).unwrap().unwrap()), [(3, Some(3), 1003)]);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn letting_go_keeps_locks_on_what_was_used() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (multi, single, idle) = (d.txn(), d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    d.call(multi, add(1).statement(&table())).unwrap();
+    let s = d.send(single, select(Find::Point(1)).one_shot(&table()));
+    d.send(multi, Body::Unblock);
+    assert_eq!(d.waits[&single], [multi]);
+    d.send(multi, Body::Unblock);
+    commit(&mut d, multi);
+    assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1)]);
+    assert!(block(&mut d, idle));
+    d.send(idle, Body::Unblock);
+    one(&mut d, &add(1)).expect("nothing was used, nothing is locked");
+    abort(&mut d, idle);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}

@@ -1,0 +1,31 @@
+//! BACKUP: parsed here, and the columns of its answer.
+
+use crate::cursor::Cursor;
+use clearway_plan::Statement;
+use clearway_plan::statement::{Backup, OutColumn};
+use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::tokenizer::Token;
+
+/// `BACKUP TO 'directory' [ RATE bytes ]`: Clearway's own.
+pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Statement> {
+    c.expect(&["backup", "to"])?;
+    let target = c.string()?;
+    let mut bytes_a_second = None;
+    if c.accept(&["rate"]) {
+        let place = c.clone();
+        match c.next() {
+            Some(Token::Number(digits, _)) => bytes_a_second = digits.parse().ok().filter(|n| *n > 0),
+            _ => return Err(place.error()),
+        }
+        if bytes_a_second.is_none() {
+            return Err(SqlError::new(SqlState::INVALID_PARAMETER, "RATE must be a number of bytes a second above 0"));
+        }
+    }
+    Ok(Statement::Backup(Backup { target, bytes_a_second }))
+}
+
+/// What it answers with, in one row.
+pub(crate) fn columns() -> Vec<OutColumn> {
+    let column = |name: &str| OutColumn { name: name.to_owned(), ty: SqlType::Int8 };
+    ["bytes", "begin_lsn", "end_lsn", "duration_ms"].map(column).to_vec()
+}

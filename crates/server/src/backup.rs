@@ -1,0 +1,137 @@
+//! `clearway backup` and `clearway restore`: what they say to the person at the terminal, and how they end.
+
+use crate::config::{BackupFlags, RestoreFlags, Size};
+use crate::control::{self, News};
+use crate::exit::{ExitCode, Failure};
+use clearway_coordinator::copy_of::{self, BackupError, BackupReport, Progress};
+use clearway_coordinator::{OpenError, Pace};
+use clearway_env::{Disk, OsDisk};
+use clearway_types::{Lsn, SqlError, SqlState};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often progress is shown.
+const SHOW: Duration = Duration::from_secs(1);
+
+fn failure(error: &BackupError) -> Failure {
+    Failure { hint: error.hint(), ..Failure::open(error.to_string(), error.hindrance()) }
+}
+
+/// Shows on standard error how far a copy has come, now and then.
+struct Show {
+    what: &'static str,
+    last: Instant,
+}
+
+impl Show {
+    fn new(what: &'static str) -> Self {
+        Self { what, last: Instant::now() }
+    }
+
+    fn step(&mut self, progress: Progress) {
+        if self.last.elapsed() >= SHOW {
+            self.last = Instant::now();
+            eprintln!("{}: {} of {}", self.what, size(progress.done), size(progress.total));
+        }
+    }
+}
+
+fn size(bytes: u64) -> String {
+    if bytes < 10 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
+}
+
+/// Returns after this time.
+fn wait(how_long: Duration) {
+    let until = Instant::now() + how_long;
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        std::thread::park_timeout(left);
+    }
+}
+
+fn done(what: &str, report: &BackupReport, began: Instant) {
+    let BackupReport { bytes, begin, end } = report;
+    println!("{what}: {}, log {begin} to {end}, {:.1} s", size(*bytes), began.elapsed().as_secs_f64());
+}
+
+/// `clearway backup DIR TARGET`
+pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
+    let began = Instant::now();
+    let (pace, mut show) = (Pace::new(flags.rate.map(|rate| rate.0)), Show::new("copied"));
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let taken = copy_of::take_offline(disk, &flags.dir, &flags.target, env!("CARGO_PKG_VERSION"), &mut |progress| {
+        show.step(progress);
+        if let Some(how_long) = pace.wait(progress.done) {
+            wait(how_long);
+        }
+        ControlFlow::Continue(())
+    });
+    let report = match taken {
+        Err(BackupError::Source(OpenError::InUse(_))) => from_server(flags)?,
+        taken => taken.map_err(|e| failure(&e))?,
+    };
+    done("backup complete", &report, began);
+    Ok(())
+}
+
+/// Has the server take it that has the directory.
+fn from_server(flags: &BackupFlags) -> Result<BackupReport, Failure> {
+    let other = |message: String| Failure::new(ExitCode::Other, message);
+    let target = std::path::absolute(&flags.target).map_err(|e| other(format!("{}: {e}", flags.target.display())))?;
+    let target = target.to_str().ok_or_else(|| other(format!("{} is not UTF-8", target.display())))?;
+    let mut sql = format!("BACKUP TO '{}'", target.replace('\'', "''"));
+    if let Some(Size(rate)) = flags.rate {
+        sql = format!("{sql} RATE {rate}");
+    }
+    let mut row = Vec::new();
+    let answer = control::ask(&flags.dir, &sql, &mut |news| match news {
+        News::Notice(text) => eprintln!("{text}"),
+        News::Row(values) => row = values,
+    });
+    let dir = flags.dir.display();
+    match answer {
+        Ok(Ok(())) => {}
+        Ok(Err(e)) => return Err(refused(&e)),
+        Err(e) => {
+            let message = format!("{dir} is in use, and the server that has it cannot be asked: {e}");
+            let hint =
+                "Run this as the user that the server runs as, and on the same machine; or stop the server first.";
+            return Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::InUse, message) });
+        }
+    }
+    match row.iter().map(|value| value.parse()).collect::<Result<Vec<u64>, _>>().as_deref() {
+        Ok([bytes, begin, end, _]) => Ok(BackupReport { bytes: *bytes, begin: Lsn(*begin), end: Lsn(*end) }),
+        _ => Err(other(format!("the server's answer makes no sense: {row:?}"))),
+    }
+}
+
+/// What the server said, as an end of ours.
+fn refused(error: &SqlError) -> Failure {
+    let code = match error.state() {
+        SqlState::OBJECT_IN_USE => ExitCode::InUse,
+        SqlState::DUPLICATE_FILE => ExitCode::Refused,
+        SqlState::DISK_FULL => ExitCode::Full,
+        SqlState::IO => ExitCode::Disk,
+        SqlState::DATA_CORRUPTED => ExitCode::Damaged,
+        _ => ExitCode::Other,
+    };
+    let hint = error.get_hint().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+    Failure::new(code, format!("{error}{hint}"))
+}
+
+/// `clearway restore BACKUP DIR`
+pub fn restore(flags: &RestoreFlags) -> Result<(), Failure> {
+    let began = Instant::now();
+    let disk: Arc<dyn Disk> = Arc::new(OsDisk);
+    let mut show = Show::new(if flags.verify { "checked" } else { "copied" });
+    let mut step = |progress| {
+        show.step(progress);
+        ControlFlow::Continue(())
+    };
+    let (what, result) = match &flags.dir {
+        Some(dir) => ("restored", copy_of::restore(disk, &flags.backup, dir, &mut step)),
+        None => ("backup is whole", copy_of::verify(disk, &flags.backup, &mut step)),
+    };
+    done(what, &result.map_err(|e| failure(&e))?, began);
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! `clearway check`: what it says to the person at the terminal, and how it ends.
+
+use crate::config::CheckFlags;
+use crate::exit::Failure;
+use clearway_coordinator::{CheckOptions, CheckReport, FINDINGS, Finding, Hindrance, OpenError, Progress};
+use clearway_env::{Disk, File, Open, OsDisk};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often progress is shown.
+const SHOW: Duration = Duration::from_secs(1);
+/// Bytes of a page, for rates.
+const PAGE: u64 = 8192;
+
+/// Findings on standard output, as they come; progress on standard error, now and then.
+struct Show {
+    began: Instant,
+    last: Instant,
+}
+
+impl Progress for Show {
+    fn pages(&mut self, done: u64, of: u64) {
+        if self.last.elapsed() < SHOW {
+            return;
+        }
+        self.last = Instant::now();
+        // Each page is counted twice, see `Progress`.
+        let rate = (done * PAGE) as f64 / self.began.elapsed().as_secs_f64() / f64::from(1 << 20);
+        eprintln!("checked: {} of {} pages ({:.0} MiB/s)", done / 2, of / 2, rate);
+    }
+
+    fn found(&mut self, finding: &Finding) {
+        println!("{finding}");
+    }
+}
+
+/// A file without a name.
+fn scratch(dir: &Path) -> io::Result<Arc<dyn File>> {
+    let path = dir.join(format!("clearway-check-{}", std::process::id()));
+    let file = OsDisk.open(&path, Open::Create)?;
+    OsDisk.remove(&path)?;
+    Ok(file)
+}
+
+/// `clearway check DIR`
+pub fn check(flags: &CheckFlags) -> Result<(), Failure> {
+    let dir = flags.scratch.clone().unwrap_or_else(std::env::temp_dir);
+    let file = scratch(&dir).map_err(|error| {
+        let doing = format!("cannot make a scratch file in {}", dir.display());
+        failure(&OpenError::Io { doing, error })
+    })?;
+    let options = CheckOptions { memory: flags.memory.0 as usize, ..CheckOptions::new(file) };
+    let began = Instant::now();
+    let mut show = Show { began, last: began };
+    let report = clearway_coordinator::check(Arc::new(OsDisk), &flags.dir, options, &mut show);
+    let report = report.map_err(|error| failure(&error))?;
+    summary(&report, began.elapsed());
+    if report.storage.is_sound() {
+        println!("sound: {}", flags.dir.display());
+        return Ok(());
+    }
+    let message = format!("{} is damaged: {} findings of damage", flags.dir.display(), report.storage.damage);
+    Err(Failure::open(message, Hindrance::Damaged))
+}
+
+fn failure(error: &OpenError) -> Failure {
+    Failure::open(error.to_string(), error.hindrance())
+}
+
+fn summary(report: &CheckReport, took: Duration) {
+    let storage = &report.storage;
+    let told = storage.findings.len() as u64;
+    if storage.damage + storage.notes > told {
+        println!("{} more findings were not told, after {FINDINGS}", storage.damage + storage.notes - told);
+    }
+    match &storage.recovery {
+        Some(recovery) if recovery.redone + recovery.undone > 0 => println!(
+            "not shut down cleanly: checked as the next start will recover it, {} log records redone, {} transactions undone",
+            recovery.redone, recovery.undone
+        ),
+        _ => {}
+    }
+    println!(
+        "{} partitions, {} pages ({} free), {} trees, {} keys, {} tables, {} rows, {} bytes of log",
+        storage.partitions,
+        storage.pages,
+        storage.free,
+        storage.trees,
+        storage.entries,
+        report.tables,
+        report.rows,
+        storage.log_bytes
+    );
+    if report.not_compared > 0 {
+        println!("{} indexes could not be compared with their rows because of damage", report.not_compared);
+    }
+    let rate = (storage.pages * PAGE) as f64 / took.as_secs_f64().max(1e-9) / f64::from(1 << 20);
+    println!("{} indexes agree or were told of; {:.1} s, {rate:.0} MiB/s", report.indexes, took.as_secs_f64());
+}

@@ -1,0 +1,201 @@
+//! `clearway backup` and `clearway restore`, while a server runs, and when something is in the way.
+
+use crate::exits::{refused, started};
+use crate::place::{LIMIT, Place, binary, run};
+use clearway_harness::Endpoint;
+use clearway_harness::client::{Client, QueryError};
+use clearway_harness::process::{Finished, Running};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const ACCOUNTS: i64 = 50;
+
+fn client(server: &Running) -> Client {
+    let line = server.output().lines().find(|line| line.contains("listens on")).unwrap();
+    let address = line.split("listens on ").nth(1).unwrap().split([' ', ':']).nth(1).unwrap();
+    Client::connect(&Endpoint::loopback(address.parse().unwrap()), LIMIT).unwrap()
+}
+
+fn backup(dir: &Path, target: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.arg("backup").arg(dir).arg(target);
+    command
+}
+
+fn restore(backup: &Path, dir: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.arg("restore").arg(backup).arg(dir);
+    command
+}
+
+#[track_caller]
+fn done(command: &mut Command) -> String {
+    let Finished { status, output, .. } = run(command);
+    assert!(status.success(), "{command:?}: {status}\n{output}");
+    output
+}
+
+#[track_caller]
+fn stop(server: Running) {
+    server.signal("TERM").unwrap();
+    let done = server.finish(LIMIT).unwrap();
+    assert_eq!(done.status.code(), Some(0), "{}", done.output);
+}
+
+fn fill(client: &mut Client) {
+    for table in ["a", "b"] {
+        client.query(&format!("create table {table} (id int primary key, v int8)")).unwrap();
+        client.query(&format!("insert into {table} select i, 0 from generate_series(1, {ACCOUNTS}) i")).unwrap();
+    }
+    client.query("create table h (id int primary key, v int8)").unwrap();
+}
+
+/// Adds the same to a row of each of two tables and to the history, in one transaction, until told to stop.
+fn add(mut client: Client, writer: i64, stop: &AtomicBool) {
+    let mut n = 0;
+    // Relaxed: only tells when to end.
+    while !stop.load(Ordering::Relaxed) {
+        n += 1;
+        let (id, v) = (1 + (n * 7 + writer) % ACCOUNTS, n % 10 - 3);
+        let sql = format!(
+            "begin; update a set v = v + {v} where id = {id}; update b set v = v + {v} where id = {}; \
+             insert into h values ({}, {v}); commit",
+            1 + (n * 11) % ACCOUNTS,
+            writer * 1_000_000 + n
+        );
+        match client.query(&sql) {
+            Ok(_) => {}
+            Err(QueryError::Sql { code, .. }) if code == "40P01" => {
+                client.query("rollback").unwrap();
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+/// Rows of the history, after a look whether the three sums agree.
+fn consistent(client: &mut Client) -> i64 {
+    let sums = ["a", "b", "h"].map(|t| client.number(&format!("select coalesce(sum(v), 0) from {t}")).unwrap());
+    assert!(sums[0] == sums[1] && sums[1] == sums[2], "{sums:?}");
+    client.number("select count(*) from h").unwrap()
+}
+
+#[test]
+fn what_is_restored_is_what_was_answered_when_the_backup_ended() {
+    let place = Place::new("backup");
+    let server = started(&place.data());
+    fill(&mut client(&server));
+    let path = |name: String| place.path().join(name);
+    let stop_writing = &AtomicBool::new(false);
+    let counts = std::thread::scope(|scope| {
+        for writer in 0..3 {
+            let client = client(&server);
+            scope.spawn(move || add(client, writer, stop_writing));
+        }
+        let mut reader = client(&server);
+        let mut count = || reader.number("select count(*) from h").unwrap();
+        let mut counts = Vec::new();
+        while counts.len() < 3 {
+            let before = count();
+            done(&mut backup(&place.data(), &path(format!("b{}", counts.len()))));
+            counts.push((before, count()));
+        }
+        stop_writing.store(true, Ordering::Relaxed);
+        counts
+    });
+    for (i, (before, after)) in counts.into_iter().enumerate() {
+        let (copy, new) = (path(format!("b{i}")), path(format!("new{i}")));
+        done(Command::new(binary()).args(["restore", "--verify"]).arg(&copy));
+        done(&mut restore(&copy, &new));
+        let other = started(&new);
+        let rows = consistent(&mut client(&other));
+        assert!((before..=after).contains(&rows), "backup {i}: {rows} rows, {before} before it and {after} after it");
+        stop(other);
+    }
+    let rows = consistent(&mut client(&server));
+    // Killed, it leaves the socket; what is copied then is what the next start would find.
+    drop(server);
+    assert!(place.data().join(".s.PGSQL.1").exists());
+    done(&mut backup(&place.data(), &path("dead".into())));
+    done(&mut restore(&path("dead".into()), &path("reborn".into())));
+    let reborn = started(&path("reborn".into()));
+    assert_eq!(consistent(&mut client(&reborn)), rows);
+    stop(reborn);
+}
+
+#[test]
+fn what_stands_in_the_way_of_a_backup() {
+    let place = Place::new("backup-refused");
+    let server = started(&place.data());
+    let mut client = client(&server);
+    fill(&mut client);
+    let target = |name: &str| place.path().join(name);
+    let socket = std::fs::metadata(place.data().join(".s.PGSQL.1")).unwrap();
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600, "who may open the control socket");
+    // Through TCP anyone may come.
+    let by_tcp = client.query(&format!("backup to '{}'", target("tcp").display()));
+    assert!(matches!(by_tcp, Err(QueryError::Sql { code, .. }) if code == "42501"));
+    // One at a time; a client that goes takes its backup with it.
+    let mut slow = Running::start(backup(&place.data(), &target("slow")).args(["--rate", "1KiB"]), "").unwrap();
+    let told = slow.line(LIMIT).unwrap().unwrap();
+    assert!(told.ends_with("bytes copied"), "{told}");
+    refused(&mut backup(&place.data(), &target("second")), 4, "another backup is being taken");
+    drop(slow);
+    while !run(&mut backup(&place.data(), &target("third"))).status.success() {}
+    refused(&mut restore(&target("slow"), &target("new")), 9, "has no manifest");
+    refused(&mut backup(&place.data(), &target("third")), 5, "is not an empty directory");
+    refused(&mut backup(&target("nothing"), &target("fourth")), 5, "is not a data directory");
+    refused(&mut restore(&target("third"), &place.data()), 5, "is not an empty directory");
+    let file = std::fs::OpenOptions::new().write(true).read(true).open(target("third/data/p0001.data")).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, 8192 + 77).unwrap();
+    file.write_all_at(&[!byte[0]], 8192 + 77).unwrap();
+    let says = "third/data/p0001.data is damaged at byte 8192: partition 1 page 1";
+    refused(&mut restore(&target("third"), &target("new")), 9, says);
+    refused(&mut started_on(&target("new")), 5, "has data");
+    assert!(run(Command::new(binary()).arg("restore").arg("--verify").arg(target("third"))).output.contains(says));
+    if let Some(small) = Place::mount("backup-full", "size=64k") {
+        refused(&mut backup(&place.data(), &small.path().join("copy")), 7, "No space left on device");
+        client.query("insert into h values (-1, 0)").unwrap();
+    }
+    stop(server);
+    assert!(!place.data().join(".s.PGSQL.1").exists());
+}
+
+fn started_on(data: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--log-filter", "off", "--data"]).arg(data);
+    command
+}
+
+#[test]
+fn a_server_that_stops_ends_its_backup() {
+    let place = Place::new("backup-stop");
+    let server = started(&place.data());
+    fill(&mut client(&server));
+    let target = place.path().join("copy");
+    let mut slow = Running::start(backup(&place.data(), &target).args(["--rate", "1KiB"]), "").unwrap();
+    assert!(slow.line(LIMIT).unwrap().unwrap().ends_with("bytes copied"));
+    stop(server);
+    let ended = slow.finish(LIMIT).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.output);
+    assert!(ended.output.contains("terminating connection due to administrator command"), "{}", ended.output);
+    assert!(!target.join("manifest").exists());
+    // Now nobody has it.
+    done(&mut backup(&place.data(), &place.path().join("another")));
+}
+
+#[test]
+fn a_directory_whose_path_is_longer_than_an_address_of_a_socket() {
+    let place = Place::new("backup-far");
+    let far: PathBuf = place.path().join("a-directory-with-a-long-name/".repeat(5));
+    std::fs::create_dir_all(&far).unwrap();
+    let data = far.join("data");
+    let server = started(&data);
+    fill(&mut client(&server));
+    done(&mut backup(&data, &place.path().join("it's here")));
+    assert!(place.path().join("it's here/manifest").exists());
+    stop(server);
+}

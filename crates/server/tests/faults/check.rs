@@ -1,0 +1,199 @@
+//! `clearway check` with the server's binary, and a server on a directory with a damaged page.
+
+use crate::exits::{refused, serve};
+use crate::pack;
+use crate::place::{LIMIT, Place, binary, run};
+use clearway_harness::client::{Client, QueryError};
+use clearway_harness::server::{Kind, Server};
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PAGE: u64 = 8192;
+
+pub fn check(data: &Path) -> Command {
+    let mut command = Command::new(binary());
+    command.arg("check").arg(data);
+    command
+}
+
+pub fn kind() -> Kind {
+    let args = ["--partitions", "2", "--workers", "1", "--buffer-pool", "8MiB", "--log-segment", "1MiB"];
+    let args = args.into_iter().chain(["--log-buffer", "1MiB", "--log-filter", "warn"]).map(str::to_owned).collect();
+    Kind::Clearway { binary: binary().to_owned(), args }
+}
+
+pub fn connect(server: &Server) -> Client {
+    Client::connect(server.endpoint(), LIMIT).unwrap()
+}
+
+/// A directory with two tables and indexes; the server that made it.
+pub fn filled(data: &Path) -> Server {
+    let server = kind().start(data).unwrap();
+    let mut client = connect(&server);
+    for sql in [
+        "CREATE TABLE account (id int PRIMARY KEY, owner text NOT NULL, balance int8)",
+        "CREATE INDEX account_owner ON account (owner)",
+        "CREATE TABLE other (id int PRIMARY KEY, note text)",
+        "INSERT INTO account SELECT i, 'owner ' || i, i * 10 FROM generate_series(1, 5000) i",
+        "INSERT INTO other SELECT i, 'note ' || i FROM generate_series(1, 500) i",
+        "UPDATE account SET balance = 0 WHERE id % 7 = 0",
+        "DELETE FROM account WHERE id % 11 = 0",
+    ] {
+        client.query(sql).unwrap();
+    }
+    server
+}
+
+/// The content of all files below.
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    pack::files(dir).into_iter().map(|path| (path.clone(), std::fs::read(dir.join(path)).unwrap())).collect()
+}
+
+/// The first page of partition 0 that is a leaf with this text in it.
+fn leaf_with(data: &Path, text: &str) -> u64 {
+    let bytes = std::fs::read(data.join("data/p0000.data")).unwrap();
+    let is_leaf = |page: &[u8]| page[5] == 2 && page[30] == 0;
+    let has = |page: &[u8]| page.windows(text.len()).any(|part| part == text.as_bytes());
+    bytes.chunks_exact(PAGE as usize).position(|page| is_leaf(page) && has(page)).expect("there is such a page") as u64
+}
+
+/// Changes a byte in the middle of a page of partition 0, and takes the double-write file's copies away.
+fn damage(data: &Path, page: u64) {
+    let open = |name: &str| std::fs::OpenOptions::new().read(true).write(true).open(data.join(name)).unwrap();
+    let file = open("data/p0000.data");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, page * PAGE + 5000).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x40], page * PAGE + 5000).unwrap();
+    open("data/double-write.data").set_len(0).unwrap();
+}
+
+#[test]
+fn a_directory_is_found_sound_and_left_as_it_is() {
+    let place = Place::new("check-sound");
+    let server = filled(&place.data());
+    refused(&mut check(&place.data()), 4, "in use by another server");
+    server.stop().unwrap();
+    let before = contents(&place.data());
+    let done = run(&mut check(&place.data()));
+    assert_eq!(done.status.code(), Some(0), "{}", done.output);
+    assert!(done.output.contains("2 tables, 5046 rows") && done.output.contains("sound: "), "{}", done.output);
+    assert!(!done.output.contains("not shut down cleanly") && !done.output.contains("damage"), "{}", done.output);
+    assert!(contents(&place.data()) == before, "the directory was changed");
+}
+
+#[test]
+fn a_killed_servers_directory_is_checked_as_it_will_be_recovered() {
+    let place = Place::new("check-killed");
+    filled(&place.data()).kill();
+    let before = contents(&place.data());
+    let done = run(&mut check(&place.data()));
+    assert_eq!(done.status.code(), Some(0), "{}", done.output);
+    assert!(done.output.contains("not shut down cleanly") && done.output.contains("5046 rows"), "{}", done.output);
+    assert!(contents(&place.data()) == before, "the directory was changed");
+}
+
+#[test]
+fn what_is_not_a_data_directory_is_refused() {
+    let place = Place::new("check-refused");
+    refused(&mut check(place.path()), 5, "is not a data directory");
+    refused(&mut check(&place.path().join("nowhere")), 5, "is not a data directory");
+    let help = run(check(place.path()).arg("--help"));
+    assert!(help.status.success() && help.output.contains("9  damage was found"), "{}", help.output);
+}
+
+/// A damaged page is told by `check` with its place; a server on the directory answers for all that does not need the page, writes,
+/// takes checkpoints, and says of the page what is wrong with it.
+#[test]
+fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
+    let place = Place::new("check-damaged");
+    filled(&place.data()).stop().unwrap();
+    let page = leaf_with(&place.data(), "owner 4");
+    damage(&place.data(), page);
+    let done = run(&mut check(&place.data()));
+    assert_eq!(done.status.code(), Some(9), "{}", done.output);
+    let line = format!("damage: data/p0000.data page {page} offset {}: checksum 0x", page * PAGE);
+    let found = done.output.lines().find(|told| told.starts_with(&line)).unwrap_or_else(|| panic!("{}", done.output));
+    assert!(found.contains(" expected, 0x") && found.ends_with(" found"), "{found}");
+    assert!(done.output.contains("is damaged: ") && done.output.contains("hint: "), "{}", done.output);
+
+    let server = kind().start(&place.data()).unwrap();
+    let mut client = connect(&server);
+    let (mut read, mut refused) = (0, 0);
+    for id in (1..=5000).filter(|id| id % 11 != 0) {
+        match client.query(&format!("SELECT owner FROM account WHERE id = {id}")) {
+            Ok(answer) => {
+                assert_eq!(answer.rows, [[Some(format!("owner {id}"))]]);
+                read += 1;
+            }
+            Err(QueryError::Sql { code, message, .. }) => {
+                assert_eq!(code, "XX001", "{message}");
+                let told = format!("partition 0 page {page} in ");
+                let whole = ["p0000.data is damaged: checksum 0x", " expected, 0x", " found"];
+                assert!(message.contains(&told) && whole.iter().all(|part| message.contains(part)), "{message}");
+                refused += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 10 && read > 4000, "{read} rows read, {refused} refused");
+    assert_eq!(client.number("SELECT count(*) FROM other").unwrap(), 500);
+    client.query("UPDATE other SET note = 'new'").unwrap();
+    client.query("INSERT INTO other VALUES (1000, 'last')").unwrap();
+    client.query("CHECKPOINT").unwrap();
+    drop(client);
+    server.stop().unwrap();
+    let server = kind().start(&place.data()).unwrap();
+    assert_eq!(connect(&server).number("SELECT count(*) FROM other WHERE note = 'new'").unwrap(), 500);
+    server.stop().unwrap();
+    assert_eq!(run(&mut check(&place.data())).status.code(), Some(9));
+}
+
+/// Flips a bit of the log at `offset` of its only segment that has anything.
+fn flip(segment: &Path, offset: u64) {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(segment).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 2], offset).unwrap();
+}
+
+/// No acknowledged commit is lost silently: damage to the log behind the last checkpoint, the last record included, keeps the server from
+/// starting, with the place, and nothing is changed; mended, all is there.
+#[test]
+fn damage_anywhere_in_the_log_of_a_killed_server_is_refused() {
+    let place = Place::new("check-log");
+    let server = kind().start(&place.data()).unwrap();
+    let mut client = connect(&server);
+    client.query("CREATE TABLE t (id int PRIMARY KEY)").unwrap();
+    for id in 0..40 {
+        client.query(&format!("INSERT INTO t VALUES ({id})")).unwrap();
+    }
+    // The answer to the next statement comes after the mark of the last commit.
+    let marked = pack::last_nonzero(&place.data().join("wal/0000000000000000.wal"));
+    server.kill();
+    let segment = place.data().join("wal/0000000000000000.wal");
+    let end = pack::last_nonzero(&segment);
+    assert!(end >= marked);
+    // Within the commits' records: the last ones take some 60 bytes each.
+    for back in [20, 40, 60, 100, 300, 1000, 1500] {
+        flip(&segment, end - back);
+        let before = contents(&place.data());
+        let mut command = serve(&place.data());
+        refused(&mut command, 9, "the log is damaged at ");
+        let told = run(&mut serve(&place.data())).output;
+        assert!(
+            told.contains("0000000000000000.wal offset ") && told.contains(" expected, "),
+            "{back} before the end: {told}"
+        );
+        assert!(contents(&place.data()) == before, "the directory was changed");
+        let done = run(&mut check(&place.data()));
+        assert_eq!(done.status.code(), Some(9), "{}", done.output);
+        let place = "damage: wal/0000000000000000.wal offset ";
+        assert!(done.output.lines().any(|line| line.starts_with(place)), "{}", done.output);
+        flip(&segment, end - back);
+    }
+    let server = kind().start(&place.data()).unwrap();
+    assert_eq!(connect(&server).number("SELECT count(*) FROM t").unwrap(), 40);
+    server.stop().unwrap();
+}

@@ -1,0 +1,11 @@
+//! Faults that users meet, with the server's own binary.
+
+mod backup;
+mod check;
+mod exits;
+mod full;
+mod pack;
+mod place;
+mod stop;
+mod upgrade;
+mod world;

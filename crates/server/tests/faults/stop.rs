@@ -1,0 +1,62 @@
+//! A server whose log can no longer be written: it stops with the reason, its exit code says so, and nothing more is acknowledged.
+
+use crate::place::{LIMIT, Place, binary};
+use clearway_harness::Endpoint;
+use clearway_harness::client::Client;
+use clearway_harness::process::Running;
+use std::process::Command;
+use std::time::Instant;
+
+const ROOM: &str = "1MiB";
+
+fn start(place: &Place) -> (Running, Endpoint) {
+    let mut command = Command::new(binary());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--partitions", "2", "--workers", "1", "--buffer-pool", "8MiB"]);
+    command.args(["--log-segment", ROOM, "--log-buffer", ROOM, "--log-filter", "off", "--data"]).arg(place.data());
+    let mut running = Running::start(&mut command, "").unwrap();
+    loop {
+        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+        if let Some((_, rest)) = running.output().split_once("listens on 127.0.0.1:") {
+            let port = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap();
+            return (running, Endpoint::loopback(port));
+        }
+    }
+}
+
+/// No write to any file succeeds any more: a limit on the size of the process's files, which it may not exceed.
+fn forbid_writes(server: &Running) {
+    let status = Command::new("prlimit").args(["--fsize=0:0", "--pid", &server.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_the_server() {
+    let place = Place::new("stop");
+    let (server, endpoint) = start(&place);
+    let mut client = Client::connect(&endpoint, LIMIT).unwrap();
+    client.query("create table t (a int primary key)").unwrap();
+    let mut acknowledged = 0;
+    while acknowledged < 50 {
+        client.query(&format!("insert into t values ({acknowledged})")).unwrap();
+        acknowledged += 1;
+    }
+    forbid_writes(&server);
+    let began = Instant::now();
+    // Not acknowledged: the server is gone before it could be.
+    assert!(client.query("insert into t values (-1)").is_err());
+    let done = server.finish(LIMIT).unwrap();
+    assert!(began.elapsed() < LIMIT);
+    assert_eq!(done.status.code(), Some(10), "{}", done.output);
+    let said: Vec<&str> = done.output.lines().filter(|line| !line.contains("listens on")).collect();
+    assert!(
+        said[0].starts_with("clearway: the log cannot be written: ") && said[0].contains("File too large"),
+        "{said:?}"
+    );
+    assert!(said[1].starts_with("hint: "), "{said:?}");
+
+    let (server, endpoint) = start(&place);
+    let mut client = Client::connect(&endpoint, LIMIT).unwrap();
+    assert_eq!(client.number("select count(*) from t where a >= 0").unwrap(), acknowledged);
+    server.signal("TERM").unwrap();
+    assert_eq!(server.finish(LIMIT).unwrap().status.code(), Some(0));
+}

@@ -1,0 +1,98 @@
+//! Disks outlive releases: directories that earlier format versions left are opened, recovered and checked.
+//!
+//! `tests/fixtures/v1.pack` (see `pack`) is what a server of version 1 left when it was killed: two tables with primary keys, one of which does
+//! not contain the distribution column, an index, a unique key, a table without key, long values, free pages, a checkpoint, and behind it a log
+//! that needs recovery, with an unfinished transaction. It is made by
+//! `CLEARWAY_MAKE_FIXTURE=1 cargo test -p clearway-server --test faults upgrade`, and only when there is a new version, under a new name: the
+//! old ones stay.
+
+use crate::check::{check, connect, kind};
+use crate::pack;
+use crate::place::{Place, run};
+use std::path::{Path, PathBuf};
+
+/// The version that servers write now.
+const VERSION: u32 = 1;
+
+fn fixture(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/v{version}.pack"))
+}
+
+fn make(data: &Path) {
+    let server = kind().start(data).unwrap();
+    let mut client = connect(&server);
+    for sql in [
+        "CREATE TABLE account (id int PRIMARY KEY, owner text NOT NULL, balance int8, opened timestamptz, rate float8, open bool)",
+        "CREATE INDEX account_owner ON account (owner)",
+        "CREATE TABLE city (code text PRIMARY KEY, name varchar(40) UNIQUE, n int NOT NULL) DISTRIBUTED BY (n)",
+        "CREATE TABLE event (at timestamp, what text)",
+        "INSERT INTO account SELECT i, 'owner ' || i, i * 10, '2024-02-29 12:00:00+00', i / 4.0, i % 2 = 0 FROM generate_series(1, 240) i",
+        "INSERT INTO city SELECT 'c' || i, 'city ' || i, i % 5 FROM generate_series(1, 60) i",
+        "INSERT INTO event SELECT '2001-01-01 00:00:00', 'event ' || i FROM generate_series(1, 50) i",
+        "INSERT INTO event VALUES (NULL, repeat('long ', 2000))",
+        "DELETE FROM account WHERE id > 150",
+        "CHECKPOINT",
+        "UPDATE account SET balance = balance + 1 WHERE id <= 100",
+        "UPDATE city SET name = 'town' WHERE code = 'c7'",
+        "INSERT INTO event VALUES (NULL, repeat('longer ', 1500))",
+        "DELETE FROM city WHERE n = 4",
+        "BEGIN",
+        "INSERT INTO account SELECT i, 'nobody', 0, NULL, NULL, NULL FROM generate_series(1000, 1010) i",
+        "UPDATE account SET balance = -1 WHERE id < 50",
+    ] {
+        client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+    // Makes the unfinished transaction's records durable.
+    connect(&server).query("INSERT INTO event VALUES ('2002-02-02 00:00:00', 'last')").unwrap();
+    server.kill();
+}
+
+fn verify(data: &Path) {
+    let server = kind().start(data).unwrap();
+    let mut client = connect(&server);
+    for (sql, expected) in [
+        ("SELECT count(*) FROM account", 150),
+        ("SELECT sum(balance) FROM account", 150 * 151 / 2 * 10 + 100),
+        (
+            "SELECT count(*) FROM account WHERE opened = '2024-02-29 12:00:00+00' AND rate = id / 4.0 AND open = (id % 2 = 0)",
+            150,
+        ),
+        ("SELECT id FROM account WHERE owner = 'owner 123'", 123),
+        ("SELECT count(*) FROM city", 48),
+        ("SELECT n FROM city WHERE code = 'c7'", 2),
+        ("SELECT n FROM city WHERE name = 'town'", 2),
+        ("SELECT count(*) FROM city WHERE name = 'city 7'", 0),
+        ("SELECT count(*) FROM event", 53),
+        ("SELECT count(*) FROM event WHERE what = repeat('long ', 2000)", 1),
+        ("SELECT count(*) FROM event WHERE what = repeat('longer ', 1500)", 1),
+    ] {
+        assert_eq!(client.number(sql).unwrap(), expected, "{sql}");
+    }
+    let taken = client.query("INSERT INTO city VALUES ('c8', 'another', 1)").unwrap_err().to_string();
+    assert!(taken.starts_with("23505"), "{taken}");
+    client.query("INSERT INTO account VALUES (5000, 'new', 1, NULL, NULL, NULL)").unwrap();
+    drop(client);
+    server.stop().unwrap();
+}
+
+/// What a start needs to read, and nothing else, is compared with what was read of old: see the tests called `the_format_stays` of page
+/// headers, control file, log and double-write file for what is written.
+#[test]
+fn directories_of_all_versions_are_recovered() {
+    if std::env::var_os("CLEARWAY_MAKE_FIXTURE").is_some() {
+        let place = Place::new("upgrade-make");
+        make(&place.data());
+        std::fs::create_dir_all(fixture(VERSION).parent().unwrap()).unwrap();
+        std::fs::write(fixture(VERSION), pack::pack(&place.data())).unwrap();
+    }
+    for version in 1..=VERSION {
+        let place = Place::new(&format!("upgrade-{version}"));
+        pack::unpack(&std::fs::read(fixture(version)).unwrap(), &place.data());
+        let done = run(&mut check(&place.data()));
+        assert_eq!(done.status.code(), Some(0), "version {version}: {}", done.output);
+        assert!(done.output.contains("not shut down cleanly"), "version {version}: {}", done.output);
+        verify(&place.data());
+        let done = run(&mut check(&place.data()));
+        assert_eq!(done.status.code(), Some(0), "version {version}: {}", done.output);
+    }
+}

@@ -1,0 +1,158 @@
+//! Faults that take a world of the test's own: a disk whose syncs fail, a clock that is set back.
+
+use crate::place::LIMIT;
+use clearway_env::{Clock, Disk, FOR_EVER, Fault, FaultPlan, ManualClock, MemDisk, OsClock, Role, When, Zone};
+use clearway_harness::Endpoint;
+use clearway_harness::client::{Client, QueryError};
+use clearway_server::{Config, Server, World};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
+    let mut config = Config::new("/data");
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    (config.partitions, config.workers, config.buffer_pool) = (Some(2), 2, 8 << 20);
+    (config.log_segment, config.log_buffer) = (1 << 20, 1 << 20);
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    Server::start_in(World { disk, clock }, config).unwrap()
+}
+
+fn endpoint(server: &Server) -> Endpoint {
+    Endpoint::loopback(server.address().port())
+}
+
+fn connect(server: &Server) -> Client {
+    Client::connect(&endpoint(server), LIMIT).unwrap()
+}
+
+/// One failed sync of the log: later ones would succeed, and nothing that came after it is ever acknowledged.
+#[test]
+fn nothing_is_acknowledged_after_a_failed_sync() {
+    const CLIENTS: u64 = 6;
+    let disk = MemDisk::new();
+    let server = start(&disk, Arc::new(OsClock));
+    connect(&server).query("create table t (a bigint primary key)").unwrap();
+    let acknowledged: Vec<AtomicU64> = (0..CLIENTS).map(|_| AtomicU64::new(0)).collect();
+    let failed = AtomicBool::new(false);
+    let (reason, after) = std::thread::scope(|scope| {
+        for (client, acknowledged) in acknowledged.iter().enumerate() {
+            let (endpoint, failed) = (endpoint(&server), &failed);
+            scope.spawn(move || {
+                let mut session = Client::connect(&endpoint, LIMIT).unwrap();
+                for i in 0.. {
+                    let was_failed = failed.load(SeqCst);
+                    match session.query(&format!("insert into t values ({})", ((client as u64) << 32) + i)) {
+                        Ok(_) => assert!(!was_failed, "acknowledged after the failure"),
+                        Err(QueryError::Sql { code, message, .. }) => {
+                            assert_eq!(code, "58030", "{message}");
+                            return;
+                        }
+                        Err(QueryError::Lost(_)) => return,
+                    }
+                    acknowledged.store(i + 1, SeqCst);
+                }
+            });
+        }
+        let began = Instant::now();
+        while acknowledged.iter().any(|a| a.load(SeqCst) < 20) {
+            assert!(began.elapsed() < LIMIT);
+            std::thread::yield_now();
+        }
+        let zone = Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+        disk.set_faults(Some(Arc::new(FaultPlan::new(3, Duration::ZERO, vec![zone]))));
+        let reason = loop {
+            if let Some(reason) = server.failed() {
+                break reason;
+            }
+            assert!(began.elapsed() < LIMIT, "the failure is not told");
+            std::thread::yield_now();
+        };
+        failed.store(true, SeqCst);
+        // A new client, too: reading goes on until the process ends, writing does not.
+        let refused = connect(&server).query("insert into t values (-1)");
+        assert!(matches!(&refused, Err(QueryError::Sql { code, .. }) if code == "58030"), "{refused:?}");
+        // What the process's end leaves, as far as the disk is concerned.
+        let after = disk.crash(5);
+        assert!(server.stop().is_err());
+        (reason, after)
+    });
+    assert!(reason.starts_with("the log cannot be written: "), "{reason}");
+    let server = start(&after, Arc::new(OsClock));
+    let mut session = connect(&server);
+    for (client, acknowledged) in acknowledged.iter().enumerate() {
+        let (from, to) = ((client as u64) << 32, acknowledged.load(SeqCst));
+        let count = format!("select count(*) from t where a >= {from} and a < {}", from + to);
+        assert_eq!(session.number(&count).unwrap(), to as i64, "of client {client}");
+    }
+    server.stop().unwrap();
+}
+
+/// A page that cannot be read is named to whoever needs it, and nobody else notices.
+#[test]
+fn a_read_that_fails_is_58030_and_the_rest_goes_on() {
+    let disk = MemDisk::new();
+    let server = start(&disk, Arc::new(OsClock));
+    let mut session = connect(&server);
+    session.query("create table t (a int primary key, b text)").unwrap();
+    session.query("create table u (a int primary key)").unwrap();
+    session.query("insert into u select i from generate_series(1, 10) i").unwrap();
+    session.query("insert into t select i, repeat('x', 1000) from generate_series(1, 3000) i").unwrap();
+    server.stop().unwrap();
+    let server = start(&disk, Arc::new(OsClock));
+    let mut session = connect(&server);
+    assert_eq!(session.number("select count(*) from u").unwrap(), 10);
+    let zone =
+        Zone::under(Role::Pages, "pages", "/data/data/p0001.data").fault(Fault::FailedRead, When::After(0), FOR_EVER);
+    disk.set_faults(Some(Arc::new(FaultPlan::new(3, Duration::ZERO, vec![zone]))));
+    match session.query("select count(*) from t") {
+        Err(QueryError::Sql { code, message, .. }) => {
+            assert_eq!(code, "58030");
+            assert!(message.contains("partition 1 page ") && message.contains("p0001.data"), "{message}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(session.number("select count(*) from u").unwrap(), 10);
+    session.query("insert into u values (11)").unwrap();
+    disk.set_faults(None);
+    assert_eq!(session.number("select count(*) from t").unwrap(), 3000);
+    assert_eq!(server.failed(), None);
+    server.stop().unwrap();
+}
+
+/// The wall clock tells users the time and nothing else: what it does not order it cannot disturb.
+#[test]
+fn a_clock_that_is_set_back_changes_nothing_but_now() {
+    let disk = MemDisk::new();
+    let hour = Duration::from_hours(1);
+    let clock = Arc::new(ManualClock::new(1_000 * hour.as_micros() as i64));
+    let server = start(&disk, clock.clone());
+    let mut session = connect(&server);
+    session.query("create table t (a int primary key, at timestamptz)").unwrap();
+    session.query("insert into t values (1, now())").unwrap();
+    session.query("begin").unwrap();
+    let before = session.query("select now()").unwrap().rows;
+    clock.set_wall_micros(900 * hour.as_micros() as i64);
+    // now() is that of the transaction's start, as ever.
+    assert_eq!(session.query("select now()").unwrap().rows, before);
+    session.query("insert into t values (2, now())").unwrap();
+    session.query("commit").unwrap();
+    session.query("insert into t values (3, now())").unwrap();
+    let later = session.query("select a from t where at < (select at from t where a = 1)");
+    if let Ok(answer) = later {
+        assert_eq!(answer.rows, [[Some("3".to_owned())]]);
+    }
+    // Deadlines run although the clock stands still in the past.
+    session.query("select pg_sleep(0.01)").unwrap();
+    session.query("set statement_timeout = 20").unwrap();
+    let cancelled = session.query("select pg_sleep(60)");
+    assert!(matches!(&cancelled, Err(QueryError::Sql { code, .. }) if code == "57014"), "{cancelled:?}");
+    session.query("set statement_timeout = 0").unwrap();
+    server.stop().unwrap();
+    // A start in the past of what the log says goes on after it: transactions are numbered, not dated.
+    let server = start(&disk, clock);
+    let mut session = connect(&server);
+    session.query("update t set at = now() where a = 1").unwrap();
+    assert_eq!(session.number("select count(*) from t").unwrap(), 3);
+    server.stop().unwrap();
+}

@@ -1,0 +1,127 @@
+//! Why a backup cannot be taken, checked or restored.
+
+use std::fmt;
+use std::io;
+
+use clearway_buffer::PageError;
+use clearway_types::{SqlError, SqlState};
+
+use crate::error::{Hindrance, OpenError};
+use crate::wal::WalError;
+
+/// Why a backup cannot be taken, checked or restored.
+#[derive(Debug)]
+pub enum BackupError {
+    /// Another one is being taken.
+    Busy,
+    /// It was given up on request.
+    Cancelled,
+    /// The target is there already and is not an empty directory.
+    Occupied(String),
+    /// The disk failed.
+    Io {
+        /// What was being done, and to which file.
+        doing: String,
+        /// What the disk said.
+        error: io::Error,
+    },
+    /// The database itself cannot be read as it should be, or no checkpoint be taken.
+    Source(OpenError),
+    /// There is no manifest, or it is not whole: the backup was not finished, or is none.
+    Incomplete(String),
+    /// A file of the backup is not as it was made.
+    Damaged {
+        /// The file.
+        file: String,
+        /// The first byte of the part that is not as it was.
+        offset: u64,
+        /// What was expected and what was found.
+        what: String,
+    },
+}
+
+impl BackupError {
+    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |error| Self::Io { doing, error }
+    }
+
+    /// What stands in the way.
+    pub fn hindrance(&self) -> Hindrance {
+        match self {
+            Self::Busy => Hindrance::InUse,
+            Self::Cancelled | Self::Occupied(_) => Hindrance::Refused,
+            Self::Io { error, .. } => Hindrance::of_io(error),
+            Self::Source(error) => error.hindrance(),
+            Self::Incomplete(_) | Self::Damaged { .. } => Hindrance::Damaged,
+        }
+    }
+
+    /// What its user can do, in a sentence.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match (self, self.hindrance()) {
+            (Self::Busy, _) => "Try again when it has ended.",
+            (Self::Occupied(_), _) => "Name a directory that does not exist yet.",
+            (Self::Incomplete(_) | Self::Damaged { .. }, _) => {
+                "Use another backup: of this one not even the rest can be relied on."
+            }
+            (Self::Source(_), Hindrance::Damaged) => {
+                "Nothing that is damaged is copied. Keep the directory as it is, and restore it from an earlier backup."
+            }
+            (_, Hindrance::Full | Hindrance::Disk | Hindrance::Access) => {
+                "What was written is incomplete and will be refused: remove it."
+            }
+            (Self::Source(_), hindrance) => hindrance.hint(),
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for BackupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("another backup is being taken"),
+            Self::Cancelled => f.write_str("the backup was cancelled"),
+            Self::Occupied(path) => write!(f, "{path} exists and is not an empty directory"),
+            Self::Io { doing, error } => write!(f, "{doing}: {error}"),
+            Self::Source(error) => write!(f, "{error}"),
+            Self::Incomplete(why) => f.write_str(why),
+            Self::Damaged { file, offset, what } => write!(f, "{file} is damaged at byte {offset}: {what}"),
+        }
+    }
+}
+impl std::error::Error for BackupError {}
+
+impl From<OpenError> for BackupError {
+    fn from(error: OpenError) -> Self {
+        Self::Source(error)
+    }
+}
+impl From<PageError> for BackupError {
+    fn from(error: PageError) -> Self {
+        Self::Source(error.into())
+    }
+}
+impl From<WalError> for BackupError {
+    fn from(error: WalError) -> Self {
+        Self::Source(error.into())
+    }
+}
+
+impl From<BackupError> for SqlError {
+    fn from(error: BackupError) -> Self {
+        let state = match (&error, error.hindrance()) {
+            (BackupError::Busy, _) => SqlState::OBJECT_IN_USE,
+            (BackupError::Cancelled, _) => SqlState::QUERY_CANCELED,
+            (BackupError::Occupied(_), _) => SqlState::DUPLICATE_FILE,
+            (_, Hindrance::Full) => SqlState::DISK_FULL,
+            (_, Hindrance::Damaged) => SqlState::DATA_CORRUPTED,
+            _ => SqlState::IO,
+        };
+        let answer = SqlError::new(state, error.to_string());
+        match error.hint() {
+            Some(hint) => answer.hint(hint),
+            None => answer,
+        }
+    }
+}

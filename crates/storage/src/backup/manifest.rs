@@ -1,0 +1,264 @@
+//! The manifest: what a backup consists of, with checksums. Text, so that a person can read it; specified in `docs/format.md`.
+
+use std::fmt::Write as _;
+
+use clearway_buffer::PAGE_SIZE;
+use clearway_types::Lsn;
+
+use super::{BLOCK, BackupError};
+use crate::control::State;
+
+/// The manifest's name in a backup's directory.
+pub(super) const NAME: &str = "manifest";
+/// The log's name.
+pub(super) const LOG: &str = "log";
+
+const MAGIC: &str = "CLEARWAY-BACKUP";
+const VERSION: u32 = 1;
+/// No log is longer than this, nor a segment larger, in bytes: restoring must not be made to overflow, or to fill a disk.
+const MAX_LOG: u64 = 1 << 62;
+const MAX_SEGMENT: u64 = 1 << 40;
+/// Checksums in a line.
+const A_LINE: usize = 12;
+const SUM_LINE: &str = "sum ";
+
+/// A file of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path in the backup.
+    pub name: String,
+    /// Its bytes.
+    pub size: u64,
+    /// The CRC-32C of each MiB; the last block may be shorter.
+    pub sums: Vec<u32>,
+}
+
+/// What a backup consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// The version of the program that took it.
+    pub program: String,
+    /// Partitions.
+    pub partitions: u16,
+    /// The pages have all changes of records before it.
+    pub redo: Lsn,
+    /// Where the log begins.
+    pub begin: Lsn,
+    /// Where the log ends.
+    pub end: Lsn,
+    /// Above every transaction id in the log before `begin`.
+    pub next_txn: u64,
+    /// Bytes of a segment of the log, once restored.
+    pub segment_size: u64,
+    /// The partitions' pages in order, and the log.
+    pub files: Vec<Entry>,
+}
+
+/// A partition's file in a backup.
+pub(super) fn data_name(partition: u16) -> String {
+    format!("data/p{partition:04}.data")
+}
+
+/// The value of the next line, which must be `key value`.
+fn value<'a>(lines: &mut impl Iterator<Item = &'a str>, key: &str) -> Result<&'a str, String> {
+    let line = lines.next().unwrap_or_default();
+    line.strip_prefix(key)
+        .and_then(|rest| rest.strip_prefix(' '))
+        .ok_or_else(|| format!("`{key}` was expected, not `{line}`"))
+}
+
+fn number<'a, T: std::str::FromStr>(lines: &mut impl Iterator<Item = &'a str>, key: &str) -> Result<T, String> {
+    let text = value(lines, key)?;
+    text.parse().map_err(|_| format!("`{key} {text}` makes no sense"))
+}
+
+impl Manifest {
+    /// Bytes of all files.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|entry| entry.size).sum()
+    }
+
+    /// What the control file of the restored directory says.
+    pub(super) fn state(&self) -> State {
+        let Self { partitions, redo, begin, end, next_txn, .. } = *self;
+        State { complete: true, partitions, redo, scan_from: begin, next_txn, durable: end }
+    }
+
+    /// The manifest's text.
+    pub fn encode(&self) -> String {
+        let Self { program, partitions, redo, begin, end, next_txn, segment_size, files } = self;
+        let mut out = format!(
+            "{MAGIC} {VERSION}\nprogram {program}\npartitions {partitions}\nredo {redo}\nbegin {begin}\nend {end}\n\
+             next-txn {next_txn}\nsegment-size {segment_size}\nblock {BLOCK}\n"
+        );
+        for Entry { name, size, sums } in files {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "file {name} {size}");
+            for line in sums.chunks(A_LINE) {
+                let line: Vec<String> = line.iter().map(|sum| format!("{sum:08x}")).collect();
+                let _ = writeln!(out, "{}", line.join(" "));
+            }
+        }
+        let _ = writeln!(out, "{SUM_LINE}{:08x}", crc32c::crc32c(out.as_bytes()));
+        out
+    }
+
+    /// Reads a manifest; an error says what is wrong with it. Any bytes may be given.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        let version = text.lines().next().and_then(|line| line.strip_prefix(MAGIC)).map(str::trim);
+        match version.map(str::parse::<u32>) {
+            Some(Ok(VERSION)) => {}
+            Some(Ok(other)) => {
+                return Err(format!("it is of format version {other}; this program reads version {VERSION}"));
+            }
+            _ => return Err("it does not begin as a manifest does".to_owned()),
+        }
+        let sum_at = text.len().saturating_sub(SUM_LINE.len() + 9);
+        let sum = text.get(sum_at..).and_then(|line| line.strip_prefix(SUM_LINE)?.strip_suffix('\n'));
+        let sum = sum.and_then(|sum| u32::from_str_radix(sum, 16).ok()).ok_or("its end is missing")?;
+        let computed = crc32c::crc32c(&bytes[..sum_at]);
+        if sum != computed {
+            return Err(format!("its checksum should be {computed:08x}, but it says {sum:08x}"));
+        }
+        let mut lines = text[..sum_at].lines().skip(1).peekable();
+        let mut manifest = Self {
+            program: value(&mut lines, "program")?.to_owned(),
+            partitions: number(&mut lines, "partitions")?,
+            redo: Lsn(number(&mut lines, "redo")?),
+            begin: Lsn(number(&mut lines, "begin")?),
+            end: Lsn(number(&mut lines, "end")?),
+            next_txn: number(&mut lines, "next-txn")?,
+            segment_size: number(&mut lines, "segment-size")?,
+            files: Vec::new(),
+        };
+        if number::<usize>(&mut lines, "block")? != BLOCK {
+            return Err(format!("its blocks are not of {BLOCK} bytes"));
+        }
+        while lines.peek().is_some() {
+            manifest.files.push(parse_file(&mut lines)?);
+        }
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    /// Whether it is one that a backup could have: names of files come from here, so they must be exactly the expected ones.
+    fn check(&self) -> Result<(), String> {
+        let names = (0..self.partitions).map(data_name).chain([LOG.to_owned()]);
+        if !self.files.iter().map(|entry| &entry.name).eq(&names.collect::<Vec<_>>()) {
+            return Err(format!("its files are not those of {} partitions and a log", self.partitions));
+        }
+        if let Some(data) =
+            self.files.iter().find(|file| file.name != LOG && !file.size.is_multiple_of(PAGE_SIZE as u64))
+        {
+            return Err(format!("{} has half a page", data.name));
+        }
+        let log = self.files.last().map_or(0, |log| log.size);
+        if [self.begin, self.redo, self.end].iter().any(|lsn| lsn.0 > MAX_LOG || !lsn.0.is_multiple_of(8)) {
+            return Err("it names a place that no log has".to_owned());
+        }
+        if self.begin > self.redo || self.redo > self.end || self.end.0 - self.begin.0 != log {
+            return Err(format!(
+                "a log of {log} bytes does not go from {} over {} to {}",
+                self.begin, self.redo, self.end
+            ));
+        }
+        let sized = (1..=MAX_SEGMENT).contains(&self.segment_size) && self.segment_size.is_multiple_of(4096);
+        if self.partitions == 0 || !sized {
+            return Err("it has no partitions, or segments of a size that none has".to_owned());
+        }
+        Ok(())
+    }
+
+    /// As [`Manifest::parse`], as an error of the backup at `path`.
+    pub(super) fn read(bytes: &[u8], path: &str) -> Result<Self, BackupError> {
+        Self::parse(bytes).map_err(|why| BackupError::Incomplete(format!("{path} is not a valid manifest: {why}")))
+    }
+}
+
+fn parse_file<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Result<Entry, String> {
+    let text = value(lines, "file")?;
+    let (name, size) = text.rsplit_once(' ').ok_or_else(|| format!("`file {text}` has no size"))?;
+    let size: u64 = size.parse().map_err(|_| format!("`file {text}` has no size"))?;
+    let blocks = size.div_ceil(BLOCK as u64);
+    let mut sums = Vec::new();
+    while (sums.len() as u64) < blocks {
+        let line = lines.next().ok_or_else(|| format!("{name} has {} checksums, not {blocks}", sums.len()))?;
+        for sum in line.split(' ') {
+            sums.push(u32::from_str_radix(sum, 16).map_err(|_| format!("`{sum}` is no checksum of {name}"))?);
+        }
+    }
+    if sums.len() as u64 != blocks {
+        return Err(format!("{name} has {} checksums, not {blocks}", sums.len()));
+    }
+    Ok(Entry { name: name.to_owned(), size, sums })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Manifest {
+        let data =
+            |p| Entry { name: data_name(p), size: (30 << 20) + 8192, sums: (0..31).map(|i| i * 0x0801_0203).collect() };
+        let log = Entry { name: LOG.to_owned(), size: 24, sums: vec![7] };
+        Manifest {
+            program: "1.2.3".to_owned(),
+            partitions: 2,
+            redo: Lsn(4104),
+            begin: Lsn(4096),
+            end: Lsn(4120),
+            next_txn: 9,
+            segment_size: 1 << 20,
+            files: vec![data(0), data(1), log],
+        }
+    }
+
+    #[test]
+    fn a_manifest_comes_back_and_no_damage_passes() {
+        let manifest = sample();
+        let text = manifest.encode();
+        assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
+        for at in 0..text.len() {
+            let mut bad = text.clone().into_bytes();
+            bad[at] ^= 1;
+            assert!(Manifest::parse(&bad).is_err(), "byte {at}");
+            assert!(Manifest::parse(&text.as_bytes()[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    /// Backups outlive releases: this is format version 1.
+    #[test]
+    fn the_format_stays() {
+        let mut manifest = sample();
+        manifest.files.iter_mut().for_each(|f| (f.size, f.sums) = (f.size.min(24), vec![7]));
+        let text = manifest.encode();
+        let expected = "CLEARWAY-BACKUP 1\nprogram 1.2.3\npartitions 2\nredo 4104\nbegin 4096\nend 4120\nnext-txn 9\n\
+            segment-size 1048576\nblock 1048576\nfile data/p0000.data 24\n00000007\nfile data/p0001.data 24\n00000007\n\
+            file log 24\n00000007\nsum ";
+        assert_eq!(text[..expected.len()], *expected);
+    }
+
+    /// A checksum proves that the text is as it was written, not that it makes sense.
+    #[test]
+    fn a_manifest_that_makes_no_sense_is_refused() {
+        type Change = fn(&mut Manifest);
+        let changes: [Change; 10] = [
+            |m| m.files[0].name = "../p0000.data".to_owned(),
+            |m| m.files[2].name = "data/p0002.data".to_owned(),
+            |m| m.partitions = 3,
+            |m| m.end = Lsn(5000),
+            |m| m.redo = Lsn(4000),
+            |m| m.segment_size = 0,
+            |m| m.segment_size = 1 << 50,
+            |m| (m.begin, m.redo, m.end) = (Lsn(u64::MAX - 24), Lsn(u64::MAX - 24), Lsn(u64::MAX)),
+            |m| m.files[0].size -= 1,
+            |m| m.files[0].sums.push(1),
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            let mut manifest = sample();
+            change(&mut manifest);
+            assert!(Manifest::parse(manifest.encode().as_bytes()).is_err(), "change {i}");
+        }
+    }
+}

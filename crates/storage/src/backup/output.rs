@@ -1,0 +1,60 @@
+//! A file of a backup while it is being written: front to back, a checksum a block.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clearway_env::{Disk, File, Open};
+
+use super::manifest::Entry;
+use super::{BLOCK, BackupError, Meter};
+
+/// See the module's text.
+pub(super) struct Output {
+    entry: Entry,
+    file: Arc<dyn File>,
+    shown: String,
+    block: Vec<u8>,
+}
+
+impl Output {
+    /// Makes the file, which must not be there.
+    pub(super) fn create(disk: &dyn Disk, target: &Path, name: &str) -> Result<Self, BackupError> {
+        let path = target.join(name);
+        let shown = path.display().to_string();
+        let file = disk.open(&path, Open::Create).map_err(BackupError::io(format!("cannot make {shown}")))?;
+        let entry = Entry { name: name.to_owned(), size: 0, sums: Vec::new() };
+        Ok(Self { entry, file, shown, block: Vec::new() })
+    }
+
+    /// Appends bytes.
+    pub(super) fn write(&mut self, mut bytes: &[u8], meter: &mut Meter<'_>) -> Result<(), BackupError> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.block.len()));
+            self.block.extend_from_slice(now);
+            bytes = later;
+            if self.block.len() == BLOCK {
+                self.put(meter)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, meter: &mut Meter<'_>) -> Result<(), BackupError> {
+        let doing = || BackupError::io(format!("cannot write {}", self.shown));
+        self.file.write_all_at(&self.block, self.entry.size).map_err(doing())?;
+        let n = self.block.len() as u64;
+        self.entry.sums.push(crc32c::crc32c(&self.block));
+        self.entry.size += n;
+        self.block.clear();
+        meter.more(n)
+    }
+
+    /// Makes it durable: what the manifest says of it.
+    pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<Entry, BackupError> {
+        if !self.block.is_empty() {
+            self.put(meter)?;
+        }
+        self.file.sync_data().map_err(BackupError::io(format!("cannot sync {}", self.shown)))?;
+        Ok(self.entry)
+    }
+}

@@ -1,0 +1,199 @@
+//! Taking a backup: of a database that runs, or of a directory that nobody has open.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, lsn};
+use clearway_env::Disk;
+use clearway_sync::atomic::{AtomicU64, Ordering};
+use clearway_types::{Lsn, PageId, PartitionId};
+
+use super::manifest::{LOG, Manifest, NAME, data_name};
+use super::output::Output;
+use super::{BLOCK, BackupError, BackupReport, Meter, Progress, Step};
+use crate::control::{Control, State};
+use crate::error::{OpenError, StorageError};
+use crate::wal::{Span, WalConfig, WalError, WalReader};
+
+/// No backup is being taken.
+pub(crate) const UNPINNED: u64 = u64::MAX;
+
+/// Holds back the log's truncation as long as it lives: a checkpoint lets go of nothing at or after the pinned place.
+pub(crate) struct LogPin<'a>(&'a AtomicU64);
+
+impl<'a> LogPin<'a> {
+    /// Pins all of the log that there is; `Busy` if it is pinned already.
+    pub(crate) fn take(pin: &'a AtomicU64) -> Result<Self, BackupError> {
+        // Relaxed, here and below: who takes the pin then takes a checkpoint, and the control file's mutex orders the pin
+        // before every later checkpoint. An earlier one, which may not have seen it, kept what that checkpoint needs.
+        match pin.compare_exchange(UNPINNED, 0, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Ok(Self(pin)),
+            Err(_) => Err(BackupError::Busy),
+        }
+    }
+
+    /// Lets the log go before `lsn`.
+    pub(crate) fn raise(&self, lsn: Lsn) {
+        self.0.store(lsn.0, Ordering::Relaxed);
+    }
+}
+
+impl Drop for LogPin<'_> {
+    fn drop(&mut self) {
+        self.0.store(UNPINNED, Ordering::Relaxed);
+    }
+}
+
+/// Makes the directory that a backup, or a restored database, is to be written to.
+pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupError> {
+    let shown = target.display();
+    let io = || BackupError::io(format!("cannot use {shown}"));
+    if disk.exists(target).map_err(io())? {
+        // What is no directory cannot be listed.
+        if !disk.list(target).is_ok_and(|names| names.is_empty()) {
+            return Err(BackupError::Occupied(shown.to_string()));
+        }
+    }
+    disk.create_dir_all(target).map_err(BackupError::io(format!("cannot make {shown}")))?;
+    if let Some(parent) = target.parent() {
+        disk.sync_dir(parent).map_err(io())?;
+    }
+    Ok(())
+}
+
+/// What is copied.
+pub(crate) struct Source<'a> {
+    pub(crate) disk: &'a Arc<dyn Disk>,
+    pub(crate) files: &'a Files,
+    pub(crate) log: Span,
+    /// The checkpoint.
+    pub(crate) state: State,
+}
+
+impl Source<'_> {
+    /// Copies all to `target`, which is there and empty. `end` says where the log ends; it is asked when the pages have been
+    /// copied, and the log must be in its files up to there.
+    pub(crate) fn copy(
+        mut self,
+        target: &Path,
+        program: &str,
+        end: impl FnOnce() -> Result<Lsn, BackupError>,
+        step: &mut Step<'_>,
+    ) -> Result<BackupReport, BackupError> {
+        let partitions = self.state.partitions;
+        let data = target.join("data");
+        self.disk.create_dir_all(&data).map_err(BackupError::io(format!("cannot make {}", data.display())))?;
+        let mut pages = 0;
+        for partition in (0..partitions).map(PartitionId) {
+            pages += u64::from(self.files.page_count(partition)?);
+        }
+        let mut meter =
+            Meter { progress: Progress { done: 0, total: pages * PAGE_SIZE as u64 }, step: &mut |p| step(p) };
+        let mut entries = Vec::new();
+        let mut newest = (Lsn(0), PageId::new(PartitionId(0), 0));
+        for partition in (0..partitions).map(PartitionId) {
+            let mut out = Output::create(&**self.disk, target, &data_name(partition.0))?;
+            self.copy_pages(partition, &mut out, &mut newest, &mut meter)?;
+            entries.push(out.finish(&mut meter)?);
+        }
+        let end = end()?;
+        let (newest, page) = newest;
+        if newest > end {
+            // Write-ahead has been violated, or the disk has lost the log that it had promised to keep.
+            let what = "its LSN is beyond the end of the log";
+            return Err(OpenError::from(StorageError::Corrupt { page, what }).into());
+        }
+        let begin = self.state.scan_from;
+        meter.progress.total += end.0.saturating_sub(begin.0);
+        let mut log = Output::create(&**self.disk, target, LOG)?;
+        let mut sink = |bytes: &[u8]| log.write(bytes, &mut meter);
+        self.log.read(begin, end, &mut sink)?;
+        entries.push(log.finish(&mut meter)?);
+        let State { redo, next_txn, .. } = self.state;
+        let (program, segment_size) = (program.to_owned(), self.log.segment_size());
+        let manifest = Manifest { program, partitions, redo, begin, end, next_txn, segment_size, files: entries };
+        self.finish(target, &data, &manifest)?;
+        Ok(BackupReport { bytes: manifest.bytes(), begin, end })
+    }
+
+    fn copy_pages(
+        &self,
+        partition: PartitionId,
+        out: &mut Output,
+        newest: &mut (Lsn, PageId),
+        meter: &mut Meter<'_>,
+    ) -> Result<(), BackupError> {
+        // Pages that the file gets from here on have only changes that are logged after the checkpoint: redo makes them.
+        let pages = self.files.page_count(partition)?;
+        let mut block = vec![0; BLOCK];
+        for first in (0..pages).step_by(BLOCK / PAGE_SIZE) {
+            let n = ((pages - first) as usize).min(BLOCK / PAGE_SIZE);
+            let run = &mut block[..n * PAGE_SIZE];
+            self.files.read_run(PageId::new(partition, first), run)?;
+            for (no, page) in (first..).zip(run.chunks_exact(PAGE_SIZE)) {
+                if lsn(page) > newest.0 {
+                    *newest = (lsn(page), PageId::new(partition, no));
+                }
+            }
+            out.write(run, meter)?;
+        }
+        Ok(())
+    }
+
+    /// All else is durable before the manifest says that it is there.
+    fn finish(&self, target: &Path, data: &Path, manifest: &Manifest) -> Result<(), BackupError> {
+        let io = || BackupError::io(format!("cannot finish {}", target.display()));
+        self.disk.sync_dir(data).map_err(io())?;
+        self.disk.sync_dir(target).map_err(io())?;
+        let file = self.disk.open(&target.join(NAME), clearway_env::Open::Create).map_err(io())?;
+        file.write_all_at(manifest.encode().as_bytes(), 0).map_err(io())?;
+        file.sync_data().map_err(io())?;
+        self.disk.sync_dir(target).map_err(io())
+    }
+}
+
+/// Takes a backup of a directory that no server has open; of one that a crash has left as it is too, but that half-written
+/// pages are mended in place first, as the next start would do. `program`: the version that the manifest names.
+///
+/// # Errors
+/// [`OpenError::InUse`] as [`BackupError::Source`] if a server has it.
+pub fn take_offline(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    target: &Path,
+    program: &str,
+    step: &mut Step<'_>,
+) -> Result<BackupReport, BackupError> {
+    let control = dir.join("control");
+    let io = || BackupError::io(format!("cannot use {}", dir.display()));
+    if !disk.exists(&control).map_err(io())? {
+        return Err(
+            OpenError::Refused(format!("{} is not a data directory: it has no control file", dir.display())).into()
+        );
+    }
+    let _lock = crate::node::lock(&*disk, dir)?;
+    let state = Control::open(&*disk, &control)?.state();
+    if !state.complete {
+        return Err(
+            OpenError::Refused(format!("{} has never been completed: there is nothing in it", dir.display())).into()
+        );
+    }
+    for partition in 0..state.partitions {
+        let path = dir.join(data_name(partition));
+        if !disk.exists(&path).map_err(io())? {
+            return Err(OpenError::Refused(format!("{} is missing", path.display())).into());
+        }
+    }
+    let files = Files::open(&*disk, &dir.join("data"), state.partitions)?;
+    files.restore_torn()?;
+    let config = WalConfig { dir: dir.join("wal"), ..WalConfig::default() };
+    let mut reader = WalReader::open(disk.clone(), &config, state.scan_from)?;
+    while reader.next()?.is_some() {}
+    let end = reader.position();
+    if end < state.redo {
+        let reason = format!("it ends before {}, from where the last checkpoint needs it", state.redo);
+        return Err(WalError::Corrupt { lsn: end, reason }.into());
+    }
+    new_target(&*disk, target)?;
+    Source { disk: &disk, files: &files, log: reader.into_span(), state }.copy(target, program, || Ok(end), step)
+}

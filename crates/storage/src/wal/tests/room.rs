@@ -1,0 +1,129 @@
+//! Room on the disk and in the ring: asked for, waited for, refused, given back.
+
+use std::io;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use clearway_env::MemDisk;
+use clearway_types::Lsn;
+
+use super::fake::FakeDisk;
+use super::*;
+use crate::wal::record_size;
+
+const SEGMENT: u64 = 64 << 10;
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn config() -> WalConfig {
+    WalConfig { segment_size: SEGMENT, buffer_size: 64 << 10, ..small() }
+}
+
+fn ask(wal: &Wal, bytes: u64, must: bool) -> Receiver<io::Result<()>> {
+    let (tell, answer) = channel();
+    // Nobody listens any more only when the test is over.
+    wal.when_room(bytes, must, Box::new(move |result| drop(tell.send(result))));
+    answer
+}
+
+/// Appends where there is room, waiting for it; the refusal, and how many there were.
+fn until_refused(wal: &Wal) -> (io::Error, u64) {
+    let bytes = vec![1; 1000];
+    for n in 0..100_000 {
+        if !wal.has_room(record_size(bytes.len()), false) {
+            match ask(wal, record_size(bytes.len()), false).recv_timeout(LIMIT).unwrap() {
+                Ok(()) => continue,
+                Err(error) => return (error, n),
+            }
+        }
+        wal.append(&[&bytes]);
+    }
+    panic!("it is never full");
+}
+
+/// Invariants 2 and 3 of `room`: a full log refuses, keeps its reserve, and takes up again what it can when there is space.
+#[test]
+fn a_full_log_refuses_and_goes_on_when_there_is_space() {
+    let disk = MemDisk::new();
+    let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
+    wal.be_patient();
+    disk.set_capacity(10 * SEGMENT);
+    let (error, _) = until_refused(&wal);
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    // All that was appended becomes durable, and so does what must be.
+    wal.append(&[&[2; 1000]]);
+    wal.wait_durable(wal.appended()).unwrap();
+    // Who must waits on; who need not is refused at once.
+    let must = ask(&wal, SEGMENT, true);
+    assert!(ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().is_err());
+    assert!(must.try_recv().is_err());
+    disk.set_capacity(20 * SEGMENT);
+    must.recv_timeout(LIMIT).unwrap().unwrap();
+    let (_, more) = until_refused(&wal);
+    assert!(more > 8 * 60, "{more}");
+    // Segments that nobody needs are room, too, without any space.
+    wal.remove_before(wal.appended()).unwrap();
+    ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
+    wal.shutdown();
+    assert_eq!(wal.failed(), None);
+}
+
+/// Invariant 1: what is pledged is there for those whom it was pledged to, and for nobody else.
+#[test]
+fn what_is_pledged_is_kept() {
+    let disk = MemDisk::new();
+    let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
+    wal.be_patient();
+    // With a pledge of two segments, two more are made ahead.
+    wal.pledge(0, 2 * SEGMENT);
+    ask(&wal, SEGMENT / 2, false).recv_timeout(LIMIT).unwrap().unwrap();
+    disk.set_capacity(disk.used());
+    until_refused(&wal);
+    let pledged = wal.appended();
+    while wal.appended().0 < pledged.0 + 2 * SEGMENT {
+        wal.append(&[&[3; 1000]]);
+    }
+    wal.wait_durable(wal.appended()).unwrap();
+    wal.pledge(2 * SEGMENT, 0);
+    wal.shutdown();
+    assert_eq!(wal.failed(), None);
+}
+
+/// A disk that does not keep up holds back who asks, and no thread.
+#[test]
+fn a_full_ring_is_waited_for_without_a_thread() {
+    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
+    ask(&wal, 0, false).recv_timeout(LIMIT).unwrap().unwrap();
+    control.hold(true);
+    let size = record_size(1000);
+    while wal.has_room(size, false) {
+        wal.append(&[&[1; 1000]]);
+        wal.request_flush(wal.appended());
+    }
+    let answer = ask(&wal, size, false);
+    assert!(answer.try_recv().is_err());
+    control.hold(false);
+    answer.recv_timeout(LIMIT).unwrap().unwrap();
+    wal.shutdown();
+}
+
+/// Invariant 2: nobody waits for a log that has failed or is closed.
+#[test]
+fn who_waits_is_told_when_the_log_fails_or_closes() {
+    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
+    let waiting = ask(&wal, 1 << 40, true);
+    control.fail(true);
+    wal.append(&[&[1; 1000]]);
+    assert!(wal.wait_durable(wal.appended()).is_err());
+    assert!(waiting.recv_timeout(LIMIT).unwrap().is_err());
+    assert!(!wal.has_room(0, true));
+    assert!(ask(&wal, 0, true).recv_timeout(LIMIT).unwrap().is_err());
+
+    let disk = MemDisk::new();
+    let wal = Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap();
+    disk.set_capacity(0);
+    let waiting = ask(&wal, 1 << 40, true);
+    wal.shutdown();
+    assert!(waiting.recv_timeout(LIMIT).unwrap().is_err());
+}

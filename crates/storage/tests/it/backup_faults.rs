@@ -1,0 +1,241 @@
+//! Backups and disks that fail, fill up, or do not give back what was written: said with file and place, and never copied on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::backup::{FRAMES, PARTITIONS, arc, copy_dir, filled, go_on};
+use crate::common::{World, config};
+use clearway_env::{Disk, DiskLock, File, MemDisk, Open};
+use clearway_storage::backup::{self, BackupError};
+use clearway_storage::{Hindrance, Node, TxnLog, TxnMode};
+use clearway_types::{SqlError, SqlState, TreeId};
+
+const BLOCK: u64 = 1 << 20;
+const PAGE: u64 = 8192;
+const SEGMENT: u64 = 64 << 10;
+
+fn flip(disk: &MemDisk, path: &Path, at: u64) {
+    let file = disk.open(path, Open::Existing).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 4], at).unwrap();
+}
+
+fn len(disk: &MemDisk, path: &Path) -> u64 {
+    disk.open(path, Open::Existing).unwrap().len().unwrap()
+}
+
+/// A backup in `copy`, and nothing else on the disk.
+fn only_a_backup() -> MemDisk {
+    let disk = MemDisk::new();
+    let (world, _, _open) = filled(&disk, 3000);
+    world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap();
+    world.node.shutdown();
+    let alone = MemDisk::new();
+    copy_dir(&disk, &alone, Path::new("copy"));
+    alone
+}
+
+fn check(disk: &MemDisk) -> BackupError {
+    let verified = backup::verify(arc(disk), Path::new("copy"), &mut go_on).unwrap_err();
+    let restored = backup::restore(arc(disk), Path::new("copy"), Path::new("new"), &mut go_on).unwrap_err();
+    assert_eq!(verified.to_string(), restored.to_string());
+    assert!(!disk.exists(Path::new("new/control")).unwrap(), "a database was made of a damaged backup");
+    assert_eq!(verified.hindrance(), Hindrance::Damaged, "{verified}");
+    verified
+}
+
+/// Invariant 4.
+#[test]
+fn a_flipped_byte_anywhere_in_a_backup_is_found_and_placed() {
+    let backup = only_a_backup();
+    for name in ["data/p0000.data", "data/p0002.data", "log"] {
+        let path = Path::new("copy").join(name);
+        let size = len(&backup, &path);
+        assert!(size >= 2 * PAGE || name == "log", "{name} has {size} bytes");
+        for at in [0, 1, size / 3, size / 2 + 5, size - 1] {
+            let disk = MemDisk::new();
+            copy_dir(&backup, &disk, Path::new("copy"));
+            flip(&disk, &path, at);
+            let BackupError::Damaged { file, offset, what } = check(&disk) else { panic!("{name} at {at}") };
+            assert_eq!(Path::new(&file), path);
+            let unit = if name == "log" { BLOCK } else { PAGE };
+            assert_eq!(offset, at / unit * unit, "{name} at {at}: {what}");
+        }
+    }
+}
+
+#[test]
+fn a_backup_that_is_cut_or_lacks_a_file_is_refused() {
+    let backup = only_a_backup();
+    for name in ["data/p0000.data", "log"] {
+        let path = Path::new("copy").join(name);
+        for cut in [0, 1, len(&backup, &path) - 1] {
+            let disk = MemDisk::new();
+            copy_dir(&backup, &disk, Path::new("copy"));
+            disk.open(&path, Open::Existing).unwrap().set_len(cut).unwrap();
+            let BackupError::Damaged { file, offset, .. } = check(&disk) else { panic!("{name} cut at {cut}") };
+            assert_eq!((PathBuf::from(file), offset), (path.clone(), cut));
+        }
+        let disk = MemDisk::new();
+        copy_dir(&backup, &disk, Path::new("copy"));
+        disk.remove(&path).unwrap();
+        assert!(check(&disk).to_string().contains("is missing"));
+    }
+    let manifest = Path::new("copy/manifest");
+    for at in (0..len(&backup, manifest)).step_by(7) {
+        let disk = MemDisk::new();
+        copy_dir(&backup, &disk, Path::new("copy"));
+        flip(&disk, manifest, at);
+        assert!(matches!(check(&disk), BackupError::Incomplete(_)), "manifest byte {at}");
+    }
+    backup.remove(manifest).unwrap();
+    assert!(matches!(check(&backup), BackupError::Incomplete(_)));
+}
+
+/// Invariant 3.
+#[test]
+fn rot_in_the_database_is_not_copied() {
+    for log in [false, true] {
+        let disk = MemDisk::new();
+        let (mut world, _, open) = filled(&disk, 500);
+        world.node.checkpoint().unwrap();
+        // In a record of the open transaction, which the log is kept for; its padding has at most seven bytes.
+        let in_log = world.node.wal().durable().0 - 10;
+        let (segment, inside) = (in_log / SEGMENT * SEGMENT, in_log % SEGMENT);
+        let (name, at) = match log {
+            false => ("db/data/p0000.data".to_owned(), 3 * PAGE + 100),
+            true => (format!("db/wal/{segment:016x}.wal"), 4096 + inside),
+        };
+        flip(&disk, Path::new(&name), at);
+        let error = world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err();
+        assert!(error.to_string().contains(&name), "{error}");
+        assert_eq!(error.hindrance(), Hindrance::Damaged);
+        assert_eq!(SqlError::from(error).state(), SqlState::DATA_CORRUPTED);
+        assert!(!disk.exists(Path::new("copy/manifest")).unwrap());
+        world.stores[0].commit_local(open);
+        world.node.shutdown();
+    }
+}
+
+/// Invariant 1: a page beyond the log's end tells that the log has lost what it had promised to keep.
+#[test]
+fn a_page_that_is_newer_than_the_log_is_an_error() {
+    let disk = MemDisk::new();
+    let (mut world, _, _open) = filled(&disk, 2000);
+    world.node.checkpoint().unwrap();
+    let end = world.node.wal().durable();
+    let mut txn = TxnLog::new(world.node.alloc_txn_id());
+    for i in 0..2000_u32 {
+        let key = (i + 5000).to_be_bytes();
+        world.run(0, |s| s.insert(&mut txn, TxnMode::Logged, TreeId(1), &key, &[7; 500])).unwrap();
+    }
+    let after = disk.crash(1);
+    for name in after.list(Path::new("db/wal")).unwrap() {
+        let start = u64::from_str_radix(name.trim_end_matches(".wal"), 16).unwrap_or(u64::MAX);
+        if start != u64::MAX && start + SEGMENT > end.0 {
+            let from = 4096 + end.0.saturating_sub(start);
+            let file = after.open(&Path::new("db/wal").join(name), Open::Existing).unwrap();
+            file.write_all_at(&vec![0; (4096 + SEGMENT - from) as usize], from).unwrap();
+        }
+    }
+    let error = backup::take_offline(arc(&after), Path::new("db"), Path::new("copy"), "test", &mut go_on).unwrap_err();
+    assert!(error.to_string().contains("its LSN is beyond the end of the log"), "{error}");
+    world.node.shutdown();
+}
+
+/// A disk with little room for what lies below one directory.
+struct Full {
+    inner: MemDisk,
+    below: &'static str,
+    room: Arc<AtomicI64>,
+}
+
+struct Limited {
+    inner: Arc<dyn File>,
+    room: Arc<AtomicI64>,
+}
+
+impl Disk for Full {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        let inner = self.inner.open(path, how)?;
+        let limited = path.starts_with(self.below);
+        Ok(if limited { Arc::new(Limited { inner, room: self.room.clone() }) } else { inner })
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.inner.create_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.inner.list(dir)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.inner.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.inner.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        self.inner.lock(path)
+    }
+}
+
+impl File for Limited {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        // Relaxed: one thread writes.
+        if self.room.fetch_sub(buf.len() as i64, Ordering::Relaxed) < buf.len() as i64 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.inner.write_all_at(buf, offset)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+}
+
+#[test]
+fn a_full_disk_at_the_target_ends_the_backup_and_nothing_else() {
+    let inner = MemDisk::new();
+    let room = Arc::new(AtomicI64::new(40_000));
+    let full = Full { inner: inner.clone(), below: "copy", room: room.clone() };
+    let mut node = Node::open(Arc::new(full), Path::new("db"), config(PARTITIONS, FRAMES)).unwrap();
+    let stores = node.take_stores();
+    let mut world = World { node, stores, retries: 0 };
+    let tree = TreeId(1);
+    world.run(0, |s| s.create_tree(tree)).unwrap();
+    let fill = |world: &mut World, key: &[u8]| {
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        world.run(0, |s| s.insert(&mut txn, TxnMode::Logged, tree, key, &[1; 900])).unwrap();
+        let end = world.stores[0].commit_local(txn);
+        world.node.wal().wait_durable(end).unwrap();
+    };
+    for i in 0..100_u8 {
+        fill(&mut world, &[i]);
+    }
+    let error = SqlError::from(world.node.backup(Path::new("copy"), "test", &mut go_on).unwrap_err());
+    assert_eq!(error.state(), SqlState::DISK_FULL, "{error}");
+    assert!(error.get_hint().is_some_and(|hint| hint.contains("remove it")));
+    assert!(!inner.exists(Path::new("copy/manifest")).unwrap());
+    fill(&mut world, b"after it");
+    world.node.checkpoint().unwrap();
+    room.store(i64::MAX, Ordering::Relaxed);
+    world.node.backup(Path::new("copy/second"), "test", &mut go_on).unwrap();
+    backup::verify(arc(&inner), Path::new("copy/second"), &mut go_on).unwrap();
+    world.node.shutdown();
+}

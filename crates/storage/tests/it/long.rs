@@ -1,0 +1,247 @@
+//! Transactions that are much larger than the pool, and than the memory that they may take for their undo.
+
+use crate::check::assert_sound;
+use crate::common::{Model, World, as_model, config};
+use clearway_env::{Disk, MemDisk};
+use clearway_storage::{Blocked, Node, NodeConfig, Store, TxnLog, TxnMode};
+use clearway_types::{TreeId, TxnId};
+use std::path::Path;
+
+const TREE: TreeId = TreeId(1);
+const FRAMES: u32 = 64;
+/// Rows that take ten times the pool.
+const ROWS: u64 = 640 * 8192 / ROW;
+const ROW: u64 = 500;
+/// What the transactions may keep of their undo.
+const MEMORY: [usize; 4] = [0, 5000, 64 << 10, 1 << 20];
+
+fn key(n: u64) -> Vec<u8> {
+    // Neighbours in time are far apart in the tree, so that an undo misses as often as it can.
+    (n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes().to_vec()
+}
+
+fn value(n: u64, round: u8) -> Vec<u8> {
+    let mut bytes = vec![round; ROW as usize - 30];
+    bytes[..8].copy_from_slice(&n.to_le_bytes());
+    bytes
+}
+
+fn open(disk: &MemDisk, undo_memory: usize) -> World {
+    let config = NodeConfig { undo_memory, wal_segment_size: 256 << 10, ..config(1, FRAMES) };
+    World::open_with(disk, config).unwrap()
+}
+
+/// A tree with every second row there, all committed and in the files.
+fn half_full(disk: &MemDisk, undo_memory: usize, rows: u64) -> World {
+    let mut world = open(disk, undo_memory);
+    world.run(0, |s| s.create_tree(TREE)).unwrap();
+    for n in (0..rows).step_by(2) {
+        world.run(0, |s| s.insert_autocommit(TREE, &key(n), &value(n, 1))).unwrap().unwrap();
+    }
+    world.node.checkpoint().unwrap();
+    world
+}
+
+fn expected(rows: u64) -> Model {
+    (0..rows).step_by(2).map(|n| (key(n), value(n, 1))).collect()
+}
+
+/// Changes row `n`: those that are there are updated or deleted, the others are inserted.
+fn change(store: &mut Store, log: &mut TxnLog, n: u64) -> Result<(), Blocked> {
+    match n % 4 {
+        0 => assert!(store.update(log, TxnMode::Logged, TREE, &key(n), &value(n, 2))?),
+        2 => assert!(store.delete(log, TxnMode::Logged, TREE, &key(n))?),
+        _ => drop(store.insert(log, TxnMode::Logged, TREE, &key(n), &value(n, 3))?),
+    }
+    Ok(())
+}
+
+/// Changes the rows, and sees to it that the undo keeps within its memory.
+fn change_all(world: &mut World, log: &mut TxnLog, rows: std::ops::Range<u64>, memory: usize) {
+    for n in rows {
+        world.run(0, |s| change(s, log, n)).unwrap();
+        assert!(log.size() <= 2 * memory + 2 * ROW as usize, "{} bytes of undo in memory", log.size());
+    }
+}
+
+fn changed(model: &mut Model, rows: std::ops::Range<u64>) {
+    for n in rows {
+        match n % 4 {
+            0 => drop(model.insert(key(n), value(n, 2))),
+            2 => drop(model.remove(&key(n))),
+            _ => drop(model.insert(key(n), value(n, 3))),
+        }
+    }
+}
+
+fn check(world: World, disk: &MemDisk, model: &Model) {
+    let mut world = world;
+    assert!(as_model(world.all(0, TREE, false)) == *model, "other rows than expected");
+    world.node.checkpoint().unwrap();
+    assert_sound(&disk.crash(0));
+    world.node.shutdown();
+}
+
+#[test]
+fn a_transaction_of_ten_times_the_pool_commits() {
+    let disk = MemDisk::new();
+    let mut world = half_full(&disk, 64 << 10, ROWS);
+    let mut log = TxnLog::new(TxnId(7));
+    change_all(&mut world, &mut log, 0..ROWS, 64 << 10);
+    assert_eq!(log.mark(), ROWS as usize);
+    let lsn = world.stores[0].commit_local(log);
+    world.node.wal().wait_durable(lsn).unwrap();
+    let mut model = expected(ROWS);
+    changed(&mut model, 0..ROWS);
+    drop(world);
+    let crashed = disk.crash(1);
+    let world = open(&crashed, 0);
+    check(world, &crashed, &model);
+}
+
+/// Its abort writes about as much log as the transaction did, and reads about as many pages, whatever it may keep in
+/// memory: it takes time in proportion to the writes.
+#[test]
+fn a_transaction_of_ten_times_the_pool_aborts_in_proportion_to_its_writes() {
+    for memory in MEMORY {
+        let disk = MemDisk::new();
+        let mut world = half_full(&disk, memory, ROWS);
+        let (appended, reads) = (world.node.wal().appended().0, world.node.pool().stats().reads);
+        let mut log = TxnLog::new(TxnId(7));
+        change_all(&mut world, &mut log, 0..ROWS, memory);
+        let (logged, read) = (world.node.wal().appended().0 - appended, world.node.pool().stats().reads - reads);
+        let (appended, reads) = (world.node.wal().appended().0, world.node.pool().stats().reads);
+        world.run(0, |s| s.rollback(&mut log, 0)).unwrap();
+        assert!(log.size() <= 2 * memory + (2 << 10), "{} bytes of undo in memory", log.size());
+        world.stores[0].aborted(log);
+        let undo_logged = world.node.wal().appended().0 - appended;
+        let undo_read = world.node.pool().stats().reads - reads;
+        assert!(undo_logged < logged * 3 / 2, "{undo_logged} bytes of log to undo {logged}");
+        assert!(undo_read < read * 2, "{undo_read} pages read to undo what took {read}");
+        check(world, &disk, &expected(ROWS));
+    }
+}
+
+#[test]
+fn a_savepoint_half_way_is_come_back_to() {
+    for memory in MEMORY {
+        let disk = MemDisk::new();
+        let mut world = half_full(&disk, memory, ROWS);
+        let mut log = TxnLog::new(TxnId(7));
+        change_all(&mut world, &mut log, 0..ROWS / 2, memory);
+        let mark = world.stores[0].mark(&log);
+        for _ in 0..2 {
+            change_all(&mut world, &mut log, ROWS / 2..ROWS, memory);
+            world.run(0, |s| s.rollback(&mut log, mark)).unwrap();
+            assert_eq!(log.mark(), mark);
+        }
+        change_all(&mut world, &mut log, ROWS / 2..ROWS * 3 / 4, memory);
+        let mut model = expected(ROWS);
+        if memory % 3 == 0 {
+            world.run(0, |s| s.rollback(&mut log, 0)).unwrap();
+            world.stores[0].aborted(log);
+        } else {
+            changed(&mut model, 0..ROWS * 3 / 4);
+            world.stores[0].commit_local(log);
+        }
+        check(world, &disk, &model);
+    }
+}
+
+/// Repeats an attempt until it is done or the disk has failed: whether it is done.
+fn until_failure(world: &mut World, mut attempt: impl FnMut(&mut Store) -> Result<(), Blocked>) -> bool {
+    let mut kept = Vec::new();
+    loop {
+        match attempt(&mut world.stores[0]) {
+            Ok(()) => return true,
+            Err(Blocked::Failed(_)) => return false,
+            Err(Blocked::Log(read)) => read.run(),
+            Err(Blocked::Want(wants)) => {
+                let fetched: Result<Vec<_>, _> =
+                    wants.into_iter().map(|want| world.node.pool().fetch_blocking(want)).collect();
+                let Ok(fetched) = fetched else { return false };
+                drop(std::mem::replace(&mut kept, fetched));
+            }
+        }
+    }
+}
+
+/// The disk fails at any moment of an abort, and what a crash then leaves is recovered exactly; the recovery is cut off, too.
+#[test]
+fn a_crash_anywhere_in_an_abort_is_recovered_from() {
+    const SOME: u64 = ROWS / 8;
+    let template = MemDisk::new();
+    let world = half_full(&template, 0, SOME);
+    world.node.shutdown();
+    drop(world);
+    let mut done = 0;
+    for seed in 0..40u64 {
+        let disk = template.crash(seed);
+        let mut world = open(&disk, MEMORY[seed as usize % 3]);
+        let mut log = TxnLog::new(TxnId(7));
+        change_all(&mut world, &mut log, 0..SOME, MEMORY[seed as usize % 3]);
+        let keep = if seed % 3 == 0 { log.mark() / 2 } else { 0 };
+        disk.fail_after(seed * seed / 3);
+        let undone = until_failure(&mut world, |s| s.rollback(&mut log, keep));
+        if undone && keep == 0 {
+            world.stores[0].aborted(log);
+            done += 1;
+        }
+        let mut after = disk.crash(seed);
+        drop(world);
+        for attempt in 0..seed % 3 {
+            after.fail_after(attempt * 30 + seed);
+            let opened = Node::open(std::sync::Arc::new(after.clone()), Path::new("db"), config(1, FRAMES));
+            let again = after.crash(attempt);
+            drop(opened);
+            after = again;
+        }
+        let world = open(&after, 0);
+        check(world, &after, &expected(SOME));
+    }
+    assert!(done < 30, "the disk did not fail in {done} of 40 aborts");
+}
+
+fn log_on_disk(disk: &MemDisk) -> u64 {
+    disk.list(Path::new("db/wal")).unwrap().len() as u64 * (256 << 10)
+}
+
+/// The log is truncated behind the oldest need: a transaction that stays open holds it, its end lets it go.
+#[test]
+fn the_log_is_kept_for_the_oldest_transaction_and_no_longer() {
+    let disk = MemDisk::new();
+    let mut world = half_full(&disk, 0, 200);
+    let writes = |world: &mut World| {
+        for round in 0..100u8 {
+            for n in (0..200).step_by(2) {
+                world.run(0, |s| s.update_autocommit(TREE, &key(n), &value(n, round))).unwrap().unwrap();
+            }
+            world.node.checkpoint().unwrap();
+        }
+        log_on_disk(&disk)
+    };
+    // The current segment, the one before it, and those that are ready for use.
+    let bound = 8 * (256 << 10);
+    for _ in 0..3 {
+        let held = writes(&mut world);
+        assert!(held <= bound, "{held} bytes of log");
+    }
+    let mut old = TxnLog::new(TxnId(7));
+    world.run(0, |s| s.insert(&mut old, TxnMode::Logged, TREE, &key(1), b"old")).unwrap();
+    let held = writes(&mut world);
+    assert!(held > 4 * bound / 3, "{held} bytes of log");
+    let more = writes(&mut world);
+    assert!(more > held + bound / 2, "{more} bytes of log");
+    // All of its undo lies in that log only.
+    world.run(0, |s| s.rollback(&mut old, 0)).unwrap();
+    world.stores[0].aborted(old);
+    world.node.checkpoint().unwrap();
+    let held = log_on_disk(&disk);
+    assert!(held <= bound, "{held} bytes of log");
+    assert!(!world.run(0, |s| s.get(TREE, &key(1), &mut |_| {})).unwrap());
+    let mut model = expected(200);
+    for n in (0..200).step_by(2) {
+        model.insert(key(n), value(n, 99));
+    }
+    check(world, &disk, &model);
+}
