@@ -27,7 +27,16 @@ pub fn run(options: &Options) -> Res<()> {
     step("tidy", || crate::tidy::run(false))?;
     cargo("docs", "doc --workspace --no-deps", &[("RUSTDOCFLAGS", "-D warnings")])?;
     cargo("tests", "test --workspace", &[])?;
+    step("chips", crate::chips::run)?;
+    if crate::fuzz::has_compiler() {
+        // The search itself takes minutes; its driver is at least kept compiling. The kept inputs are replayed by the tests.
+        cargo("fuzz driver", "check -p clearway-fuzz --features libfuzzer --bin libfuzzer", &[])?;
+    } else {
+        println!("ci: fuzz driver SKIPPED: there is no C++ compiler");
+    }
     cargo("loom", LOOM, &[("RUSTFLAGS", "--cfg loom")])?;
+    step("simulation", || crate::sim::run(&Options::default()))?;
+    step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
     if tools::find("pgbench").is_none() || tools::find("psql").is_none() {
         println!("ci: end-to-end tests, crashes and lab SKIPPED: pgbench or psql is not installed (see .ci/run)");
         return Ok(());

@@ -1,14 +1,18 @@
-//! The repository's own tools: `cargo xtask tidy | ci | e2e | crash`.
+//! The repository's own tools: `cargo xtask tidy | ci | e2e | crash | sim | fuzz`.
 //!
 //! `tidy` holds the rules that a machine can check; `ci` is all that `.ci/run` runs; `e2e` drives the server with the real
-//! pgbench and psql; `crash` kills it in the middle of its work and looks at what is left.
+//! pgbench and psql; `crash` kills it in the middle of its work and looks at what is left; `sim` simulates it; `fuzz`
+//! searches for bytes that a reader of outside bytes does not bear.
 
 #![forbid(unsafe_code)]
 
+mod chips;
 mod ci;
 mod crash;
 mod e2e;
+mod fuzz;
 mod options;
+mod sim;
 mod tidy;
 
 use options::Options;
@@ -23,6 +27,14 @@ usage: cargo xtask COMMAND
   e2e [--quick]      drive a release server with the real pgbench (scale 10; 1 with --quick) and psql
   crash [--rounds N] [--seed N]
                      kill -9 in the middle of tpcb-like at random moments and check what is left (default 30 rounds)
+  chips              the latch crate's tests on aarch64, emulated, and the instructions of its acquisitions on aarch64 and x86-64
+  fuzz [--target NAME] [--minutes M | --runs N] [--merge] [--seed N]
+                     coverage-guided search for bytes that a reader does not bear (default 1 minute a target; needs a C++
+                     compiler); --merge: keep in crates/fuzz/corpus what reaches new code
+  sim [--seeds N] [--minutes M] [--first S] [--seed S]
+                     simulate the whole engine (docs/simulation.md): the seeds that once failed, then N seeds from S on (default 200
+                     from 0), for at most M minutes; --seed: only this one, with all that happens in it
+  sim --canaries     plant each known kind of bug and see that it is found within 1,000 seeds
 
 e2e and crash:
   --server clearway|postgres   which server to start: clearway (default), or PostgreSQL, to prove the harness itself
@@ -40,7 +52,10 @@ fn main() -> ExitCode {
         "tidy" => tidy::run(options.update),
         "ci" => ci::run(&options),
         "e2e" => e2e::run(&options),
+        "fuzz" => fuzz::run(&options),
         "crash" => crash::run(&options),
+        "chips" => chips::run(),
+        "sim" => sim::run(&options),
         _ => Err(HELP.into()),
     });
     match result {

@@ -15,6 +15,20 @@ pub struct Options {
     pub rounds: Option<u32>,
     /// Repeat the run of this seed.
     pub seed: Option<u64>,
+    /// The fuzz target to run, instead of all.
+    pub target: Option<String>,
+    /// Minutes a fuzz target, or of simulation at most.
+    pub minutes: Option<u32>,
+    /// Executions a fuzz target.
+    pub runs: Option<u64>,
+    /// Take new inputs into the repository.
+    pub merge: bool,
+    /// Seeds to simulate.
+    pub seeds: Option<u64>,
+    /// The first seed to simulate.
+    pub first: Option<u64>,
+    /// See that planted bugs are found.
+    pub canaries: bool,
     /// Only scenarios whose name contains this.
     pub only: Option<String>,
     /// A server that runs already.
@@ -38,6 +52,13 @@ impl Options {
                 "--update" => options.update = true,
                 "--rounds" => options.rounds = Some(value()?.parse().map_err(|e| format!("--rounds: {e}"))?),
                 "--seed" => options.seed = Some(value()?.parse().map_err(|e| format!("--seed: {e}"))?),
+                "--target" => options.target = Some(value()?),
+                "--minutes" => options.minutes = Some(value()?.parse().map_err(|e| format!("--minutes: {e}"))?),
+                "--runs" => options.runs = Some(value()?.parse().map_err(|e| format!("--runs: {e}"))?),
+                "--merge" => options.merge = true,
+                "--seeds" => options.seeds = Some(value()?.parse().map_err(|e| format!("--seeds: {e}"))?),
+                "--first" => options.first = Some(value()?.parse().map_err(|e| format!("--first: {e}"))?),
+                "--canaries" => options.canaries = true,
                 "--only" => options.only = Some(value()?),
                 "--binary" => options.binary = Some(value()?.into()),
                 "--against" => options.against = Some(Endpoint::parse(&value()?)?),

@@ -3,6 +3,7 @@
 //! Every scenario says what it expects of any server that speaks PostgreSQL's protocol, so `--server postgres` or
 //! `--against` proves the scenarios themselves.
 
+mod backup;
 mod connections;
 mod lifecycle;
 mod pgbench;
@@ -44,8 +45,11 @@ const SCENARIOS: [Scenario; 10] = [
 ];
 
 /// Scenarios that start servers of their own.
-const OWN_SERVER: [OwnServer; 2] =
-    [("data eight times the pool", variants::small_pool), ("a Unix socket", variants::unix_socket)];
+const OWN_SERVER: [OwnServer; 3] = [
+    ("data eight times the pool", variants::small_pool),
+    ("a Unix socket", variants::unix_socket),
+    ("backups while pgbench runs", backup::under_load),
+];
 
 /// Runs all scenarios, or those that `--only` names.
 pub fn run(options: &Options) -> Res<()> {

@@ -1,0 +1,20 @@
+//! The kept inputs, as files.
+
+use std::path::{Path, PathBuf};
+
+/// The directory of a target's inputs.
+pub fn dir(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
+}
+
+/// Names and contents of a target's inputs, in the order of their names.
+pub fn read(target: &str) -> std::io::Result<Vec<(String, Vec<u8>)>> {
+    let mut files = std::fs::read_dir(dir(target))?
+        .map(|entry| {
+            let entry = entry?;
+            Ok((entry.file_name().to_string_lossy().into_owned(), std::fs::read(entry.path())?))
+        })
+        .collect::<std::io::Result<Vec<_>>>()?;
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,15 @@
+//! Parameter values, text and binary. What was read is written so that it reads as the same value again.
+
+use super::common::{TYPES, check_wire_forms, session};
+use crate::input::Input;
+use clearway_wire::Format;
+use clearway_wire::row::parameter;
+
+pub(super) fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let ty = TYPES[usize::from(input.u8()) % TYPES.len()];
+    let format = if input.u8() & 1 == 1 { Format::Binary } else { Format::Text };
+    if let Ok(value) = parameter(ty, format, Some(input.rest()), &session().zone) {
+        check_wire_forms(ty, &value);
+    }
+}

@@ -1,0 +1,18 @@
+//! A backup's manifest. One that is taken is written so that it reads the same.
+
+use crate::input::Input;
+use clearway_storage::backup::Manifest;
+
+/// An input: whether to put the checksum right, then the text, which then lacks its last line.
+pub(super) fn run(data: &[u8]) {
+    let mut input = Input::new(data);
+    let sealed = input.u8() & 1 == 1;
+    let mut text = input.rest().to_vec();
+    if sealed {
+        let sum = crc32c::crc32c(&text);
+        text.extend_from_slice(format!("sum {sum:08x}\n").as_bytes());
+    }
+    let Ok(manifest) = Manifest::parse(&text) else { return };
+    assert!(manifest.bytes() < u64::MAX / 2);
+    assert_eq!(Manifest::parse(manifest.encode().as_bytes()).as_ref(), Ok(&manifest));
+}

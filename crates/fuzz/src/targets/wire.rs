@@ -1,0 +1,56 @@
+//! A client's stream of messages: framed, decoded, and carried as far as that goes without an engine. Parse is planned, Bind's values
+//! are read in the types of the statement last parsed, COPY's are those of one table.
+
+use super::common::{catalog, check_wire_forms, session};
+use clearway_plan::Plan;
+use clearway_types::{SqlResult, SqlType};
+use clearway_wire::frontend::{Bind, Frontend, Oids, expected_len, frame, is_known};
+use clearway_wire::row::parameter;
+
+/// The longest message that the stream may hold.
+const MAX: usize = 1 << 20;
+
+pub(super) fn run(data: &[u8]) {
+    let mut rest = data;
+    let mut plan = None;
+    while let Ok(Some(found)) = frame(rest, MAX) {
+        assert!((5..=rest.len()).contains(&found.len) && expected_len(rest) == found.len);
+        assert_eq!(frame(&rest[..found.len], MAX).expect("the same frame"), Some(found));
+        assert_eq!(frame(&rest[..found.len - 1], MAX).expect("not an error either"), None);
+        let (message, tail) = rest.split_at(found.len);
+        if let Ok(decoded) = Frontend::decode(found.tag, &message[5..]) {
+            assert!(is_known(found.tag));
+            look(&decoded, &mut plan);
+        }
+        rest = tail;
+    }
+}
+
+fn look(message: &Frontend<'_>, plan: &mut Option<Plan>) {
+    match message {
+        Frontend::Query(sql) => {
+            let _ = parse(sql, Oids::default());
+        }
+        Frontend::Parse { sql, types, .. } => *plan = parse(sql, *types).ok().flatten(),
+        Frontend::Bind(bind) => check_bind(bind, plan.as_ref()),
+        _ => {}
+    }
+}
+
+fn parse(sql: &str, types: Oids<'_>) -> SqlResult<Option<Plan>> {
+    let types: Vec<SqlType> = types.iter().map(|oid| SqlType::from_oid(oid).unwrap_or(SqlType::Unknown)).collect();
+    let statements = clearway_planner::parse(sql)?;
+    let [statement] = &statements[..] else { return Ok(None) };
+    clearway_planner::plan(statement, catalog(), &types, session()).map(Some)
+}
+
+fn check_bind(bind: &Bind<'_>, plan: Option<&Plan>) {
+    assert_eq!(bind.params.iter().count(), bind.params.len());
+    let _ = (bind.results.len(), bind.results.get(0), bind.results.get(usize::MAX));
+    for (i, bytes) in bind.params.iter().enumerate() {
+        let ty = plan.and_then(|plan| plan.params.get(i)).copied().unwrap_or(SqlType::Text);
+        if let Ok(value) = parameter(ty, bind.formats.get(i), bytes, &session().zone) {
+            check_wire_forms(ty, &value);
+        }
+    }
+}

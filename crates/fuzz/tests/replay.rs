@@ -1,0 +1,63 @@
+//! Every kept input, and a few mutations of each, the same ones every time: no panic, no broken property, in no thread.
+
+use clearway_fuzz::mutate::{Rng, mutate};
+use clearway_fuzz::{TARGETS, Target, corpus};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the whole corpus may take, in bytes.
+const MOST: usize = 500 << 10;
+
+/// Panics of all threads: those of the engine's own end none of ours.
+static PANICS: AtomicUsize = AtomicUsize::new(0);
+
+fn count_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let shown = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            // Relaxed: the counter is read after the threads that may panic were joined, or in this very thread.
+            PANICS.fetch_add(1, Ordering::Relaxed);
+            shown(info);
+        }));
+    });
+}
+
+fn run(target: &Target, what: &str, bytes: &[u8]) {
+    count_panics();
+    let before = PANICS.load(Ordering::Relaxed);
+    let result = catch_unwind(AssertUnwindSafe(|| (target.run)(bytes)));
+    let panics = PANICS.load(Ordering::Relaxed) - before;
+    assert!(result.is_ok() && panics == 0, "{}: {what}: {:?}", target.name, String::from_utf8_lossy(bytes));
+}
+
+/// One test for all: a panic anywhere is then the running input's.
+#[test]
+fn no_kept_input_and_no_mutation_of_one_finds_a_mistake() {
+    let mut total = 0;
+    for target in TARGETS {
+        let files = corpus::read(target.name).unwrap_or_else(|e| panic!("{}: {e}", target.name));
+        assert!(!files.is_empty(), "{} has no corpus", target.name);
+        for (name, bytes) in &files {
+            total += bytes.len();
+            run(target, name, bytes);
+        }
+        let mut rng = Rng::new(0x00C1_EA2A);
+        for _ in 0..target.mutations {
+            let (name, mut bytes) = files[rng.below(files.len())].clone();
+            mutate(&mut bytes, &files[rng.below(files.len())].1, &mut rng);
+            run(target, &format!("a mutation of {name}"), &bytes);
+        }
+    }
+    assert!(total < MOST, "the corpus has {total} bytes: minimise it with `cargo xtask fuzz --merge`");
+}
+
+#[test]
+fn every_directory_of_the_corpus_has_a_target() {
+    let root = corpus::dir("x").with_file_name("");
+    for entry in std::fs::read_dir(root).expect("the corpus") {
+        let name = entry.expect("the corpus").file_name().to_string_lossy().into_owned();
+        assert!(TARGETS.iter().any(|t| t.name == name), "{name}");
+    }
+}

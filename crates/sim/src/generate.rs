@@ -1,0 +1,259 @@
+//! What a session does next: random statements over few keys, so that they meet.
+
+use crate::rng::Rng;
+use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
+use clearway_plan::{Catalog, TableDef};
+use std::sync::Arc;
+
+/// What kind of work the sessions of a seed do, in percent unless said otherwise.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    /// Keys are below this.
+    pub keys: i32,
+    /// Statements outside of a block.
+    pub alone: u64,
+    /// Statements that change the catalog.
+    pub ddl: u64,
+    /// Reads among the rest.
+    pub reads: u64,
+    /// Statements over many rows.
+    pub wide: u64,
+    /// Long values; their longest in bytes.
+    pub long: (u64, usize),
+    /// The most rows of one INSERT.
+    pub rows: i32,
+    /// The most statements of a block.
+    pub block: u64,
+    /// Blocks that end with ROLLBACK.
+    pub rollbacks: u64,
+    /// Statements that are cancelled.
+    pub cancels: u64,
+}
+
+/// One session's choices.
+pub struct Script {
+    rng: Rng,
+    mix: Mix,
+    /// Statements left in the block.
+    left: u64,
+    savepoints: Vec<u8>,
+    next_savepoint: u8,
+    /// For names that nobody else gives.
+    name: String,
+    made: u32,
+}
+
+/// Where the session's transaction stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// Outside.
+    None,
+    /// Inside.
+    Open,
+    /// Inside, after an error.
+    Failed,
+}
+
+impl Script {
+    /// The script of the session called `name`.
+    pub fn new(seed: u64, name: &str, mix: Mix) -> Self {
+        let rng = Rng::new(seed, name);
+        Self { rng, mix, left: 0, savepoints: Vec::new(), next_savepoint: 0, name: name.into(), made: 0 }
+    }
+
+    /// Whether to cancel the statement that has just been started.
+    pub fn cancels(&mut self) -> bool {
+        self.rng.percent(self.mix.cancels)
+    }
+
+    /// For how many turns of its event loop the client thinks after the statement.
+    pub fn thinks(&mut self, after: &Stmt) -> u64 {
+        let percent = if matches!(after, Stmt::RollbackTo(_)) { 60 } else { 5 };
+        if self.rng.percent(percent) { self.rng.below(150) } else { 0 }
+    }
+
+    /// The next statement. `catalog`: as the session sees it.
+    pub fn next(&mut self, block: Block, catalog: &Catalog) -> Stmt {
+        match block {
+            Block::None => {
+                self.savepoints.clear();
+                if self.rng.percent(self.mix.alone) {
+                    return self.work(catalog);
+                }
+                self.left = 1 + self.rng.below(self.mix.block);
+                Stmt::Begin
+            }
+            Block::Failed => match self.savepoints.last() {
+                Some(savepoint) if self.rng.percent(70) => Stmt::RollbackTo(*savepoint),
+                _ => Stmt::Rollback,
+            },
+            Block::Open if self.left == 0 => {
+                if self.rng.percent(self.mix.rollbacks) {
+                    Stmt::Rollback
+                } else {
+                    Stmt::Commit
+                }
+            }
+            Block::Open => {
+                self.left -= 1;
+                if self.rng.percent(15) { self.savepoint() } else { self.work(catalog) }
+            }
+        }
+    }
+
+    fn savepoint(&mut self) -> Stmt {
+        if self.savepoints.is_empty() || self.rng.percent(50) {
+            // A name may be given twice, as in SQL: the later hides the earlier.
+            let name = self.next_savepoint % 4;
+            self.next_savepoint += 1;
+            self.savepoints.push(name);
+            return Stmt::Savepoint(name);
+        }
+        let at = self.rng.below(self.savepoints.len() as u64) as usize;
+        let name = self.savepoints[at];
+        let at = self.savepoints.iter().rposition(|n| *n == name).unwrap_or(at);
+        if self.rng.percent(70) {
+            self.savepoints.truncate(at + 1);
+            Stmt::RollbackTo(name)
+        } else {
+            self.savepoints.truncate(at);
+            Stmt::Release(name)
+        }
+    }
+
+    fn fresh_name(&mut self, prefix: &str) -> String {
+        self.made += 1;
+        format!("{prefix}_{}_{}", self.name, self.made)
+    }
+
+    fn work(&mut self, catalog: &Catalog) -> Stmt {
+        let mut tables: Vec<&Arc<TableDef>> = catalog.tables.values().collect();
+        tables.sort_unstable_by_key(|t| &t.name);
+        if tables.is_empty() || (tables.len() < 5 && self.rng.percent(self.mix.ddl)) {
+            let kind = self.rng.pick(&[Kind::Keyed, Kind::Spread, Kind::Unique, Kind::Heap]);
+            return Stmt::CreateTable { table: self.fresh_name("t"), kind };
+        }
+        let table = tables[self.rng.below(tables.len() as u64) as usize];
+        if self.rng.percent(self.mix.ddl) {
+            return self.ddl(table);
+        }
+        let kind = kind_of(table);
+        let table = table.name.clone();
+        if self.rng.percent(self.mix.reads) {
+            let pred = self.pred(kind);
+            return match self.rng.below(4) {
+                0 => Stmt::Sum { table, pred },
+                1 => Stmt::Select { table, pred, lock: true },
+                _ => Stmt::Select { table, pred, lock: false },
+            };
+        }
+        match self.rng.below(10) {
+            0..=4 => self.insert(table, kind),
+            5..=7 => self.update(table, kind),
+            _ => Stmt::Delete { table, pred: self.pred(kind) },
+        }
+    }
+
+    fn ddl(&mut self, table: &TableDef) -> Stmt {
+        let made: Vec<&String> = table.indexes.iter().map(|i| &i.name).filter(|name| name.starts_with("i_")).collect();
+        match self.rng.below(10) {
+            0 => Stmt::DropTable(table.name.clone()),
+            1 | 2 => Stmt::Truncate(table.name.clone()),
+            3..=5 if !made.is_empty() => Stmt::DropIndex(made[self.rng.below(made.len() as u64) as usize].clone()),
+            _ => {
+                let columns: &[&[usize]] = &[&[A], &[A, K], &[U, A], &[D]];
+                let columns = self.rng.pick(columns).to_vec();
+                Stmt::CreateIndex { name: self.fresh_name("i"), table: table.name.clone(), columns }
+            }
+        }
+    }
+
+    fn key(&mut self) -> i32 {
+        self.rng.below(self.mix.keys as u64) as i32
+    }
+
+    fn text(&mut self) -> Arc<str> {
+        let (percent, longest) = self.mix.long;
+        let letter = char::from(b'a' + self.rng.below(26) as u8);
+        let len = if self.rng.percent(percent) { self.rng.below(longest as u64) } else { self.rng.below(24) };
+        std::iter::repeat_n(letter, len as usize).collect::<String>().into()
+    }
+
+    fn row(&mut self) -> Row {
+        let a = (!self.rng.percent(15)).then(|| self.rng.within(0..=9));
+        let u = (!self.rng.percent(15)).then(|| self.key());
+        Row { n: [Some(self.rng.within(0..=5)), Some(self.key()), a, u], v: self.text() }
+    }
+
+    fn insert(&mut self, table: String, kind: Kind) -> Stmt {
+        let rows = if self.rng.percent(self.mix.wide) { 1 + self.rng.below(self.mix.rows as u64) } else { 1 };
+        let first = self.key();
+        let mut rows: Vec<Row> = (0..rows).map(|_| self.row()).collect();
+        if rows.len() > 1 && !matches!(kind, Kind::Heap) {
+            // Keys in a run, or many rows would hardly ever be without a duplicate.
+            for (at, row) in rows.iter_mut().enumerate() {
+                row.n[K] = Some(first + at as i32);
+                row.n[U] = row.n[U].map(|_| first + at as i32);
+            }
+        }
+        Stmt::Insert { table, rows }
+    }
+
+    fn update(&mut self, table: String, kind: Kind) -> Stmt {
+        // A unique column is changed in one row at a time: in which order several rows change is not said.
+        if !kind.key().is_empty() && self.rng.percent(20) {
+            let pred = self.point(kind.key());
+            let column = self.rng.pick(kind.key());
+            let to = if column == D { self.rng.within(0..=5) } else { self.key() };
+            return Stmt::Update { table, set: Set::To(column, Some(to)), pred };
+        }
+        let pred = self.pred(kind);
+        let set = match self.rng.below(4) {
+            0 => Set::To(A, (!self.rng.percent(20)).then(|| self.rng.within(0..=9))),
+            1 | 2 => Set::Add(A, self.rng.within(-2..=2)),
+            _ => Set::Text(self.text()),
+        };
+        Stmt::Update { table, set, pred }
+    }
+
+    fn point(&mut self, columns: &[usize]) -> Pred {
+        let value = |s: &mut Self, c| match c {
+            D => s.rng.within(0..=5),
+            A => s.rng.within(0..=9),
+            _ => s.key(),
+        };
+        Pred::Equal(columns.iter().map(|c| (*c, value(self, *c))).collect())
+    }
+
+    fn pred(&mut self, kind: Kind) -> Pred {
+        if !self.rng.percent(self.mix.wide) {
+            let keys = kind.uniques();
+            if !keys.is_empty() && self.rng.percent(90) {
+                let key = self.rng.pick(keys);
+                return self.point(key);
+            }
+            return self.point(&[K]);
+        }
+        match self.rng.below(6) {
+            0 => Pred::All,
+            1 | 2 => self.point(&[A]),
+            3 => Pred::IsNull(A),
+            4 => {
+                let from = self.key();
+                let column = self.rng.pick(&[K, U]);
+                Pred::Between(column, from, from + self.rng.within(0..=10))
+            }
+            _ => self.point(&[D]),
+        }
+    }
+}
+
+/// A table's kind, as its definition says it.
+pub fn kind_of(table: &TableDef) -> Kind {
+    match (table.primary_key.len(), table.indexes.iter().any(|i| i.unique)) {
+        (1, _) => Kind::Keyed,
+        (2, _) => Kind::Spread,
+        (_, true) => Kind::Unique,
+        _ => Kind::Heap,
+    }
+}

@@ -1,0 +1,32 @@
+//! Seeded simulation of the whole engine.
+//!
+//! A seed draws a [`world`]: the engine's knobs, its threads and how unevenly they run, what the sessions do. The real engine runs in it
+//! under shuttle's deterministic threads and a virtual time, on a disk in memory that stops at any operation. A [`model`] as simple as
+//! can be judges what the sessions saw and what recovery leaves. docs/simulation.md says what is covered and what is not.
+//!
+//! Only the judge and the generator are built without `--cfg shuttle`: `cargo xtask sim` builds and runs the rest.
+
+#![forbid(unsafe_code)]
+
+pub mod generate;
+pub mod history;
+pub mod model;
+pub mod rng;
+pub mod sql;
+pub mod trace;
+pub mod world;
+
+#[cfg(shuttle)]
+pub mod campaign;
+#[cfg(shuttle)]
+pub mod disk;
+#[cfg(shuttle)]
+pub mod life;
+#[cfg(shuttle)]
+pub mod panics;
+#[cfg(shuttle)]
+pub mod schedule;
+#[cfg(shuttle)]
+pub mod session;
+#[cfg(shuttle)]
+pub mod worker;

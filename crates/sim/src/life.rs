@@ -1,0 +1,415 @@
+//! One seed: the database is made, worked with, loses its disk, recovers, is looked at, and so on for some lives.
+//!
+//! After each life the disk that a crash leaves is opened twice: on a copy, without a crash, for the judge to see how far the log goes
+//! and whether everything is as the model says; then in earnest, with crashes at any operation of the recovery, again and again,
+//! after which the same must be there.
+
+use crate::disk::TracedDisk;
+use crate::generate::Script;
+use crate::history::{Found, compare};
+use crate::model::{Answer, Model, show};
+use crate::rng::Rng;
+use crate::schedule::{Seeded, Signals, TIME};
+use crate::session::{self, Session, Shared};
+use crate::sql::{A, COLUMNS, K, Pred, U};
+use crate::trace::Trace;
+use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
+use crate::world::{Weather, World};
+use clearway_coordinator::{CheckOptions, Engine, OpenError};
+use clearway_env::{Disk, MemDisk, Open, Operation};
+use clearway_sync::{thread, virtual_time};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Steps of all threads after which a seed is given up as endless.
+const MOST_STEPS: u64 = 400_000_000;
+/// Virtual time without any answer after which the engine is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Virtual time that the sessions of a failed engine get to finish. Not all can: a rollback that does not find its pages keeps its locks.
+const GRACE: Duration = Duration::from_secs(10);
+/// Bytes of each thread's stack.
+const STACK: usize = 1 << 20;
+
+/// What a run of a seed did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// The hash of all that happened, and the number of events.
+    pub trace: (u64, u64),
+    /// Steps of all threads.
+    pub steps: u64,
+    /// Transactions committed, and those of them of which the client has heard.
+    pub committed: (u64, u64),
+    /// Crashes, those of recoveries included.
+    pub crashes: u64,
+}
+
+/// Runs a seed. An error is a finding.
+pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
+    let signals = Arc::new(Signals::default());
+    let outcome: Arc<Mutex<Option<Result<Report, String>>>> = Arc::default();
+    let mut config = shuttle::Config::new();
+    config.stack_size = STACK;
+    config.max_steps = shuttle::MaxSteps::None;
+    config.failure_persistence = shuttle::FailurePersistence::None;
+    config.silence_warnings = true;
+    let runner = shuttle::Runner::new(Seeded::new(world, signals.clone()), config);
+    let (world, trace, put) = (world.clone(), trace.clone(), outcome.clone());
+    let steps = signals.clone();
+    let body = move || {
+        let result = execution(&world, &trace, &signals);
+        let threads_left = result.as_ref().map_or(true, |(_, leaks)| *leaks);
+        let panicked = crate::panics::take();
+        let result = match (result, panicked) {
+            (Ok((report, _)), None) => Ok(report),
+            (Ok(_), Some(panic)) => Err(format!("a thread panicked: {panic}")),
+            (Err(finding), None) => Err(finding),
+            (Err(finding), Some(panic)) => Err(format!("{finding}\n  and a thread panicked: {panic}")),
+        };
+        *put.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        // Threads of an engine that was killed, or has been found wrong, do not end by themselves: the panic ends the execution.
+        assert!(!threads_left, "the end");
+    };
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runner.run(body)));
+    let found = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let panicked = crate::panics::take();
+    match (ended, found) {
+        (Ok(_), Some(Ok(report))) => Ok(Report { steps: steps.steps.load(Ordering::Relaxed), ..report }),
+        // Ended by the panic above.
+        (Err(_), Some(Ok(report))) if panicked.as_ref().is_some_and(|p| p.ends_with("the end")) => {
+            Ok(Report { steps: steps.steps.load(Ordering::Relaxed), ..report })
+        }
+        (_, Some(Err(finding))) => Err(finding),
+        (Err(_), _) => Err(format!("a thread panicked: {}", panicked.unwrap_or_default())),
+        (Ok(_), None) => Err("the execution ended without a result".into()),
+    }
+}
+
+fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Result<(Report, bool), String> {
+    virtual_time::reset();
+    let watch = Arc::new(Watch::default());
+    let keeper = {
+        let (watch, signals) = (watch.clone(), signals.clone());
+        let mut rng = Rng::new(world.seed, "time");
+        let spawned = thread::Builder::new().name(TIME.into()).spawn(move || keep_time(&watch, &signals, &mut rng));
+        spawned.map_err(|e| e.to_string())?
+    };
+    let mut story = Story {
+        world,
+        trace: trace.clone(),
+        watch: watch.clone(),
+        rng: Rng::new(world.seed, "story"),
+        model: Model::default(),
+        report: Report::default(),
+        leaks: false,
+        undecided: false,
+    };
+    story.run()?;
+    watch.over.store(true, Ordering::Relaxed);
+    keeper.join().map_err(|_| "the keeper of the time panicked")?;
+    story.report.trace = trace.hash();
+    Ok((story.report, story.leaks))
+}
+
+/// What the keeper of the time watches. Relaxed throughout: one thread of the operating system.
+#[derive(Default)]
+struct Watch {
+    over: AtomicBool,
+    progress: Arc<AtomicU64>,
+    /// A full disk, and the time from which it has room again.
+    full: Mutex<Option<(MemDisk, Duration)>>,
+    /// Who works, to be stopped when the engine has failed, as the server's main thread does it.
+    working: Mutex<Option<(Arc<Engine>, Arc<Crew>)>>,
+}
+
+impl Watch {
+    fn set_working(&self, working: Option<(Arc<Engine>, Arc<Crew>)>) {
+        *self.working.lock().unwrap_or_else(PoisonError::into_inner) = working;
+    }
+    fn doing(&self) -> String {
+        let Some((engine, crew)) = self.working() else { return "nobody works".into() };
+        let doing = crew.shared.doing.lock().unwrap_or_else(PoisonError::into_inner);
+        let text: Vec<String> = doing.iter().map(|(session, what)| format!("\n  session {session} {what}")).collect();
+        format!("failed: {:?}{}", engine.failed(), text.concat())
+    }
+    fn set_full(&self, full: Option<(MemDisk, Duration)>) {
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) = full;
+    }
+    /// Makes room when it is time.
+    fn relieve(&self) {
+        let full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((disk, until)) = &*full
+            && virtual_time::now() >= *until
+        {
+            disk.set_capacity(u64::MAX);
+        }
+    }
+    fn working(&self) -> Option<(Arc<Engine>, Arc<Crew>)> {
+        self.working.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn keep_time(watch: &Watch, signals: &Signals, rng: &mut Rng) {
+    let (mut seen, mut since) = (0, Duration::ZERO);
+    let mut stopping_since = None;
+    while !watch.over.load(Ordering::Relaxed) {
+        if signals.idle.load(Ordering::Relaxed) {
+            let moved = virtual_time::advance_to_next();
+            assert!(moved || !signals.stuck.load(Ordering::Relaxed), "every thread waits, and none for a time");
+        } else {
+            virtual_time::advance(Duration::from_micros(rng.below(2_000)));
+        }
+        if let Some((engine, crew)) = watch.working()
+            && engine.failed().is_some()
+        {
+            crew.stop();
+            let stopped = *stopping_since.get_or_insert(virtual_time::now());
+            if virtual_time::now() - stopped > GRACE {
+                crew.kill();
+            }
+        } else {
+            stopping_since = None;
+        }
+        watch.relieve();
+        let progress = watch.progress.load(Ordering::Relaxed);
+        if progress != seen {
+            (seen, since) = (progress, virtual_time::now());
+        }
+        assert!(
+            virtual_time::now() - since < PATIENCE,
+            "nothing has been answered for {PATIENCE:?}: {}",
+            watch.doing()
+        );
+        assert!(signals.steps.load(Ordering::Relaxed) < MOST_STEPS, "{MOST_STEPS} steps, and no end");
+        thread::yield_now();
+    }
+}
+
+struct Story<'w> {
+    world: &'w World,
+    trace: Trace,
+    watch: Arc<Watch>,
+    rng: Rng,
+    model: Model,
+    report: Report,
+    /// Threads are left that wait for what will never come: those of killed processes.
+    leaks: bool,
+    /// The last life ended in the middle of a commit that may be in the log without anyone's having been told: the model cannot go on.
+    undecided: bool,
+}
+
+impl Story<'_> {
+    fn run(&mut self) -> Result<(), String> {
+        let mut disk = MemDisk::new();
+        for life in 0..self.world.lives {
+            disk = self.live(life, disk).map_err(|why| format!("life {life}: {why}"))?;
+            if self.undecided {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, text: &str) {
+        self.trace.event("story", text.as_bytes(), || text.to_owned());
+    }
+
+    fn open(&self, disk: &MemDisk, workers: u16) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
+        self.watch.progress.fetch_add(1, Ordering::Relaxed);
+        let (bells, wakers) = doorbells(workers);
+        let traced = Arc::new(TracedDisk::new(disk.clone(), self.trace.clone()));
+        let engine = Engine::open(traced, Path::new("/db"), self.world.engine.clone(), wakers)?;
+        self.watch.progress.fetch_add(1, Ordering::Relaxed);
+        Ok((engine, bells))
+    }
+
+    /// Works until the sessions are done or the disk is gone, and then looks at what is left; the disk for the next life.
+    fn live(&mut self, life: u32, disk: MemDisk) -> Result<MemDisk, String> {
+        let (engine, bells) =
+            self.open(&disk, self.world.workers).map_err(|e| format!("a sound directory cannot be opened: {e}"))?;
+        let crashes = self.rng.percent(80);
+        if crashes {
+            let after = self.rng.pick(&[10, 60, 300, 1500]);
+            let after = self.rng.below(after);
+            self.note(&format!("the disk will stop after {after} operations"));
+            disk.fail_after(after);
+        }
+        if let Some(plan) = self.world.weather.plan(&mut self.rng) {
+            disk.set_faults(Some(Arc::new(plan)));
+            let hook = |operation: Operation<'_>| {
+                if !operation.delay.is_zero() {
+                    virtual_time::sleep(operation.delay);
+                }
+            };
+            disk.set_hook(Some(Arc::new(hook)));
+        }
+        if self.world.weather == Weather::Full {
+            disk.set_capacity(disk.used() + self.rng.below(60_000));
+            let until = virtual_time::now() + Duration::from_millis(self.rng.below(3_000));
+            self.watch.set_full(Some((disk.clone(), until)));
+        }
+        let faulty = crashes || self.world.weather != Weather::Fair;
+        let shared = Arc::new(Shared {
+            history: Default::default(),
+            trace: self.trace.clone(),
+            stopping: AtomicBool::new(false),
+            progress: self.watch.progress.clone(),
+            doing: Mutex::default(),
+            faults: AtomicBool::new(faulty),
+        });
+        let busy = AtomicU32::new(self.world.workers.into());
+        let crew = Arc::new(Crew { bells, busy, killed: AtomicBool::new(false), shared: shared.clone() });
+        self.watch.set_working(Some((engine.clone(), crew.clone())));
+        self.work(life, &engine, &crew)?;
+        self.watch.set_working(None);
+        if crashes && self.rng.percent(50) {
+            self.note("killed");
+            disk.fail_after(0);
+        }
+        if crew.killed.load(Ordering::Relaxed) {
+            self.note("the process is killed");
+            disk.fail_after(0);
+            self.leaks = true;
+        }
+        let ended = engine.shutdown();
+        self.watch.set_full(None);
+        disk.set_capacity(u64::MAX);
+        if !faulty {
+            ended.map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        }
+        drop(engine);
+        let (committed, acknowledged) = shared.history.counts();
+        self.report.committed.0 += committed;
+        self.report.committed.1 += acknowledged;
+        self.afterwards(&shared, &disk)
+    }
+
+    fn work(&mut self, life: u32, engine: &Arc<Engine>, crew: &Arc<Crew>) -> Result<(), String> {
+        let world = self.world;
+        let mut threads = Vec::new();
+        for worker in 0..world.workers {
+            let (engine, crew) = (engine.clone(), crew.clone());
+            let (seed, mix, sessions, statements) = (world.seed, world.mix.clone(), world.sessions, world.statements);
+            let run = move || {
+                let make = |port: &mut clearway_coordinator::Port| {
+                    let one = |number: u32| {
+                        let name = format!("{life}_{worker}_{number}");
+                        let script = Script::new(seed, &name, mix.clone());
+                        Session::new(port, number, name, script, crew.shared.clone(), statements)
+                    };
+                    (0..sessions).map(one).collect::<Vec<_>>()
+                };
+                work(&engine, worker, &crew, make)
+            };
+            let spawned = thread::Builder::new().name(format!("worker-{worker}")).spawn(run);
+            threads.push(spawned.map_err(|e| e.to_string())?);
+        }
+        for thread in threads {
+            thread
+                .join()
+                .map_err(|_| format!("a worker panicked: {}", crate::panics::take().unwrap_or_default()))??;
+        }
+        Ok(())
+    }
+
+    fn afterwards(&mut self, shared: &Shared, disk: &MemDisk) -> Result<MemDisk, String> {
+        let mut disk = disk.crash(self.rng.u64());
+        self.report.crashes += 1;
+        // The judge's copy: what is on it is as it is on the other.
+        let copy = disk.crash(0);
+        self.check(&copy).map_err(|why| format!("after the crash: {why}"))?;
+        self.note("the judge opens a copy");
+        let (engine, bells) =
+            self.open(&copy, 1).map_err(|e| format!("the directory cannot be opened after a crash: {e}"))?;
+        self.undecided = shared.commits_unanswered();
+        if self.undecided {
+            self.note("a commit was never answered: this life is not judged");
+            engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+            return Ok(disk);
+        }
+        shared.history.settle(&mut self.model, engine.report().log_end)?;
+        self.judge(&engine, &bells).map_err(|why| format!("after the first recovery: {why}"))?;
+        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        drop(engine);
+        while self.rng.percent(40) {
+            let after = self.rng.below(120);
+            self.note(&format!("recovery with a disk that stops after {after} operations"));
+            disk.fail_after(after);
+            if let Ok((engine, _)) = self.open(&disk, 1) {
+                // Fails as soon as the disk does.
+                let _as_it_may = engine.shutdown();
+            }
+            disk = disk.crash(self.rng.u64());
+            self.report.crashes += 1;
+        }
+        let copy = disk.crash(0);
+        self.check(&copy).map_err(|why| format!("after crashes of recovery: {why}"))?;
+        let (engine, bells) = self
+            .open(&copy, 1)
+            .map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
+        self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
+        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        Ok(disk)
+    }
+
+    /// Whether every page, tree, free list and index is sound.
+    fn check(&self, disk: &MemDisk) -> Result<(), String> {
+        let scratch = MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
+        let options =
+            CheckOptions { scratch, frames: 64, log_buffer: self.world.engine.node.wal_buffer_size, memory: 1 << 16 };
+        let report = clearway_coordinator::check(Arc::new(disk.crash(0)), Path::new("/db"), options, &mut ());
+        let report = report.map_err(|e| format!("check: {e}"))?;
+        self.watch.progress.fetch_add(1, Ordering::Relaxed);
+        if report.storage.is_sound() && report.not_compared == 0 {
+            return Ok(());
+        }
+        let found: Vec<String> = report.storage.findings.iter().take(5).map(|f| format!("{f:?}")).collect();
+        Err(format!("check: {}", found.join("; ")))
+    }
+
+    /// Whether what is there is what the model says, and whether all ways to it agree.
+    fn judge(&self, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
+        let mut reader = Reader::new(engine, bells[0].clone());
+        let mut names: Vec<String> = reader.client().catalog().tables.keys().map(|n| n.to_string()).collect();
+        names.sort_unstable();
+        let mut found = Found::new();
+        for name in names {
+            let rows = session::rows(&reader.run(&format!("SELECT d, k, a, u, v FROM {name}"))?)?;
+            self.watch.progress.fetch_add(1, Ordering::Relaxed);
+            found.insert(name, rows);
+        }
+        compare(&found, &self.model)?;
+        for (name, table) in &self.model.tables {
+            let mut preds: Vec<Pred> = (0..=9).map(|a| Pred::Equal(vec![(A, a)])).collect();
+            preds.push(Pred::Between(K, 0, self.world.mix.keys / 2));
+            preds.push(Pred::Between(U, self.world.mix.keys / 2, i32::MAX));
+            for row in &table.rows {
+                for key in table.kind.uniques() {
+                    let value: Option<Vec<_>> = key.iter().map(|c| row.n[*c].map(|n| (*c, n))).collect();
+                    preds.extend(value.map(Pred::Equal));
+                }
+            }
+            for pred in preds {
+                let sql = format!("SELECT {}, v FROM {name}{pred}", COLUMNS.join(", "));
+                let rows = session::rows(&reader.run(&sql)?)?;
+                if rows != table.select(&pred) {
+                    let differ = crate::model::difference(&rows, &table.select(&pred));
+                    return Err(format!("the scan of {name} is right, but {sql}: {differ}"));
+                }
+                self.watch.progress.fetch_add(1, Ordering::Relaxed);
+            }
+            let sums: Answer = session::sums(&reader.run(&format!("SELECT count(*), count(a), sum(a) FROM {name}"))?)?;
+            if sums != table.sum(&Pred::All) {
+                return Err(format!("{name}: sums {} instead of {}", show(&sums), show(&table.sum(&Pred::All))));
+            }
+            let catalog = reader.client().catalog();
+            let indexes: Vec<&str> = catalog.tables[name.as_str()].indexes.iter().map(|i| i.name.as_str()).collect();
+            if let Some(missing) = table.indexes.iter().find(|i| !indexes.contains(&i.as_str())) {
+                return Err(format!("{name}: index {missing} is gone"));
+            }
+        }
+        reader.close();
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! What a database is, said as simply as possible: tables are lists of rows, a transaction happens at once.
+
+use crate::sql::{A, Kind, Pred, Row, Set, Stmt};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// Its constraints.
+    pub kind: Kind,
+    /// Its rows, in no order.
+    pub rows: Vec<Row>,
+    /// The names of the indexes that were made by CREATE INDEX.
+    pub indexes: BTreeSet<String>,
+}
+
+/// What a statement answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Rows, sorted.
+    Rows(Vec<Row>),
+    /// So many rows were changed.
+    Count(u64),
+    /// count(*), count(a), sum(a)
+    Sum(u64, u64, Option<i64>),
+    /// Nothing to tell.
+    Done,
+    /// 23505: a key would be there twice.
+    Duplicate,
+    /// Another error, which the model does not foresee: the statement has done nothing.
+    Refused(String),
+}
+
+/// The tables, as the transactions so far have left them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Model {
+    /// By name.
+    pub tables: BTreeMap<String, Table>,
+}
+
+impl Model {
+    /// Executes a transaction's statements, which committed, in their order; the first whose answer is not what was seen is an error.
+    /// `seen`: the answers in the engine.
+    pub fn replay<'a>(&mut self, statements: impl IntoIterator<Item = &'a (Stmt, Answer)>) -> Result<(), String> {
+        let mut savepoints: Vec<(u8, Self)> = Vec::new();
+        for (stmt, seen) in statements {
+            if matches!(seen, Answer::Refused(_)) {
+                continue;
+            }
+            let expected = match stmt {
+                Stmt::Savepoint(n) => {
+                    savepoints.push((*n, self.clone()));
+                    Answer::Done
+                }
+                Stmt::RollbackTo(n) => {
+                    let at = savepoints.iter().rposition(|(name, _)| name == n).ok_or("no such savepoint")?;
+                    savepoints.truncate(at + 1);
+                    self.clone_from(&savepoints[at].1);
+                    Answer::Done
+                }
+                Stmt::Release(n) => {
+                    let at = savepoints.iter().rposition(|(name, _)| name == n).ok_or("no such savepoint")?;
+                    savepoints.truncate(at);
+                    Answer::Done
+                }
+                other => self.execute(other)?,
+            };
+            if expected != *seen {
+                return Err(format!(
+                    "{}: the engine answered {}, the model {}",
+                    stmt.short(),
+                    show(seen),
+                    show(&expected)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn table(&mut self, name: &str) -> Result<&mut Table, String> {
+        self.tables.get_mut(name).ok_or_else(|| format!("there is no table {name} at this point of the serial order"))
+    }
+
+    fn execute(&mut self, stmt: &Stmt) -> Result<Answer, String> {
+        Ok(match stmt {
+            Stmt::Insert { table, rows } => self.table(table)?.insert(rows),
+            Stmt::Update { table, set, pred } => self.table(table)?.update(set, pred),
+            Stmt::Delete { table, pred } => {
+                let rows = &mut self.table(table)?.rows;
+                let before = rows.len();
+                rows.retain(|row| !pred.holds(row));
+                Answer::Count((before - rows.len()) as u64)
+            }
+            Stmt::Select { table, pred, .. } => Answer::Rows(self.table(table)?.select(pred)),
+            Stmt::Sum { table, pred } => self.table(table)?.sum(pred),
+            Stmt::CreateTable { table, kind } => {
+                let made = Table { kind: *kind, rows: Vec::new(), indexes: BTreeSet::new() };
+                if self.tables.insert(table.clone(), made).is_some() {
+                    return Err(format!("table {table} was there already"));
+                }
+                Answer::Done
+            }
+            Stmt::DropTable(table) => {
+                self.table(table)?;
+                self.tables.remove(table);
+                Answer::Done
+            }
+            Stmt::Truncate(table) => {
+                self.table(table)?.rows.clear();
+                Answer::Done
+            }
+            Stmt::CreateIndex { name, table, .. } => {
+                if !self.table(table)?.indexes.insert(name.clone()) {
+                    return Err(format!("index {name} was there already"));
+                }
+                Answer::Done
+            }
+            Stmt::DropIndex(name) => {
+                if !self.tables.values_mut().any(|t| t.indexes.remove(name)) {
+                    return Err(format!("there is no index {name} at this point of the serial order"));
+                }
+                Answer::Done
+            }
+            _ => Answer::Done,
+        })
+    }
+}
+
+impl Table {
+    /// The rows for which it holds, sorted.
+    pub fn select(&self, pred: &Pred) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.rows.iter().filter(|row| pred.holds(row)).cloned().collect();
+        rows.sort_unstable();
+        rows
+    }
+
+    /// count(*), count(a), sum(a)
+    pub fn sum(&self, pred: &Pred) -> Answer {
+        let found: Vec<Option<i32>> = self.rows.iter().filter(|row| pred.holds(row)).map(|row| row.n[A]).collect();
+        let values: Vec<i64> = found.iter().flatten().map(|n| i64::from(*n)).collect();
+        let sum = (!values.is_empty()).then(|| values.iter().sum());
+        Answer::Sum(found.len() as u64, values.len() as u64, sum)
+    }
+
+    fn insert(&mut self, rows: &[Row]) -> Answer {
+        let before = self.rows.len();
+        self.rows.extend(rows.iter().cloned());
+        if self.has_duplicates() {
+            self.rows.truncate(before);
+            return Answer::Duplicate;
+        }
+        Answer::Count(rows.len() as u64)
+    }
+
+    fn update(&mut self, set: &Set, pred: &Pred) -> Answer {
+        let before = self.rows.clone();
+        let mut count = 0;
+        for row in self.rows.iter_mut().filter(|row| pred.holds(row)) {
+            count += 1;
+            match set {
+                Set::To(c, n) => row.n[*c] = *n,
+                Set::Add(c, n) => row.n[*c] = row.n[*c].map(|old| old + n),
+                Set::Text(v) => row.v = v.clone(),
+            }
+        }
+        if self.has_duplicates() {
+            self.rows = before;
+            return Answer::Duplicate;
+        }
+        Answer::Count(count)
+    }
+
+    fn has_duplicates(&self) -> bool {
+        self.kind.uniques().iter().any(|key| {
+            let mut seen = BTreeSet::new();
+            let mut values =
+                self.rows.iter().filter_map(|row| key.iter().map(|c| row.n[*c]).collect::<Option<Vec<i32>>>());
+            values.any(|value| !seen.insert(value))
+        })
+    }
+}
+
+/// An answer for people.
+pub fn show(answer: &Answer) -> String {
+    match answer {
+        Answer::Rows(rows) => {
+            let some: Vec<String> = rows.iter().take(12).map(Row::to_string).collect();
+            let more = if rows.len() > some.len() { ", ..." } else { "" };
+            format!("{} rows [{}{more}]", rows.len(), some.join(", "))
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// How two lists of rows differ, for people.
+pub fn difference(engine: &[Row], model: &[Row]) -> String {
+    let missing: Vec<String> = model.iter().filter(|row| !engine.contains(row)).take(8).map(Row::to_string).collect();
+    let extra: Vec<String> = engine.iter().filter(|row| !model.contains(row)).take(8).map(Row::to_string).collect();
+    let counts = (engine.len(), model.len());
+    format!(
+        "{} rows instead of {}; missing: [{}]; too many: [{}]",
+        counts.0,
+        counts.1,
+        missing.join(", "),
+        extra.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(d: i32, k: i32, u: Option<i32>) -> Row {
+        Row { n: [Some(d), Some(k), Some(1), u], v: "x".into() }
+    }
+
+    fn spread() -> Model {
+        let mut model = Model::default();
+        model.execute(&Stmt::CreateTable { table: "t".into(), kind: Kind::Spread }).unwrap();
+        model
+    }
+
+    fn insert(rows: &[Row]) -> Stmt {
+        Stmt::Insert { table: "t".into(), rows: rows.to_vec() }
+    }
+
+    #[test]
+    fn a_duplicate_leaves_nothing_and_nulls_are_distinct() {
+        let mut model = spread();
+        assert_eq!(model.execute(&insert(&[row(1, 1, None), row(1, 2, None)])), Ok(Answer::Count(2)));
+        assert_eq!(model.execute(&insert(&[row(1, 3, Some(1)), row(1, 1, None)])), Ok(Answer::Duplicate));
+        assert_eq!(model.tables["t"].rows.len(), 2);
+    }
+
+    #[test]
+    fn going_back_to_a_savepoint_keeps_it() {
+        let mut model = spread();
+        let done = |stmt| (stmt, Answer::Done);
+        let steps = [
+            done(Stmt::Savepoint(1)),
+            (insert(&[row(1, 1, None)]), Answer::Count(1)),
+            done(Stmt::RollbackTo(1)),
+            (insert(&[row(2, 1, None)]), Answer::Count(1)),
+            done(Stmt::RollbackTo(1)),
+        ];
+        assert_eq!(model.replay(&steps), Ok(()));
+        assert!(model.tables["t"].rows.is_empty());
+        let wrong = [(insert(&[row(2, 1, None)]), Answer::Duplicate)];
+        assert!(model.replay(&wrong).unwrap_err().contains("the model Count(1)"));
+    }
+}

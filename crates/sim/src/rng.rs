@@ -1,0 +1,41 @@
+//! Random choices of one seed.
+
+use clearway_env::{Entropy, SeededEntropy};
+use std::ops::RangeInclusive;
+
+/// A sequence of choices; the same for the same seed.
+pub struct Rng(SeededEntropy);
+
+impl Rng {
+    /// The sequence named `purpose` of the seed: independent of its others, so that a choice more in one leaves them as they are.
+    pub fn new(seed: u64, purpose: &str) -> Self {
+        let named =
+            purpose.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        Self(SeededEntropy::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ named))
+    }
+
+    /// Any number.
+    pub fn u64(&mut self) -> u64 {
+        self.0.u64()
+    }
+
+    /// A number below `bound`; 0 if that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0.below(bound)
+    }
+
+    /// A number of the range.
+    pub fn within(&mut self, range: RangeInclusive<i32>) -> i32 {
+        range.start() + self.below((range.end() - range.start() + 1) as u64) as i32
+    }
+
+    /// True `percent` times of 100.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// One of them.
+    pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len() as u64) as usize]
+    }
+}

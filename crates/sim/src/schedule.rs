@@ -1,0 +1,124 @@
+//! Which thread goes on: the seed decides at each step, with more or less patience and favour.
+//!
+//! Task 0 is the execution's main thread. The keeper of the virtual time is known by its name: it runs when no other thread can (then
+//! `idle` says so), and now and then besides.
+
+use crate::rng::Rng;
+use crate::world::World;
+use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The name of the thread that moves the virtual time.
+pub const TIME: &str = "time";
+
+/// One in so many steps the time may move although threads could go on, if the world is impatient.
+const TIME_STEPS: u64 = 2_000;
+
+/// One in so many steps a thread may be woken that nobody has woken.
+const SPURIOUS_STEPS: u64 = 1_000;
+
+/// What the scheduler and the execution tell each other.
+#[derive(Default)]
+pub struct Signals {
+    /// No thread but the time's can go on, or one only looks again and again: the time should move.
+    pub idle: AtomicBool,
+    /// No thread but the time's can go on.
+    pub stuck: AtomicBool,
+    /// Steps so far.
+    pub steps: AtomicU64,
+}
+
+/// The scheduler of one seed's execution.
+pub struct Seeded {
+    rng: Rng,
+    switches: u64,
+    weights: Vec<u64>,
+    impatient: bool,
+    signals: Arc<Signals>,
+    /// Which tasks are the time's, by number; found out by name.
+    is_time: Vec<Option<bool>>,
+    begun: bool,
+    others: Vec<TaskId>,
+}
+
+impl Seeded {
+    /// The scheduler of the world's seed.
+    pub fn new(world: &World, signals: Arc<Signals>) -> Self {
+        let mut rng = Rng::new(world.seed, "schedule");
+        let weights = (0..64).map(|_| if world.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
+        let (switches, impatient) = (world.switches, world.impatient);
+        Self { rng, switches, weights, impatient, signals, is_time: Vec::new(), begun: false, others: Vec::new() }
+    }
+
+    fn is_time(&mut self, task: &Task) -> bool {
+        let number = usize::from(task.id());
+        if number >= self.is_time.len() {
+            self.is_time.resize(number + 1, None);
+        }
+        *self.is_time[number].get_or_insert_with(|| task.name().as_deref() == Some(TIME))
+    }
+
+    fn weight(&self, task: TaskId) -> u64 {
+        self.weights[usize::from(task) % self.weights.len()]
+    }
+
+    fn choose(&mut self) -> Option<TaskId> {
+        let total: u64 = self.others.iter().map(|t| self.weight(*t)).sum();
+        let mut at = self.rng.below(total);
+        self.others.iter().copied().find(|t| {
+            let weight = self.weight(*t);
+            let here = at < weight;
+            at = at.saturating_sub(weight);
+            here
+        })
+    }
+}
+
+impl Scheduler for Seeded {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        // One execution a seed.
+        (!std::mem::replace(&mut self.begun, true)).then(|| Schedule::new(0))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
+        // Relaxed, here and below: all in one thread of the operating system.
+        self.signals.steps.fetch_add(1, Ordering::Relaxed);
+        if let Some(current) = current
+            && !is_yielding
+            && self.rng.below(1000) >= self.switches
+            && let Some(task) = runnable.iter().find(|t| t.id() == current)
+            && !task.blocked()
+            && !self.is_time(task)
+        {
+            return Some(current);
+        }
+        self.others.clear();
+        let mut time = None;
+        // Who is parked may be woken for nothing, but rarely; and it is no reason for the time to stand still.
+        let spurious = self.rng.below(SPURIOUS_STEPS) == 0;
+        for task in runnable {
+            if self.is_time(task) {
+                time = Some(task.id());
+            } else if spurious || !task.blocked() {
+                self.others.push(task.id());
+            }
+        }
+        if is_yielding && self.others.len() > 1 {
+            self.others.retain(|t| Some(*t) != current);
+        }
+        // Who only looks again and again may be waiting for a time.
+        let waits = is_yielding && self.others.len() == 1 && self.others.first() == current.as_ref();
+        let idle = self.others.is_empty() || (waits && time.is_some() && self.rng.below(4) == 0);
+        self.signals.idle.store(idle, Ordering::Relaxed);
+        self.signals.stuck.store(self.others.is_empty(), Ordering::Relaxed);
+        if idle || (time.is_some() && self.impatient && self.rng.below(TIME_STEPS) == 0) {
+            return time.or_else(|| runnable.first().map(|t| t.id()));
+        }
+        self.choose()
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.rng.u64()
+    }
+}

@@ -1,0 +1,309 @@
+//! One session: makes up its next statement, runs it, and writes down what it saw.
+
+use crate::generate::{Block, Script};
+use crate::history::{Committed, History};
+use crate::model::{Answer, show};
+use crate::sql::{Row, Stmt};
+use crate::trace::Trace;
+use clearway_coordinator::{Client, Outcome, Port, RunOptions, Step, Tag, TxnStatus};
+use clearway_plan::{Env, Plan, SessionEnv};
+use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use std::sync::Arc;
+
+/// Plans that a statement may need because others change the catalog.
+const REPLANS: u32 = 50;
+
+/// What a life's sessions share.
+pub struct Shared {
+    /// Where committed transactions are written down.
+    pub history: History,
+    /// What happened.
+    pub trace: Trace,
+    /// Nothing new is to be started: the disk is gone.
+    pub stopping: std::sync::atomic::AtomicBool,
+    /// Counts answers: as long as it moves, the engine lives.
+    pub progress: Arc<std::sync::atomic::AtomicU64>,
+    /// What each session that is not over is about, for when nothing moves any more.
+    pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
+    /// The disk may fail, so that errors of any kind are to be expected.
+    pub faults: std::sync::atomic::AtomicBool,
+}
+
+impl Shared {
+    /// Whether a session was cut off in a statement that may have committed. Its record may be in the log: the engine frees dropped trees, and
+    /// waits for their pages, between the record and the answer.
+    pub fn commits_unanswered(&self) -> bool {
+        let doing = self.doing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let commits = ["runs COMMIT", "runs CREATE", "runs DROP", "runs TRUNCATE"];
+        doing.values().any(|what| commits.iter().any(|commit| what.starts_with(commit)))
+    }
+}
+
+enum State {
+    Idle,
+    Running {
+        stmt: Stmt,
+        replans: u32,
+    },
+    /// The client is not told before the log is durable.
+    Waiting {
+        lsn: Lsn,
+        number: Option<usize>,
+    },
+    Over,
+}
+
+/// A session.
+pub struct Session {
+    name: String,
+    client: Option<Client>,
+    script: Script,
+    shared: Arc<Shared>,
+    state: State,
+    /// Statements of the open transaction.
+    open: Vec<(Stmt, Answer)>,
+    /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
+    thinks: u64,
+    /// Statements still to be started.
+    left: u64,
+    number: u32,
+}
+
+impl Session {
+    /// A session that will run so many statements, and finish its transaction then.
+    pub fn new(port: &mut Port, number: u32, name: String, script: Script, shared: Arc<Shared>, left: u64) -> Self {
+        let client = Some(Client::new(port, number));
+        Self { name, client, script, shared, state: State::Idle, open: Vec::new(), thinks: 0, left, number }
+    }
+
+    /// Whether it has nothing more to do.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over)
+    }
+
+    fn block(&self) -> Block {
+        match self.client.as_ref().map(Client::status) {
+            Some(TxnStatus::InBlock) => Block::Open,
+            Some(TxnStatus::Failed) => Block::Failed,
+            _ => Block::None,
+        }
+    }
+
+    fn note_state(&self) {
+        let text = match &self.state {
+            State::Idle => "idle".into(),
+            State::Running { stmt, .. } => format!("runs {}", stmt.short()),
+            State::Waiting { lsn, .. } => format!("waits for {lsn}"),
+            State::Over => "over".into(),
+        };
+        let mut doing = self.shared.doing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        doing.insert(self.name.clone(), format!("{text} ({:?})", self.block()));
+    }
+
+    /// Goes on as far as it can; whether it did anything. An error: what the engine did cannot be right.
+    pub fn advance(&mut self, port: &mut Port) -> Result<bool, String> {
+        let moved = self.advance_all(port);
+        self.note_state();
+        moved
+    }
+
+    fn advance_all(&mut self, port: &mut Port) -> Result<bool, String> {
+        let mut moved = false;
+        loop {
+            // Relaxed: one thread of the operating system.
+            let stopping = self.shared.stopping.load(std::sync::atomic::Ordering::Relaxed);
+            match std::mem::replace(&mut self.state, State::Over) {
+                State::Over => return Ok(moved),
+                State::Idle if self.thinks > 0 && !stopping => {
+                    self.thinks -= 1;
+                    self.state = State::Idle;
+                    return Ok(true);
+                }
+                State::Idle => {
+                    let block = self.block();
+                    let Some(client) = self.client.as_mut() else { return Ok(moved) };
+                    if (self.left == 0 || stopping) && block == Block::None {
+                        if let Some(client) = self.client.take() {
+                            client.close(port);
+                        }
+                        return Ok(true);
+                    }
+                    self.left = self.left.saturating_sub(1);
+                    let stmt = if stopping { Stmt::Rollback } else { self.script.next(block, &client.catalog()) };
+                    self.start(port, stmt, 0)?;
+                }
+                State::Running { stmt, replans } => {
+                    let Some(client) = self.client.as_mut() else { return Ok(moved) };
+                    match client.resume(port) {
+                        Step::Pending => {
+                            if self.script.cancels() {
+                                client.cancel(
+                                    port,
+                                    &SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation"),
+                                );
+                            }
+                            self.state = State::Running { stmt, replans };
+                            return Ok(moved);
+                        }
+                        step => self.after(port, stmt, replans, step)?,
+                    }
+                }
+                State::Waiting { lsn, number } => {
+                    if port.engine().durable() >= lsn {
+                        if let Some(number) = number {
+                            self.shared.history.acknowledge(number);
+                        }
+                        self.state = State::Idle;
+                    } else if stopping {
+                        self.state = State::Idle;
+                    } else {
+                        port.want_durable(lsn);
+                        self.state = State::Waiting { lsn, number };
+                        return Ok(moved);
+                    }
+                }
+            }
+            moved = true;
+        }
+    }
+
+    fn start(&mut self, port: &mut Port, stmt: Stmt, replans: u32) -> Result<(), String> {
+        let Some(client) = self.client.as_mut() else { return Ok(()) };
+        let planned = plan(&stmt.to_string(), client);
+        let plan = match planned {
+            Ok(plan) => plan,
+            Err(e) => {
+                client.fail();
+                return self.done(port, stmt, Err(e));
+            }
+        };
+        let step = client.start(port, &plan, &Arc::new(Env::default()), RunOptions::default());
+        self.after(port, stmt, replans, step)
+    }
+
+    fn after(&mut self, port: &mut Port, stmt: Stmt, replans: u32, step: Step) -> Result<(), String> {
+        match step {
+            Step::Pending => {
+                self.state = State::Running { stmt, replans };
+                Ok(())
+            }
+            Step::Replan if replans < REPLANS => self.start(port, stmt, replans + 1),
+            Step::Replan => Err(format!("{}: planned {REPLANS} times", stmt.short())),
+            Step::Done(result) => self.done(port, stmt, result),
+        }
+    }
+
+    fn done(&mut self, port: &mut Port, stmt: Stmt, result: SqlResult<Outcome>) -> Result<(), String> {
+        use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
+        self.shared.progress.fetch_add(1, Relaxed);
+        let (answer, wait) = match result {
+            Ok(outcome) => (answer(&stmt, &outcome)?, outcome.wait),
+            Err(e) => (self.refusal(port, &stmt, &e)?, Lsn(0)),
+        };
+        let shown = show(&answer);
+        self.shared.trace.event("session", format!("{} {} {shown} {wait}", self.name, stmt.short()).as_bytes(), || {
+            format!("{} {} -> {shown:.200} (wait {wait})", self.name, stmt.short())
+        });
+        self.state = State::Idle;
+        self.thinks = self.script.thinks(&stmt);
+        match self.block() {
+            // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
+            Block::Open | Block::Failed => self.open.push((stmt, answer)),
+            Block::None => {
+                let mut statements = std::mem::take(&mut self.open);
+                let commits = match &stmt {
+                    Stmt::Rollback => false,
+                    Stmt::Commit => answer == Answer::Done,
+                    _ => !matches!(answer, Answer::Duplicate | Answer::Refused(_)),
+                };
+                statements.push((stmt, answer));
+                let number = commits.then(|| {
+                    let session = self.name.clone();
+                    self.shared.history.add(Committed { session, statements, lsn: wait, acknowledged: false })
+                });
+                self.state = State::Waiting { lsn: wait, number };
+            }
+        }
+        Ok(())
+    }
+
+    /// An error that the engine may give.
+    fn refusal(&self, port: &Port, stmt: &Stmt, e: &SqlError) -> Result<Answer, String> {
+        use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
+        if e.state() == SqlState::UNIQUE_VIOLATION {
+            return Ok(Answer::Duplicate);
+        }
+        let foreseen = [
+            SqlState::DEADLOCK,
+            SqlState::SERIALIZATION_FAILURE,
+            SqlState::QUERY_CANCELED,
+            SqlState::LIMIT_EXCEEDED,
+            SqlState::OUT_OF_MEMORY,
+            SqlState::FEATURE_NOT_SUPPORTED,
+            SqlState::UNDEFINED_TABLE,
+            SqlState::UNDEFINED_OBJECT,
+            SqlState::DUPLICATE_TABLE,
+            SqlState::IN_FAILED_TRANSACTION,
+        ];
+        let failing =
+            self.shared.faults.load(Relaxed) || self.shared.stopping.load(Relaxed) || port.engine().failed().is_some();
+        if foreseen.contains(&e.state()) || failing {
+            return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
+        }
+        Err(format!(
+            "session {}: {}: an error without a cause: {} {}",
+            self.number,
+            stmt.short(),
+            e.state().as_str(),
+            e.message()
+        ))
+    }
+}
+
+/// Plans a text with what the client sees.
+pub fn plan(sql: &str, client: &Client) -> SqlResult<Arc<Plan>> {
+    let parsed = clearway_planner::parse(sql)?;
+    let stmt = parsed.first().ok_or_else(|| SqlError::internal("no statement"))?;
+    Ok(Arc::new(clearway_planner::plan(stmt, &client.catalog(), &[], &SessionEnv::default())?))
+}
+
+fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
+    Ok(match (stmt, outcome.tag) {
+        (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
+        (Stmt::Select { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
+        (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),
+        // A failed block's COMMIT.
+        (Stmt::Commit, Tag::Plain("ROLLBACK")) => Answer::Refused("ROLLBACK".into()),
+        _ => Answer::Done,
+    })
+}
+
+fn datums(batch: &RowBatch) -> Result<Vec<Vec<Datum>>, String> {
+    batch.iter().map(|row| row.to_datums().map_err(|_| "a row that cannot be read".to_owned())).collect()
+}
+
+/// The rows of a SELECT d, k, a, u, v, sorted.
+pub fn rows(batch: &RowBatch) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::with_capacity(batch.len());
+    for row in datums(batch)? {
+        let [d, k, a, u, v] = &row[..] else { return Err(format!("a row of {} columns", row.len())) };
+        let Datum::Text(v) = v else { return Err(format!("a text that is {v:?}")) };
+        let int = |d: &Datum| d.as_i64().map(|n| n as i32);
+        rows.push(Row { n: [int(d), int(k), int(a), int(u)], v: v.as_ref().into() });
+    }
+    rows.sort_unstable();
+    Ok(rows)
+}
+
+/// The row of a SELECT count(*), count(a), sum(a).
+pub fn sums(batch: &RowBatch) -> Result<Answer, String> {
+    let all = datums(batch)?;
+    let [row] = &all[..] else { return Err(format!("{} rows of sums", all.len())) };
+    let number = |d: &Datum| d.as_i64();
+    match &row[..] {
+        [n, values, sum] => {
+            Ok(Answer::Sum(number(n).unwrap_or(-1) as u64, number(values).unwrap_or(-1) as u64, number(sum)))
+        }
+        _ => Err(format!("{} columns of sums", row.len())),
+    }
+}

@@ -1,0 +1,302 @@
+//! Statements, as the generator makes them, the engine gets them (as SQL text) and the model executes them.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+/// The integer columns of every table, in the order of [`Row::n`]; the text column `v` follows them.
+pub const COLUMNS: [&str; 4] = ["d", "k", "a", "u"];
+/// `d`: what some tables are distributed by.
+pub const D: usize = 0;
+/// `k`: the key.
+pub const K: usize = 1;
+/// `a`: not unique, may be NULL, indexed.
+pub const A: usize = 2;
+/// `u`: unique in some tables, may be NULL.
+pub const U: usize = 3;
+
+/// A row of any table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Row {
+    /// The integers, see [`COLUMNS`].
+    pub n: [Option<i32>; 4],
+    /// The text.
+    pub v: Arc<str>,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let n: Vec<String> = self.n.iter().map(|n| n.map_or("NULL".into(), |n| n.to_string())).collect();
+        write!(f, "({}, {} bytes of '{}')", n.join(", "), self.v.len(), self.v.chars().next().unwrap_or(' '))
+    }
+}
+
+/// The constraints of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// PRIMARY KEY (k).
+    Keyed,
+    /// PRIMARY KEY (d, k), UNIQUE (d, u), distributed by d.
+    Spread,
+    /// UNIQUE (u), and so distributed by it; no primary key.
+    Unique,
+    /// No key at all.
+    Heap,
+}
+
+impl Kind {
+    /// The columns of the primary key.
+    pub fn key(self) -> &'static [usize] {
+        match self {
+            Self::Keyed => &[K],
+            Self::Spread => &[D, K],
+            Self::Unique | Self::Heap => &[],
+        }
+    }
+
+    /// All unique keys.
+    pub fn uniques(self) -> &'static [&'static [usize]] {
+        match self {
+            Self::Keyed => &[&[K]],
+            Self::Spread => &[&[D, K], &[D, U]],
+            Self::Unique => &[&[U]],
+            Self::Heap => &[],
+        }
+    }
+
+    fn constraints(self) -> &'static str {
+        match self {
+            Self::Keyed => ", PRIMARY KEY (k))",
+            Self::Spread => ", PRIMARY KEY (d, k), UNIQUE (d, u)) DISTRIBUTED BY (d)",
+            Self::Unique => ", UNIQUE (u))",
+            Self::Heap => ")",
+        }
+    }
+}
+
+/// Which rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pred {
+    /// All.
+    All,
+    /// Those in which the columns have these values.
+    Equal(Vec<(usize, i32)>),
+    /// Those in which the column lies in between, bounds included.
+    Between(usize, i32, i32),
+    /// Those in which the column is NULL.
+    IsNull(usize),
+}
+
+impl Pred {
+    /// Whether it holds for the row.
+    pub fn holds(&self, row: &Row) -> bool {
+        match self {
+            Self::All => true,
+            Self::Equal(columns) => columns.iter().all(|(c, value)| row.n[*c] == Some(*value)),
+            Self::Between(c, from, to) => row.n[*c].is_some_and(|n| (*from..=*to).contains(&n)),
+            Self::IsNull(c) => row.n[*c].is_none(),
+        }
+    }
+}
+
+impl fmt::Display for Pred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => Ok(()),
+            Self::Equal(columns) => {
+                let parts: Vec<String> =
+                    columns.iter().map(|(c, value)| format!("{} = {value}", COLUMNS[*c])).collect();
+                write!(f, " WHERE {}", parts.join(" AND "))
+            }
+            Self::Between(c, from, to) => write!(f, " WHERE {0} >= {from} AND {0} <= {to}", COLUMNS[*c]),
+            Self::IsNull(c) => write!(f, " WHERE {} IS NULL", COLUMNS[*c]),
+        }
+    }
+}
+
+/// What an UPDATE does to a row.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Set {
+    /// Gives the column this value.
+    To(usize, Option<i32>),
+    /// Adds to the column.
+    Add(usize, i32),
+    /// Gives `v` this value.
+    Text(Arc<str>),
+}
+
+impl fmt::Display for Set {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::To(c, Some(n)) => write!(f, "{} = {n}", COLUMNS[*c]),
+            Self::To(c, None) => write!(f, "{} = NULL", COLUMNS[*c]),
+            Self::Add(c, n) => write!(f, "{0} = {0} + {n}", COLUMNS[*c]),
+            Self::Text(v) => write!(f, "v = '{v}'"),
+        }
+    }
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stmt {
+    /// BEGIN
+    Begin,
+    /// COMMIT
+    Commit,
+    /// ROLLBACK
+    Rollback,
+    /// SAVEPOINT
+    Savepoint(u8),
+    /// ROLLBACK TO SAVEPOINT
+    RollbackTo(u8),
+    /// RELEASE SAVEPOINT
+    Release(u8),
+    /// INSERT of some rows.
+    Insert {
+        /// Into this table.
+        table: String,
+        /// These.
+        rows: Vec<Row>,
+    },
+    /// UPDATE
+    Update {
+        /// The table.
+        table: String,
+        /// What is done.
+        set: Set,
+        /// To which rows.
+        pred: Pred,
+    },
+    /// DELETE
+    Delete {
+        /// From this table.
+        table: String,
+        /// Which rows.
+        pred: Pred,
+    },
+    /// SELECT of whole rows, perhaps FOR UPDATE.
+    Select {
+        /// From this table.
+        table: String,
+        /// Which rows.
+        pred: Pred,
+        /// FOR UPDATE
+        lock: bool,
+    },
+    /// SELECT count(*), count(a), sum(a)
+    Sum {
+        /// Of this table.
+        table: String,
+        /// Of which rows.
+        pred: Pred,
+    },
+    /// CREATE TABLE
+    CreateTable {
+        /// Its name.
+        table: String,
+        /// Its constraints.
+        kind: Kind,
+    },
+    /// DROP TABLE
+    DropTable(String),
+    /// TRUNCATE
+    Truncate(String),
+    /// CREATE INDEX, not unique
+    CreateIndex {
+        /// Its name.
+        name: String,
+        /// Of this table.
+        table: String,
+        /// Of these columns.
+        columns: Vec<usize>,
+    },
+    /// DROP INDEX
+    DropIndex(String),
+}
+
+impl Stmt {
+    /// Whether it may change something.
+    pub fn writes(&self) -> bool {
+        !matches!(
+            self,
+            Self::Begin
+                | Self::Commit
+                | Self::Rollback
+                | Self::Savepoint(_)
+                | Self::RollbackTo(_)
+                | Self::Release(_)
+                | Self::Select { .. }
+                | Self::Sum { .. }
+        )
+    }
+
+    /// Whether it changes the catalog.
+    pub fn is_ddl(&self) -> bool {
+        matches!(
+            self,
+            Self::CreateTable { .. }
+                | Self::DropTable(_)
+                | Self::Truncate(_)
+                | Self::CreateIndex { .. }
+                | Self::DropIndex(_)
+        )
+    }
+
+    /// Its text, with long values cut: for people.
+    pub fn short(&self) -> String {
+        let text = self.to_string();
+        match text.char_indices().nth(160) {
+            Some((at, _)) => format!("{}... ({} bytes)", &text[..at], text.len()),
+            None => text,
+        }
+    }
+}
+
+fn literal(n: Option<i32>, out: &mut String) {
+    match n {
+        Some(n) => drop(write!(out, "{n}")),
+        None => out.push_str("NULL"),
+    }
+}
+
+impl fmt::Display for Stmt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin => f.write_str("BEGIN"),
+            Self::Commit => f.write_str("COMMIT"),
+            Self::Rollback => f.write_str("ROLLBACK"),
+            Self::Savepoint(n) => write!(f, "SAVEPOINT s{n}"),
+            Self::RollbackTo(n) => write!(f, "ROLLBACK TO SAVEPOINT s{n}"),
+            Self::Release(n) => write!(f, "RELEASE SAVEPOINT s{n}"),
+            Self::Insert { table, rows } => {
+                let mut text = String::new();
+                for row in rows {
+                    text.push_str(if text.is_empty() { "(" } else { ", (" });
+                    for n in row.n {
+                        literal(n, &mut text);
+                        text.push_str(", ");
+                    }
+                    write!(text, "'{}')", row.v)?;
+                }
+                write!(f, "INSERT INTO {table} (d, k, a, u, v) VALUES {text}")
+            }
+            Self::Update { table, set, pred } => write!(f, "UPDATE {table} SET {set}{pred}"),
+            Self::Delete { table, pred } => write!(f, "DELETE FROM {table}{pred}"),
+            Self::Select { table, pred, lock } => {
+                let lock = if *lock { " FOR UPDATE" } else { "" };
+                write!(f, "SELECT d, k, a, u, v FROM {table}{pred}{lock}")
+            }
+            Self::Sum { table, pred } => write!(f, "SELECT count(*), count(a), sum(a) FROM {table}{pred}"),
+            Self::CreateTable { table, kind } => {
+                let constraints = kind.constraints();
+                write!(f, "CREATE TABLE {table} (d int NOT NULL, k int NOT NULL, a int, u int, v text{constraints}")
+            }
+            Self::DropTable(table) => write!(f, "DROP TABLE {table}"),
+            Self::Truncate(table) => write!(f, "TRUNCATE {table}"),
+            Self::CreateIndex { name, table, columns } => {
+                let columns: Vec<&str> = columns.iter().map(|c| COLUMNS[*c]).collect();
+                write!(f, "CREATE INDEX {name} ON {table} ({})", columns.join(", "))
+            }
+            Self::DropIndex(name) => write!(f, "DROP INDEX {name}"),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A worker: a thread with an event loop and some sessions, as the server has them, but without sockets.
+
+use crate::session::{Session, Shared};
+use clearway_coordinator::{Client, Engine, Event, Port, RunOptions, Step, Waker};
+use clearway_plan::Env;
+use clearway_sync::{Condvar, Mutex, PoisonError};
+use clearway_types::RowBatch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// Wakes a worker.
+#[derive(Default)]
+pub struct Doorbell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Doorbell {
+    /// Wakes it, or keeps it from falling asleep next time.
+    pub fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rung = self.changed.wait_while(rung, |rung| !*rung).unwrap_or_else(PoisonError::into_inner);
+        *rung = false;
+    }
+}
+
+/// One a worker, and the wakers that ring them.
+pub fn doorbells(workers: u16) -> (Vec<Arc<Doorbell>>, Vec<Waker>) {
+    let bells: Vec<Arc<Doorbell>> = (0..workers).map(|_| Arc::default()).collect();
+    let wakers = bells.iter().cloned().map(|bell| Arc::new(move || bell.ring()) as Waker).collect();
+    (bells, wakers)
+}
+
+/// What the workers of a life share.
+pub struct Crew {
+    /// One a worker.
+    pub bells: Vec<Arc<Doorbell>>,
+    /// Workers whose sessions are not all over.
+    pub busy: AtomicU32,
+    /// The process is killed: whatever still runs is left as it is.
+    pub killed: AtomicBool,
+    /// What the sessions share.
+    pub shared: Arc<Shared>,
+}
+
+/// Runs the sessions to their ends. `make` makes them. Every worker goes on until all are done: what a session left behind may need it.
+pub fn work(
+    engine: &Arc<Engine>,
+    worker: u16,
+    crew: &Crew,
+    make: impl FnOnce(&mut Port) -> Vec<Session>,
+) -> Result<(), String> {
+    let mut port = engine.port(worker);
+    let mut sessions = make(&mut port);
+    let mut events = Vec::new();
+    let mut busy = true;
+    loop {
+        events.clear();
+        port.poll(&mut events);
+        if crew.killed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let mut moved = false;
+        for session in &mut sessions {
+            moved |= session.advance(&mut port)?;
+        }
+        if busy && sessions.iter().all(Session::is_over) {
+            busy = false;
+            // Relaxed: one thread of the operating system.
+            crew.busy.fetch_sub(1, Ordering::Relaxed);
+            crew.bells.iter().for_each(|bell| bell.ring());
+        }
+        if crew.busy.load(Ordering::Relaxed) == 0 {
+            // What the closed clients still had to do.
+            port.poll(&mut events);
+            return Ok(());
+        }
+        if !moved && !port.has_work() {
+            crew.bells[usize::from(worker)].wait();
+        }
+    }
+}
+
+impl Crew {
+    /// The process is killed.
+    pub fn kill(&self) {
+        if !self.killed.swap(true, Ordering::Relaxed) {
+            self.bells.iter().for_each(|bell| bell.ring());
+        }
+    }
+
+    /// Nothing new is to be started.
+    pub fn stop(&self) {
+        if !self.shared.stopping.swap(true, Ordering::Relaxed) {
+            self.bells.iter().for_each(|bell| bell.ring());
+        }
+    }
+}
+
+/// One session in the calling thread, for looking at what is there.
+pub struct Reader {
+    port: Port,
+    client: Client,
+    bell: Arc<Doorbell>,
+}
+
+impl Reader {
+    /// A session at the engine's only worker, whose bell it is.
+    pub fn new(engine: &Arc<Engine>, bell: Arc<Doorbell>) -> Self {
+        let mut port = engine.port(0);
+        let client = Client::new(&mut port, 0);
+        Self { port, client, bell }
+    }
+
+    /// Ends the session.
+    pub fn close(mut self) {
+        self.client.close(&mut self.port);
+        self.port.poll(&mut Vec::new());
+    }
+
+    /// The client, for its catalog.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Runs a statement to its end.
+    pub fn run(&mut self, sql: &str) -> Result<RowBatch, String> {
+        let failed = |e: clearway_types::SqlError| format!("{sql}: {} {}", e.state().as_str(), e.message());
+        let plan = crate::session::plan(sql, &self.client).map_err(failed)?;
+        let mut step = self.client.start(&mut self.port, &plan, &Arc::new(Env::default()), RunOptions::default());
+        let mut events: Vec<Event> = Vec::new();
+        loop {
+            match step {
+                Step::Done(result) => return result.map(|outcome| outcome.rows).map_err(failed),
+                Step::Replan => return Err(format!("{sql}: to be planned again, though nobody changes the catalog")),
+                Step::Pending => {
+                    events.clear();
+                    self.port.poll(&mut events);
+                    step = self.client.resume(&mut self.port);
+                    if matches!(step, Step::Pending) && !self.port.has_work() {
+                        self.bell.wait();
+                    }
+                }
+            }
+        }
+    }
+}

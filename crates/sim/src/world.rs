@@ -1,0 +1,140 @@
+//! The knobs of one seed: each has ordinary and hostile values.
+
+use crate::generate::Mix;
+use crate::rng::Rng;
+use clearway_buffer::PolicyKind;
+use clearway_coordinator::{Dispatch, EngineConfig, NodeConfig};
+use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
+use std::time::Duration;
+
+/// What goes wrong on the disk besides crashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// Nothing.
+    Fair,
+    /// Reads bring less than was asked for, and everything may take long.
+    Slow,
+    /// Reads of pages fail now and then.
+    FailingReads,
+    /// One write or sync of the log, of pages or their copies, or of the control file, or a change of a name, fails.
+    Breaking,
+    /// The disk is full for a while.
+    Full,
+}
+
+impl Weather {
+    const ALL: [Self; 8] = [
+        Self::Fair,
+        Self::Fair,
+        Self::Slow,
+        Self::FailingReads,
+        Self::FailingReads,
+        Self::Breaking,
+        Self::Breaking,
+        Self::Full,
+    ];
+
+    /// The plan for a database in `/db`.
+    pub fn plan(self, rng: &mut Rng) -> Option<FaultPlan> {
+        let rare = When::OneIn(rng.pick(&[20, 100, 400]));
+        let bad = |zone: Zone| match self {
+            Self::Fair | Self::Full => zone,
+            Self::Slow => zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER),
+            Self::FailingReads => zone.fault(Fault::Delay, rare, FOR_EVER),
+            Self::Breaking => {
+                let zone = zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
+                zone.fault(Fault::FailedName, rare, 1).fault(Fault::Delay, rare, FOR_EVER)
+            }
+        };
+        let mut pages = bad(Zone::under(Role::Pages, "pages", "/db/data"));
+        if self == Self::FailingReads {
+            pages = pages.fault(Fault::FailedRead, rare, 20);
+        }
+        let zones = vec![
+            bad(Zone::under(Role::Log, "log", "/db/wal")),
+            bad(Zone::under(Role::Copies, "copies", "/db/data/double-write.data")),
+            pages,
+            bad(Zone::under(Role::Root, "root", "/db/control")),
+        ];
+        let delay_limit = Duration::from_millis(rng.pick(&[1, 50, 2_000]));
+        (!matches!(self, Self::Fair | Self::Full)).then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
+    }
+}
+
+/// What a seed stands for, but for the choices made on the way.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The seed.
+    pub seed: u64,
+    /// How the engine is opened.
+    pub engine: EngineConfig,
+    /// Threads with an event loop.
+    pub workers: u16,
+    /// Sessions of each.
+    pub sessions: u32,
+    /// Statements of each session in each life.
+    pub statements: u64,
+    /// What they do.
+    pub mix: Mix,
+    /// How often the database is opened and worked with.
+    pub lives: u32,
+    /// A step of a thread in so many of 1000 is followed by another thread's.
+    pub switches: u64,
+    /// Some threads get fewer steps than others.
+    pub uneven: bool,
+    /// What else goes wrong on the disk.
+    pub weather: Weather,
+    /// The virtual time may move though threads could go on.
+    pub impatient: bool,
+}
+
+impl World {
+    /// The world of a seed.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::new(seed, "world");
+        let frames = rng.pick(&[16, 16, 17, 24, 40, 64, 256]);
+        let interval_ms = rng.pick(&[1, 20, 300, 5_000, 3_600_000]);
+        let node = NodeConfig {
+            partitions: Some(rng.pick(&[1, 1, 2, 3, 4, 7])),
+            frames,
+            policy: rng.pick(&[PolicyKind::ClockSweep, PolicyKind::Clock, PolicyKind::Lru]),
+            io_threads: rng.pick(&[1, 1, 2, 4]),
+            wal_segment_size: rng.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 20]),
+            wal_buffer_size: rng.pick(&[64 << 10, 64 << 10, 256 << 10]),
+            ..NodeConfig::default()
+        };
+        let engine = EngineConfig {
+            node,
+            dispatch: rng.pick(&[Dispatch::Baton, Dispatch::Baton, Dispatch::Pinned]),
+            checkpoint_interval: Duration::from_millis(interval_ms),
+            checkpoint_log: rng.pick(&[1, 8 << 10, 64 << 10, 1 << 30]),
+        };
+        // Values and batches of a pool's size: some transactions write more than the pool holds.
+        let longest = rng.pick(&[100, 3_000, 9_000, 20_000]);
+        let mix = Mix {
+            keys: rng.pick(&[10, 40, 120]),
+            alone: rng.pick(&[20, 50, 80]),
+            ddl: rng.pick(&[0, 2, 2, 10]),
+            reads: rng.pick(&[20, 40]),
+            wide: rng.pick(&[5, 25]),
+            long: (rng.pick(&[0, 10, 30]), longest),
+            rows: if longest > 3_000 { 12 } else { rng.pick(&[5, 40]) },
+            block: rng.pick(&[3, 6, 12]),
+            rollbacks: rng.pick(&[10, 40]),
+            cancels: rng.pick(&[0, 0, 1, 5]),
+        };
+        Self {
+            seed,
+            engine,
+            workers: rng.pick(&[1, 2, 2, 3]),
+            sessions: rng.pick(&[1, 2, 3]),
+            statements: rng.pick(&[8, 20, 40]),
+            mix,
+            lives: rng.pick(&[1, 2, 3]),
+            switches: rng.pick(&[2, 10, 50, 200]),
+            weather: rng.pick(&Weather::ALL),
+            uneven: rng.percent(50),
+            impatient: rng.percent(50),
+        }
+    }
+}

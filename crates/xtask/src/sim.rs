@@ -1,0 +1,36 @@
+//! `cargo xtask sim`: builds the simulation with its own flags, in a directory of its own, and runs seeds.
+
+use crate::options::Options;
+use clearway_harness::Res;
+use clearway_harness::tools;
+use std::process::Command;
+
+/// What the simulation is built with: the engine's threads become the scheduler's.
+const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
+const BUILD: &str = "build -p clearway-sim --target-dir target/sim";
+
+/// Seeds without `--seeds`.
+const SEEDS: u64 = 200;
+
+/// Runs the seeds; a finding is the error.
+pub fn run(options: &Options) -> Res<()> {
+    let mut build = tools::cargo();
+    let status = build.args(BUILD.split(' ')).env(FLAGS.0, FLAGS.1).status();
+    if !status.map_err(|e| format!("cargo {BUILD}: {e}"))?.success() {
+        return Err("the simulation does not build".into());
+    }
+    let root = tools::repository_root();
+    let mut sim = Command::new(root.join("target/sim/debug/clearway-sim"));
+    sim.current_dir(&root);
+    match options.seed {
+        Some(seed) => sim.args(["replay", &seed.to_string()]),
+        None if options.canaries => sim.arg("canaries"),
+        None => {
+            let (first, seeds) = (options.first.unwrap_or(0), options.seeds.unwrap_or(SEEDS));
+            sim.args(["run", &first.to_string(), &seeds.to_string()]);
+            sim.args(options.minutes.map(|minutes| minutes.to_string()))
+        }
+    };
+    let status = sim.status().map_err(|e| format!("the simulation does not start: {e}"))?;
+    if status.success() { Ok(()) } else { Err("sim: findings, see above".into()) }
+}
