@@ -12,6 +12,7 @@ mod disk_tests;
 #[cfg(test)]
 mod engine_tests;
 mod entropy;
+mod intercept;
 mod io_pool;
 mod mem_disk;
 mod os_disk;
@@ -21,6 +22,7 @@ pub use clock::{Clock, ManualClock, OsClock};
 pub use direct::{ALIGN, Aligned, DirectDisk};
 pub use disk::{Disk, DiskLock, File, Open, is_full};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+pub use intercept::{Intercept, Intercepted, Opened};
 pub use io_pool::{IoPool, Job, QUEUE_LIMIT, Read, ReadTarget, Write};
 pub use mem_disk::{Duty, FOR_EVER, Fault, FaultPlan, Hook, MemDisk, OpKind, Operation, Role, Struck, When, Zone};
 pub use os_disk::OsDisk;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::{Disk, DiskLock, File, MemDisk, Open};
+use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use clearway_types::PartitionId;
 
 /// Lets a read meet a write half way.
@@ -18,65 +18,24 @@ struct Meeting {
     read: Barrier,
 }
 
-struct SlowDisk(MemDisk, Arc<Meeting>);
-struct SlowFile(Arc<dyn File>, Arc<Meeting>);
-
-impl Disk for SlowDisk {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let file = self.0.open(path, how)?;
-        let slow = path.ends_with("p0000.data");
-        Ok(if slow { Arc::new(SlowFile(file, self.1.clone())) } else { file })
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.0.exists(path)
-    }
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.0.create_dir_all(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.0.list(dir)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.0.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
-        self.0.lock(path)
-    }
-}
-
-impl File for SlowFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let read = self.0.read_at(buf, offset);
+impl Intercept for Meeting {
+    fn read_at(&self, to: &Opened, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = to.file.read_at(buf, offset);
         // Relaxed, here and below: the barriers order all else.
-        if self.1.read_stops.swap(false, Ordering::Relaxed) {
-            self.1.read.wait();
+        if to.path.ends_with("p0000.data") && self.read_stops.swap(false, Ordering::Relaxed) {
+            self.read.wait();
         }
         read
     }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        if !self.1.write_stops.swap(false, Ordering::Relaxed) {
-            return self.0.write_all_at(buf, offset);
+    fn write_all_at(&self, to: &Opened, buf: &[u8], offset: u64) -> io::Result<()> {
+        if !(to.path.ends_with("p0000.data") && self.write_stops.swap(false, Ordering::Relaxed)) {
+            return to.file.write_all_at(buf, offset);
         }
         let (first, second) = buf.split_at(buf.len() / 2);
-        self.0.write_all_at(first, offset)?;
-        self.1.half_written.wait();
-        self.1.read.wait();
-        self.0.write_all_at(second, offset + first.len() as u64)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        to.file.write_all_at(first, offset)?;
+        self.half_written.wait();
+        self.read.wait();
+        to.file.write_all_at(second, offset + first.len() as u64)
     }
 }
 
@@ -96,7 +55,7 @@ fn setup() -> (MemDisk, Arc<Meeting>, Files) {
     let (half_written, read) = (Barrier::new(2), Barrier::new(2));
     let meeting = Arc::new(Meeting { write_stops: flag(), read_stops: flag(), half_written, read });
     disk.create_dir_all(Path::new("data")).unwrap();
-    let files = Files::open(&SlowDisk(disk.clone(), meeting.clone()), Path::new("data"), 1).unwrap();
+    let files = Files::open(&Intercepted::new(disk.clone(), meeting.clone()), Path::new("data"), 1).unwrap();
     (disk, meeting, files)
 }
 

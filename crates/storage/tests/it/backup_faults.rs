@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::backup::{FRAMES, PARTITIONS, arc, copy_dir, filled, go_on};
 use crate::common::{World, config};
-use clearway_env::{Disk, DiskLock, File, MemDisk, Open};
+use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Open, Opened};
 use clearway_storage::backup::{self, BackupError};
 use clearway_storage::{Hindrance, Node, TxnLog, TxnMode};
 use clearway_types::{SqlError, SqlState, TreeId};
@@ -148,64 +148,18 @@ fn a_page_that_is_newer_than_the_log_is_an_error() {
 
 /// A disk with little room for what lies below one directory.
 struct Full {
-    inner: MemDisk,
     below: &'static str,
     room: Arc<AtomicI64>,
 }
 
-struct Limited {
-    inner: Arc<dyn File>,
-    room: Arc<AtomicI64>,
-}
-
-impl Disk for Full {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let inner = self.inner.open(path, how)?;
-        let limited = path.starts_with(self.below);
-        Ok(if limited { Arc::new(Limited { inner, room: self.room.clone() }) } else { inner })
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.inner.exists(path)
-    }
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir_all(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.inner.list(dir)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.inner.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
-        self.inner.lock(path)
-    }
-}
-
-impl File for Limited {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.inner.read_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+impl Intercept for Full {
+    fn write_all_at(&self, to: &Opened, buf: &[u8], offset: u64) -> io::Result<()> {
+        let len = buf.len() as i64;
         // Relaxed: one thread writes.
-        if self.room.fetch_sub(buf.len() as i64, Ordering::Relaxed) < buf.len() as i64 {
+        if to.path.starts_with(self.below) && self.room.fetch_sub(len, Ordering::Relaxed) < len {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.inner.write_all_at(buf, offset)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.inner.sync_data()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.inner.len()
+        to.file.write_all_at(buf, offset)
     }
 }
 
@@ -213,7 +167,7 @@ impl File for Limited {
 fn a_full_disk_at_the_target_ends_the_backup_and_nothing_else() {
     let inner = MemDisk::new();
     let room = Arc::new(AtomicI64::new(40_000));
-    let full = Full { inner: inner.clone(), below: "copy", room: room.clone() };
+    let full = Intercepted::new(inner.clone(), Arc::new(Full { below: "copy", room: room.clone() }));
     let mut node = Node::open(Arc::new(full), Path::new("db"), config(PARTITIONS, FRAMES)).unwrap();
     let stores = node.take_stores();
     let mut world = World { node, stores, retries: 0 };

@@ -1,6 +1,6 @@
 //! Reading back, from later records to earlier ones.
 
-use super::fake::FakeDisk;
+use super::fake::controlled;
 use super::*;
 use crate::wal::LOG_START;
 
@@ -8,7 +8,7 @@ const RECORDS: u64 = 40_000;
 
 /// A log of many records, and where each starts.
 fn log() -> (Arc<Wal>, super::fake::Control, Vec<Lsn>) {
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let config = WalConfig { segment_size: 1 << 20, buffer_size: 1 << 20, ..small() };
     let wal = Wal::open(disk, config, Lsn(0)).unwrap();
     let mut starts = Vec::new();

@@ -7,7 +7,7 @@ use clearway_env::{Disk, File, MemDisk, Open};
 use clearway_types::Lsn;
 use proptest::prelude::*;
 
-use super::fake::FakeDisk;
+use super::fake::controlled;
 use super::{Record, open, payload, read, small};
 use crate::wal::record::HEADER;
 use crate::wal::segment::BLOCK;
@@ -142,7 +142,7 @@ fn what_follows_a_torn_record_stays_dead() {
 fn what_is_read_after_a_kill_is_made_durable() {
     for seed in 0..8 {
         let disk = MemDisk::new();
-        let (fake, control) = FakeDisk::over(disk.clone());
+        let (fake, control) = controlled(disk.clone());
         let wal = Wal::open(fake, small(), Lsn(0)).unwrap();
         wal.shared.segments.make_ahead(0, &|| false).unwrap();
         control.fail(true);

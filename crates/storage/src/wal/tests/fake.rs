@@ -1,10 +1,9 @@
 //! A disk whose syncs a test can count, hold up and let fail.
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 
-use clearway_env::{Disk, DiskLock, File, MemDisk, Open};
+use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Opened};
 
 #[derive(Default)]
 struct Syncs {
@@ -17,7 +16,7 @@ struct Syncs {
     read: u64,
 }
 
-/// What the files of a [`FakeDisk`] ask when they are synced.
+/// What a disk's files ask when they are synced.
 #[derive(Clone, Default)]
 pub(super) struct Control(Arc<(Mutex<Syncs>, Condvar)>);
 
@@ -68,68 +67,19 @@ impl Control {
     }
 }
 
-/// A [`MemDisk`] under [`Control`].
-pub(super) struct FakeDisk {
-    pub(super) disk: MemDisk,
-    pub(super) control: Control,
-}
-
-impl FakeDisk {
-    pub(super) fn over(disk: MemDisk) -> (Arc<dyn Disk>, Control) {
-        let control = Control::default();
-        (Arc::new(Self { disk, control: control.clone() }), control)
+impl Intercept for Control {
+    fn read_at(&self, to: &Opened, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.change(|syncs| syncs.read += buf.len() as u64);
+        to.file.read_at(buf, offset)
+    }
+    fn sync_data(&self, to: &Opened) -> io::Result<()> {
+        self.sync()?;
+        to.file.sync_data()
     }
 }
 
-impl Disk for FakeDisk {
-    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let file = self.disk.open(path, how)?;
-        Ok(Arc::new(FakeFile { file, control: self.control.clone() }))
-    }
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.disk.exists(path)
-    }
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(path)
-    }
-    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.disk.list(dir)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.disk.remove(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.disk.rename(from, to)
-    }
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.disk.sync_dir(dir)
-    }
-    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
-        self.disk.lock(path)
-    }
-}
-
-struct FakeFile {
-    file: Arc<dyn File>,
-    control: Control,
-}
-
-impl File for FakeFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.control.change(|syncs| syncs.read += buf.len() as u64);
-        self.file.read_at(buf, offset)
-    }
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(buf, offset)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.control.sync()?;
-        self.file.sync_data()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.file.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.file.len()
-    }
+/// A disk in memory under a [`Control`].
+pub(super) fn controlled(disk: MemDisk) -> (Arc<dyn Disk>, Control) {
+    let control = Control::default();
+    (Arc::new(Intercepted::new(disk, Arc::new(control.clone()))), control)
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use clearway_env::MemDisk;
 use clearway_types::Lsn;
 
-use super::fake::FakeDisk;
+use super::fake::controlled;
 use super::{payload, small};
 use crate::wal::{Wal, WalConfig};
 
@@ -18,7 +18,7 @@ fn roomy() -> WalConfig {
 #[test]
 fn commits_that_wait_share_a_sync() {
     const WAITERS: u64 = 32;
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     // The second segment is made ahead at some moment; wait for it, so that its sync is not counted below.
     wal.shared.segments.make_ahead(0, &|| false).unwrap();
@@ -48,7 +48,7 @@ fn commits_that_wait_share_a_sync() {
 /// Without a request nothing is synced; a request that is met asks for nothing.
 #[test]
 fn only_requests_cause_syncs() {
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     wal.shared.segments.make_ahead(0, &|| false).unwrap();
     let before = control.ended();
@@ -68,7 +68,7 @@ fn only_requests_cause_syncs() {
 /// Invariant 2: hooks see `durable` grow, and at last reach what was asked for.
 #[test]
 fn hooks_hear_of_each_growth() {
-    let (disk, _) = FakeDisk::over(MemDisk::new());
+    let (disk, _) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = heard.clone();
@@ -86,7 +86,7 @@ fn hooks_hear_of_each_growth() {
 /// Invariant 2: a failed sync is final, though the next would succeed; everyone is told, nobody blocks.
 #[test]
 fn a_failed_sync_is_final() {
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, small(), Lsn(0)).unwrap();
     wal.shared.segments.make_ahead(0, &|| false).unwrap();
     let kept = wal.append(&[b"kept"]);
@@ -120,7 +120,7 @@ fn a_failed_sync_is_final() {
 fn many_committers_share_syncs() {
     const THREADS: u64 = 8;
     const EACH: u64 = 100;
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, roomy(), Lsn(0)).unwrap();
     let before = control.ended();
     // A round of commits is as large as it can be: each thread appends, all meet, then all wait.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clearway_env::MemDisk;
 use clearway_types::Lsn;
 
-use super::fake::FakeDisk;
+use super::fake::controlled;
 use super::*;
 use crate::wal::record_size;
 
@@ -91,7 +91,7 @@ fn what_is_pledged_is_kept() {
 /// A disk that does not keep up holds back who asks, and no thread.
 #[test]
 fn a_full_ring_is_waited_for_without_a_thread() {
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
     ask(&wal, 0, false).recv_timeout(LIMIT).unwrap().unwrap();
     control.hold(true);
@@ -110,7 +110,7 @@ fn a_full_ring_is_waited_for_without_a_thread() {
 /// Invariant 2: nobody waits for a log that has failed or is closed.
 #[test]
 fn who_waits_is_told_when_the_log_fails_or_closes() {
-    let (disk, control) = FakeDisk::over(MemDisk::new());
+    let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
     let waiting = ask(&wal, 1 << 40, true);
     control.fail(true);

@@ -1,0 +1,106 @@
+//! A disk in front of another one: what is done to its files goes past an [`Intercept`], all else straight through.
+//!
+//! For tests that count, hold up or fail what the engine does to its files.
+
+use crate::disk::{Disk, DiskLock, File, Open};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file of the disk behind, and the name by which it was opened.
+pub struct Opened {
+    /// The name.
+    pub path: PathBuf,
+    /// The file.
+    pub file: Arc<dyn File>,
+}
+
+/// Stands before every file of a disk. What it does not care for goes through.
+pub trait Intercept: Send + Sync {
+    /// As [`File::read_at`].
+    fn read_at(&self, to: &Opened, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        to.file.read_at(buf, offset)
+    }
+
+    /// As [`File::write_all_at`].
+    fn write_all_at(&self, to: &Opened, buf: &[u8], offset: u64) -> io::Result<()> {
+        to.file.write_all_at(buf, offset)
+    }
+
+    /// As [`File::sync_data`].
+    fn sync_data(&self, to: &Opened) -> io::Result<()> {
+        to.file.sync_data()
+    }
+
+    /// As [`File::set_len`].
+    fn set_len(&self, to: &Opened, len: u64) -> io::Result<()> {
+        to.file.set_len(len)
+    }
+}
+
+/// The disk `D`, its files behind an [`Intercept`].
+pub struct Intercepted<D> {
+    disk: D,
+    by: Arc<dyn Intercept>,
+}
+
+impl<D: Disk> Intercepted<D> {
+    /// Puts `by` before the files of `disk`.
+    pub fn new(disk: D, by: Arc<dyn Intercept>) -> Self {
+        Self { disk, by }
+    }
+}
+
+impl<D: Disk> Disk for Intercepted<D> {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        let file = self.disk.open(path, how)?;
+        Ok(Arc::new(InterceptedFile { opened: Opened { path: path.to_owned(), file }, by: self.by.clone() }))
+    }
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.disk.exists(path)
+    }
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        self.disk.list(dir)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.disk.remove(path)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.disk.sync_dir(dir)
+    }
+    fn lock(&self, path: &Path) -> io::Result<DiskLock> {
+        self.disk.lock(path)
+    }
+}
+
+struct InterceptedFile {
+    opened: Opened,
+    by: Arc<dyn Intercept>,
+}
+
+impl File for InterceptedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.by.read_at(&self.opened, buf, offset)
+    }
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.by.write_all_at(&self.opened, buf, offset)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.by.sync_data(&self.opened)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.by.set_len(&self.opened, len)
+    }
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.opened.file.allocate(offset, len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.opened.file.len()
+    }
+}
