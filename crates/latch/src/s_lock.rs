@@ -1,9 +1,6 @@
 //! PostgreSQL's `s_lock`: spins a number of times that adapts, then sleeps, longer and longer.
 //!
-//! | word | state | who changes it |
-//! |------|-------|----------------|
-//! | 0    | free  | the acquisition, to 1 |
-//! | 1    | held  | the holder, to 0, with release |
+//! The word and its states are those of [`SpinLatch`]; only the waiting differs.
 //!
 //! The number of spins before a sleep lies between 10 and 1000, starts at 100, grows by 100 whenever a latch was had without sleeping and
 //! shrinks by 1 whenever it was not; PostgreSQL keeps it for each process, we for each thread. Sleeps begin at 1 ms, grow by a random
@@ -11,12 +8,10 @@
 //!
 //! Source: PostgreSQL 17, `src/backend/storage/lmgr/s_lock.c`.
 
-use crate::acquire::{Acquisition, FREE, Tested};
-use crate::acquire::{Compare, Swap};
+use crate::acquire::{Acquisition, Compare, Swap, Tested};
 use crate::raw::RawLatch;
-use clearway_sync::atomic::{AtomicU32, Ordering};
+use crate::spin::SpinLatch;
 use std::cell::Cell;
-use std::marker::PhantomData;
 
 const MIN_SPINS: u32 = 10;
 const MAX_SPINS: u32 = 1000;
@@ -31,10 +26,7 @@ thread_local! {
 
 /// PostgreSQL's spin lock over an acquisition.
 #[derive(Debug)]
-pub struct SLock<A> {
-    word: AtomicU32,
-    by: PhantomData<A>,
-}
+pub struct SLock<A>(SpinLatch<A>);
 
 /// As on x86-64: `TAS_SPIN` looks before it swaps.
 pub type SLockTas = SLock<Tested<Swap>>;
@@ -58,8 +50,8 @@ impl<A: Acquisition> SLock<A> {
     fn lock_slowly(&self) {
         let allowed = SPINS_PER_DELAY.get();
         let (mut spins, mut delay) = (0, 0);
-        while !A::try_acquire(&self.word) {
-            A::pause(&self.word);
+        while !self.0.try_lock() {
+            self.0.pause();
             spins += 1;
             if spins >= allowed {
                 delay = next_delay(delay);
@@ -99,32 +91,33 @@ fn sleep_us(_: u64) {
     clearway_sync::thread::yield_now();
 }
 
-// SAFETY: as `SpinLatch`: taken by an acquisition only, let go by the holder only, with release.
+// SAFETY: everything but the waiting is `SpinLatch`'s.
 unsafe impl<A: InSLock> RawLatch for SLock<A> {
     const NAME: &'static str = A::S_LOCK;
 
     #[cfg(not(any(loom, shuttle)))]
-    const NEW: Self = Self { word: AtomicU32::new(FREE), by: PhantomData };
+    const NEW: Self = Self(SpinLatch::NEW);
 
     fn new() -> Self {
-        Self { word: AtomicU32::new(FREE), by: PhantomData }
+        Self(SpinLatch::new())
     }
 
     #[inline]
     fn lock(&self) {
-        if !A::try_acquire(&self.word) {
+        if !self.0.try_lock() {
             self.lock_slowly();
         }
     }
 
     #[inline]
     fn try_lock(&self) -> bool {
-        A::try_acquire(&self.word)
+        self.0.try_lock()
     }
 
     #[inline]
     unsafe fn unlock(&self) {
-        self.word.store(FREE, Ordering::Release);
+        // SAFETY: the caller holds the latch, as this function asks.
+        unsafe { self.0.unlock() }
     }
 }
 

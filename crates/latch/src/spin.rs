@@ -20,6 +20,14 @@ pub struct SpinLatch<A> {
     by: PhantomData<A>,
 }
 
+impl<A: Acquisition> SpinLatch<A> {
+    /// Waits a moment for the word to change.
+    #[inline]
+    pub(crate) fn pause(&self) {
+        A::pause(&self.word);
+    }
+}
+
 // SAFETY: the word goes from free to held by an acquisition only, which acquires, and back by the holder only, who releases.
 unsafe impl<A: Acquisition> RawLatch for SpinLatch<A> {
     const NAME: &'static str = A::NAME;
@@ -33,8 +41,8 @@ unsafe impl<A: Acquisition> RawLatch for SpinLatch<A> {
 
     #[inline]
     fn lock(&self) {
-        while !A::try_acquire(&self.word) {
-            A::pause(&self.word);
+        while !self.try_lock() {
+            self.pause();
         }
     }
 
