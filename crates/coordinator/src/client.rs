@@ -162,10 +162,7 @@ impl Client {
         {
             let mut txn = self.core.txn();
             txn.depends_on = txn.depends_on.max(catalog);
-        }
-        if options.implicit_block {
-            let mut txn = self.core.txn();
-            if txn.block == Block::None {
+            if options.implicit_block && txn.block == Block::None {
                 txn.block = Block::Implicit;
             }
         }

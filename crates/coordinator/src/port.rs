@@ -176,10 +176,22 @@ impl PortInner {
     }
 
     fn make_ready(&self, token: u32) {
-        if let Some(core) = self.clients.borrow().get(&token)
-            && !core.listed.replace(true)
-        {
+        if let Some(core) = self.clients.borrow().get(&token) {
+            self.list(core, token);
+        }
+    }
+
+    /// Puts the client on the list of those that may go on, once.
+    fn list(&self, core: &Core, token: u32) {
+        if !core.listed.replace(true) {
             self.ready.borrow_mut().push(token);
+        }
+    }
+
+    /// As [`PortInner::list`]; who is sending looks at its replies by itself when it is done.
+    fn list_unless_sending(&self, core: &Core, token: u32) {
+        if !core.sending.get() {
+            self.list(core, token);
         }
     }
 
@@ -267,18 +279,14 @@ impl PortInner {
     fn stall(&self, to: Origin) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
             core.stall();
-            if !core.sending.get() && !core.listed.replace(true) {
-                self.ready.borrow_mut().push(to.session);
-            }
+            self.list_unless_sending(core, to.session);
         }
     }
 
     fn deliver(&self, to: Origin, reply: Result<Reply, Failure>) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
             core.deliver(to.seq, reply);
-            if !core.sending.get() && !core.listed.replace(true) {
-                self.ready.borrow_mut().push(to.session);
-            }
+            self.list_unless_sending(core, to.session);
         }
     }
 

@@ -294,10 +294,7 @@ impl<T: Trees> Partition<T> {
             Some(mut task) => {
                 self.stop_waiting(id, &task, out);
                 task.waiting = Waiting::No;
-                match self.fail(id, &mut txn, &mut task, Failure::Sql(error), out) {
-                    Some(after) => after,
-                    None => self.run_task(id, &mut txn, task, out),
-                }
+                self.fail_and_run(id, &mut txn, task, error, out)
             }
         };
         if let After::Keep = after {
@@ -311,11 +308,10 @@ impl<T: Trees> Partition<T> {
         let after = match txn.task.take() {
             Some(mut task) if task.waiting == Waiting::Resume => {
                 task.waiting = Waiting::No;
-                let again = task.job.must_go_on() && (txn.try_again() || self.leave_tree(id, &mut txn, &task.job));
-                let ended = if again { None } else { self.fail(id, &mut txn, &mut task, Failure::Sql(error), out) };
-                match ended {
-                    Some(after) => after,
-                    None => self.run_task(id, &mut txn, task, out),
+                if task.job.must_go_on() && (txn.try_again() || self.leave_tree(id, &mut txn, &task.job)) {
+                    self.run_task(id, &mut txn, task, out)
+                } else {
+                    self.fail_and_run(id, &mut txn, task, error, out)
                 }
             }
             task => {
@@ -325,6 +321,21 @@ impl<T: Trees> Partition<T> {
         };
         if let After::Keep = after {
             self.txns.insert(id, txn);
+        }
+    }
+
+    /// Fails the task, and runs what it has to do before it may end.
+    fn fail_and_run(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        mut task: Task,
+        error: SqlError,
+        out: &mut Outbox,
+    ) -> After {
+        match self.fail(id, txn, &mut task, Failure::Sql(error), out) {
+            Some(after) => after,
+            None => self.run_task(id, txn, task, out),
         }
     }
 
