@@ -3,9 +3,12 @@
 //! [`Combiner`] is the baton of a partition: whoever submits a message while the partition is free runs it, and whoever
 //! submits one while it is busy leaves it to the thread that is inside.
 //!
-//! [`Latch`] is to be the engine's latch around a value: [`ParkLatch`] spins for a bounded time and then sleeps. The others are what it is
-//! compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]), PostgreSQL's [`SLock`], queues ([`TicketLatch`],
-//! [`McsLatch`]), memory transactions ([`ElidedLatch`]). [`HybridLatch`] is for structures that are mostly read.
+//! [`Latch`] is the engine's latch around a value: [`ParkLatch`] spins for a bounded time and then sleeps. [`Monitor`] is for values that
+//! threads wait for a change of. Both are counted, by class and caller, in [`lockstat`].
+//!
+//! The others are what the engine's latch is compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]),
+//! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]). [`HybridLatch`] is for structures
+//! that are mostly read.
 
 pub mod acquire;
 mod choice;
@@ -13,7 +16,10 @@ pub mod combiner;
 mod elide;
 mod futex;
 mod hybrid;
+mod latch;
+pub mod lockstat;
 mod mcs;
+mod monitor;
 mod padded;
 mod park;
 mod raw;
@@ -30,13 +36,12 @@ pub use choice::{Choice, choose, chosen};
 pub use combiner::{Combiner, DRAIN_LIMIT, Submitted};
 pub use elide::{ElidedLatch, TRIALS, available as elision_available};
 pub use hybrid::{HybridCell, HybridLatch, Version};
+pub use latch::{Latch, LatchGuard};
 pub use mcs::McsLatch;
+pub use monitor::{Condition, Monitor, MonitorGuard};
 pub use padded::CachePadded;
 pub use park::{DEFAULT_SPIN_LIMIT, ParkLatch, STARVATION, set_spin_limit, spin_limit};
 pub use raw::{Guard, Latched, RawLatch};
 pub use s_lock::{InSLock, SLock, SLockCas, SLockTas};
 pub use spin::SpinLatch;
 pub use ticket::TicketLatch;
-
-/// The engine's latch around a value.
-pub type Latch<T> = Latched<T, ParkLatch>;

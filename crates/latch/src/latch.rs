@@ -1,0 +1,93 @@
+//! The engine's latch around a value, with a name: a [`ParkLatch`](crate::ParkLatch) that lockstat counts.
+//!
+//! Under loom and shuttle it is their mutex: the latch has loom tests of its own, and what uses it is checked against what it promises,
+//! not against its every step. There requests are counted and waits are not.
+
+use crate::lockstat::Class;
+use std::fmt;
+
+#[cfg(not(any(loom, shuttle)))]
+use crate::{Guard, Latched, ParkLatch};
+#[cfg(not(any(loom, shuttle)))]
+use std::panic::Location;
+
+/// Access to a latch's value; lets go when dropped.
+#[cfg(not(any(loom, shuttle)))]
+pub type LatchGuard<'a, T> = Guard<'a, T, ParkLatch>;
+/// Access to a latch's value; lets go when dropped.
+#[cfg(any(loom, shuttle))]
+pub type LatchGuard<'a, T> = clearway_sync::MutexGuard<'a, T>;
+
+#[cfg(not(any(loom, shuttle)))]
+type Inner<T> = Latched<T, ParkLatch>;
+#[cfg(any(loom, shuttle))]
+type Inner<T> = clearway_sync::Mutex<T>;
+
+/// A value behind the engine's latch, which is held for moments. Knows no poison: who may panic half-way through a change mends it first.
+pub struct Latch<T> {
+    class: &'static Class,
+    value: Inner<T>,
+}
+
+impl<T> Latch<T> {
+    /// The value behind a free latch of this class.
+    #[cfg(not(any(loom, shuttle)))]
+    pub const fn new(class: &'static Class, value: T) -> Self {
+        Self { class, value: Latched::new(value) }
+    }
+
+    /// The value behind a free latch of this class.
+    #[cfg(any(loom, shuttle))]
+    pub fn new(class: &'static Class, value: T) -> Self {
+        Self { class, value: Inner::new(value) }
+    }
+
+    /// Acquires the latch; waits as long as it takes.
+    #[cfg(not(any(loom, shuttle)))]
+    #[inline]
+    #[track_caller]
+    pub fn lock(&self) -> LatchGuard<'_, T> {
+        self.class.request();
+        match self.value.try_lock() {
+            Some(guard) => guard,
+            None => self.lock_slowly(Location::caller()),
+        }
+    }
+
+    #[cfg(not(any(loom, shuttle)))]
+    #[cold]
+    fn lock_slowly(&self, caller: &'static Location<'static>) -> LatchGuard<'_, T> {
+        self.class.timed(caller, || self.value.lock())
+    }
+
+    /// Acquires the latch; waits as long as it takes.
+    #[cfg(any(loom, shuttle))]
+    pub fn lock(&self) -> LatchGuard<'_, T> {
+        self.class.request();
+        self.value.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner)
+    }
+
+    /// Acquires the latch if that is possible at once. A failure counts as a request that did not wait.
+    #[inline]
+    pub fn try_lock(&self) -> Option<LatchGuard<'_, T>> {
+        self.class.request();
+        #[cfg(not(any(loom, shuttle)))]
+        return self.value.try_lock();
+        #[cfg(any(loom, shuttle))]
+        return self.value.try_lock().ok();
+    }
+
+    /// The value of a latch that nobody shares.
+    pub fn into_inner(self) -> T {
+        #[cfg(not(any(loom, shuttle)))]
+        return self.value.into_inner();
+        #[cfg(any(loom, shuttle))]
+        return self.value.into_inner().unwrap_or_else(clearway_sync::PoisonError::into_inner);
+    }
+}
+
+impl<T> fmt::Debug for Latch<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Latch({})", self.class.name())
+    }
+}
