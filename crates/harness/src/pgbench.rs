@@ -1,5 +1,6 @@
 //! Runs of the real pgbench, and what it reported.
 
+use crate::rng::Rng;
 use crate::{Endpoint, Res, process, tools};
 use std::process::Command;
 use std::time::Duration;
@@ -108,8 +109,13 @@ impl Run {
         format!("{} -M {} -c {}", self.script.name(), self.mode.name(), self.clients)
     }
 
-    /// Runs it; any output that tells of an error, and any failed transaction, is a failure.
+    /// Runs it with a fresh seed; any output that tells of an error, and any failed transaction, is a failure.
     pub fn execute(&self, endpoint: &Endpoint) -> Res<Report> {
+        self.seeded(endpoint, Rng::fresh_seed())
+    }
+
+    /// As [`Run::execute`], with the random rows of this seed.
+    pub fn seeded(&self, endpoint: &Endpoint, seed: u64) -> Res<Report> {
         let threads = self.clients.min(2);
         let (flag, amount, limit) = match self.length {
             Length::Transactions(n) => ("-t", n, LIMIT),
@@ -118,7 +124,8 @@ impl Run {
         let mut command = Command::new(tools::need("pgbench")?);
         command.args(endpoint.client_args());
         command.args(["-b", self.script.name(), "-M", self.mode.name(), flag, &amount.to_string()]);
-        command.args(["-c", &self.clients.to_string(), "-j", &threads.to_string(), &endpoint.database]);
+        command.args(["-c", &self.clients.to_string(), "-j", &threads.to_string()]);
+        command.args([&format!("--random-seed={seed}"), &endpoint.database]);
         let what = format!("pgbench {}", self.name());
         let output = process::run(&mut command, "", limit).map_err(|e| format!("{what}: {e}"))?.success(&what)?;
         let report = parse(&output).ok_or_else(|| format!("{what}: output not understood:\n{output}"))?;

@@ -1,8 +1,11 @@
 //! The same pgbench runs against several servers, interleaved, so that what else happens on the machine happens to all of them.
 
-use crate::Options;
-use crate::report::{Measured, Row};
-use clearway_harness::pgbench::{self, Length, Report as Result, Run};
+use crate::experiment::Task;
+use crate::number::{self, median};
+use crate::progress::Progress;
+use crate::result::{Axis, Point, Samples, Series};
+use crate::table::{Cell, Column, Table};
+use clearway_harness::pgbench::{self, Length, Run};
 use clearway_harness::server::{Kind, Server};
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
@@ -13,12 +16,58 @@ const QUICK_TRANSACTIONS: u32 = 320;
 
 /// One server of a comparison.
 pub struct Contender {
-    /// The name that the table shows.
+    /// The name that tables and charts show.
     pub name: String,
     server: Server,
     sums: Sums,
     // Dropped after the server.
     _directory: TempDir,
+}
+
+/// What one run measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sample {
+    /// Transactions a second.
+    tps: f64,
+    /// Average latency in milliseconds.
+    latency_ms: f64,
+    /// CPU time of the server a transaction, in microseconds; NaN where it is not known.
+    server_cpu_us: f64,
+}
+
+/// A measure of a [`Sample`]: how it is named, and where it is.
+struct Measure {
+    label: &'static str,
+    /// The label where a column has no room for more.
+    short: &'static str,
+    unit: &'static str,
+    digits: u8,
+    of: fn(&Sample) -> f64,
+}
+
+const RATE: Measure = Measure { label: "throughput", short: "", unit: "TPS", digits: 0, of: |s| s.tps };
+const LATENCY: Measure =
+    Measure { label: "average latency", short: "latency", unit: "ms", digits: 3, of: |s| s.latency_ms };
+const CPU: Measure =
+    Measure { label: "server's CPU time a transaction", short: "CPU", unit: "us", digits: 1, of: |s| s.server_cpu_us };
+
+/// One case, run on every contender.
+struct Case {
+    run: Run,
+    /// By contender, every repetition.
+    samples: Vec<Vec<Sample>>,
+}
+
+/// A case by its name, and the ratio that was published for it.
+pub type Published = [(&'static str, f64)];
+
+/// Ratios further apart than this do not agree: less is what two runs on a machine that others use may differ by.
+const TOLERANCE: f64 = 0.2;
+
+/// All cases, run on all contenders.
+pub struct Comparison {
+    contenders: Vec<String>,
+    cases: Vec<Case>,
 }
 
 impl Contender {
@@ -33,59 +82,183 @@ impl Contender {
         Ok(Self { name: name.into(), server, sums, _directory: directory })
     }
 
-    /// One run; its rate counts only where the sums agree afterwards. Also the server's CPU time a transaction, in microseconds.
-    fn run(&mut self, run: &Run) -> Res<(Result, Option<f64>)> {
+    /// One run; its rate counts only where the sums agree afterwards.
+    fn run(&mut self, run: &Run, seed: u64) -> Res<Sample> {
         let before = cpu::used(self.server.id());
-        let result = run.execute(self.server.endpoint())?;
+        let result = run.seeded(self.server.endpoint(), seed)?;
         let used = before.zip(cpu::used(self.server.id())).map(|(before, after)| after.saturating_sub(before));
         let sums = Sums::read(self.server.endpoint())?;
         sums.check(&self.sums, run.script, result.processed)?;
         self.sums = sums;
-        Ok((result, used.map(|u| u.as_secs_f64() * 1e6 / result.processed.max(1) as f64)))
+        let server_cpu_us = used.map_or(f64::NAN, |u| u.as_secs_f64() * 1e6 / result.processed.max(1) as f64);
+        Ok(Sample { tps: result.tps, latency_ms: result.latency_ms, server_cpu_us })
     }
 }
 
-/// Runs every case on every contender, `repeat` times in turn, and keeps the medians.
-pub fn compare(contenders: &mut [Contender], cases: &[Run], options: &Options) -> Res<Vec<Row>> {
-    let wanted = |run: &&Run| options.only.as_deref().is_none_or(|only| run.name().contains(only));
-    cases.iter().filter(wanted).map(|case| row(contenders, case, options)).collect()
+/// Seeds of pgbench's random rows: one a repetition, the same for every contender.
+pub fn seeds(task: &Task) -> Vec<u64> {
+    (1..=u64::from(task.repetitions())).collect()
 }
 
-fn row(contenders: &mut [Contender], case: &Run, options: &Options) -> Res<Row> {
-    let length = match options.quick {
-        true => Length::Transactions((QUICK_TRANSACTIONS / case.clients).max(1)),
-        false => Length::Seconds(options.seconds),
-    };
-    let run = Run { length, ..*case };
-    let mut results = vec![Vec::new(); contenders.len()];
-    for _ in 0..if options.quick { 1 } else { options.repeat } {
-        for (contender, results) in contenders.iter_mut().zip(&mut results) {
-            results.push(contender.run(&run).map_err(|why| format!("{}: {why}", contender.name))?);
+/// Runs every case on every contender in turn, once for each of the task's seeds.
+pub fn compare(what: &'static str, contenders: &mut [Contender], cases: &[Run], task: &Task) -> Res<Comparison> {
+    let seeds = seeds(task);
+    let mut progress = Progress::new(what, cases.len() * contenders.len() * seeds.len());
+    let mut done = Vec::new();
+    for case in cases {
+        let length = match task.options.quick {
+            true => Length::Transactions((QUICK_TRANSACTIONS / case.clients).max(1)),
+            false => Length::Seconds(task.options.seconds),
+        };
+        let run = Run { length, ..*case };
+        let mut samples = vec![Vec::new(); contenders.len()];
+        for seed in &seeds {
+            for (contender, samples) in contenders.iter_mut().zip(&mut samples) {
+                progress.step(&format!("{}, {}, seed {seed}", run.name(), contender.name));
+                samples.push(contender.run(&run, *seed).map_err(|why| format!("{}: {why}", contender.name))?);
+            }
         }
+        done.push(Case { run, samples });
     }
-    let measured: Vec<Measured> = results.iter().map(|r| median(r)).collect();
-    let ratio = (measured.len() > 1).then(|| measured[0].tps / measured[measured.len() - 1].tps);
-    eprintln!("{:<38} {}", run.name(), measured.iter().map(|m| format!("{:>10.0}", m.tps)).collect::<String>());
-    Ok(Row { case: run.name(), measured, ratio })
+    Ok(Comparison { contenders: contenders.iter().map(|c| c.name.clone()).collect(), cases: done })
 }
 
-fn median(results: &[(Result, Option<f64>)]) -> Measured {
-    let mut sorted = results.to_vec();
-    sorted.sort_by(|a, b| a.0.tps.total_cmp(&b.0.tps));
-    let (middle, server_cpu_us) = sorted[(sorted.len() - 1) / 2];
-    let runs = results.iter().map(|r| r.0.tps).collect();
-    Measured { tps: middle.tps, runs, latency_ms: middle.latency_ms, server_cpu_us }
+impl Comparison {
+    /// Rates, latencies and CPU times of the cases that `of` takes, as a chart's x and y.
+    pub fn samples(&self, title: &str, x: &Axis, of: impl Fn(&Run) -> Option<f64>) -> Vec<Samples> {
+        let measures = [(RATE, true), (CPU, true), (LATENCY, false)];
+        let samples = measures.map(|(measure, drawn)| {
+            let series = self.contenders.iter().enumerate().map(|(at, name)| {
+                let point = |case: &Case| {
+                    Some(Point { x: of(&case.run)?, y: case.samples[at].iter().map(measure.of).collect() })
+                };
+                let mut points: Vec<Point> = self.cases.iter().filter_map(point).collect();
+                points.sort_by(|a, b| a.x.total_cmp(&b.x));
+                Series { name: name.clone(), points }
+            });
+            let y = Axis::linear(measure.label, measure.unit);
+            Samples { title: format!("{title}: {}", measure.label), x: x.clone(), y, series: series.collect(), drawn }
+        });
+        let measured = |s: &Samples| s.series.iter().any(|s| !s.points.is_empty());
+        samples.into_iter().filter(measured).collect()
+    }
+
+    /// Medians, a row a case; with several contenders also the first one's rate over the last one's, beside what was published.
+    pub fn table(&self, title: &str, published: &Published) -> Table {
+        let mut columns = vec![Column::ours("case", "")];
+        for name in &self.contenders {
+            columns.push(Column::ours(name, RATE.unit));
+            columns.extend([LATENCY, CPU].map(|m| Column::ours(m.short, m.unit)));
+        }
+        let several = self.contenders.len() > 1;
+        if several {
+            columns.extend([Column::ours("ratio", ""), Column::published("ratio", "")]);
+        }
+        let row = |case: &Case| {
+            let name = case.run.name();
+            let published = published.iter().find(|p| p.0 == name).map(|p| p.1);
+            let mut row = vec![Cell::text(name)];
+            for samples in &case.samples {
+                row.extend([RATE, LATENCY, CPU].map(|m| Cell::number(of(samples, &m), m.digits)));
+            }
+            if several {
+                row.extend([self.ratio(case), published].map(|ratio| Cell::number(ratio, 2)));
+            }
+            row
+        };
+        Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
+    }
+
+    /// How many ratios agree with the published ones, and which is the furthest off; nothing where none can be compared.
+    pub fn agreement(&self, published: &Published) -> Option<String> {
+        let ratio = |name: &str| self.ratio(self.cases.iter().find(|c| c.run.name() == name)?);
+        let both: Vec<(&str, f64, f64)> =
+            published.iter().filter_map(|(name, theirs)| Some((*name, ratio(name)?, *theirs))).collect();
+        let off = |(_, ours, theirs): &(&str, f64, f64)| (ours / theirs).ln().abs();
+        let agree = both.iter().filter(|pair| off(pair) <= (1.0 + TOLERANCE).ln()).count();
+        let (name, ours, theirs) = both.iter().max_by(|a, b| off(a).total_cmp(&off(b)))?;
+        let (ours, theirs) = (number::shown(*ours, 2), number::shown(*theirs, 2));
+        let (of, percent) = (both.len(), TOLERANCE * 100.0);
+        Some(format!(
+            "{agree} of {of} ratios are within {percent:.0}% of the published ones. The furthest off is {name}: {ours} beside {theirs}."
+        ))
+    }
+
+    /// In how many of the cases the first contender is ahead of the last, and by what.
+    pub fn summary(&self) -> Option<String> {
+        let ratios: Vec<f64> = self.cases.iter().filter_map(|case| self.ratio(case)).collect();
+        let (least, most) = number::spread(&ratios)?;
+        let (first, last) = (self.contenders.first()?, self.contenders.last()?);
+        let ahead = ratios.iter().filter(|r| **r > 1.0).count();
+        let (least, most) = (number::shown(least, 2), number::shown(most, 2));
+        let of = ratios.len();
+        Some(format!(
+            "In {ahead} of {of} cases {first} has a higher median rate than {last}; the ratio is {least} to {most}."
+        ))
+    }
+
+    /// The median rates of a case, by contender.
+    pub fn rates(&self, case: &str) -> Option<Vec<f64>> {
+        let case = self.cases.iter().find(|c| c.run.name() == case)?;
+        case.samples.iter().map(|samples| of(samples, &RATE)).collect()
+    }
+
+    fn ratio(&self, case: &Case) -> Option<f64> {
+        let rates: Vec<f64> = case.samples.iter().filter_map(|samples| of(samples, &RATE)).collect();
+        (rates.len() > 1 && rates.len() == self.contenders.len()).then(|| rates[0] / rates[rates.len() - 1])
+    }
+}
+
+fn of(samples: &[Sample], measure: &Measure) -> Option<f64> {
+    median(&samples.iter().map(measure.of).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clearway_harness::pgbench::{Mode, Script};
+
+    fn comparison() -> Comparison {
+        let sample = |tps: f64| Sample { tps, latency_ms: 1.0 / tps, server_cpu_us: f64::NAN };
+        let run =
+            |clients| Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(1) };
+        let case = |clients, ours: [f64; 3], theirs: [f64; 3]| Case {
+            run: run(clients),
+            samples: vec![ours.map(sample).to_vec(), theirs.map(sample).to_vec()],
+        };
+        let cases = vec![case(16, [5.0, 30.0, 10.0], [4.0, 5.0, 6.0]), case(1, [1.0, 1.0, 1.0], [2.0, 2.0, 2.0])];
+        Comparison { contenders: vec!["a".into(), "b".into()], cases }
+    }
 
     #[test]
-    fn the_median_run_is_kept_whole() {
-        let run = |tps: f64| (Result { processed: 1, failed: 0, tps, latency_ms: tps * 10.0 }, Some(tps + 0.5));
-        let m = median(&[run(3.0), run(1.0), run(2.0)]);
-        assert_eq!((m.tps, m.latency_ms, m.server_cpu_us), (2.0, 20.0, Some(2.5)));
-        assert_eq!(m.runs, [3.0, 1.0, 2.0]);
+    fn medians_make_the_table_and_every_run_stays_in_the_samples() {
+        let comparison = comparison();
+        let table = comparison.table("t", &[("select-only -M prepared -c 16", 2.5)]);
+        assert_eq!(table.rows[0][1], Cell::number(10.0, 0));
+        assert_eq!(table.rows[0][3], Cell::Empty);
+        assert_eq!(table.rows[0][7..], [Cell::number(2.0, 2), Cell::number(2.5, 2)]);
+        assert_eq!(table.rows[1][8], Cell::Empty);
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        let samples = comparison.samples("s", &Axis::log("clients", ""), |run| Some(f64::from(run.clients)));
+        let points = &samples[0].series[0].points;
+        assert_eq!((points[0].x, points[1].x), (1.0, 16.0), "in the order of x");
+        assert_eq!(points[1].y, [5.0, 30.0, 10.0]);
+        assert_eq!(comparison.samples("s", &Axis::linear("x", ""), |_| None), Vec::new());
+    }
+
+    #[test]
+    fn agreement_is_counted_and_the_furthest_named() {
+        let published = [("select-only -M prepared -c 16", 2.3), ("select-only -M prepared -c 1", 0.7), ("other", 1.0)];
+        let want = "1 of 2 ratios are within 20% of the published ones. The furthest off is select-only -M prepared -c 1: 0.50 beside 0.70.";
+        assert_eq!(comparison().agreement(&published).unwrap(), want);
+        assert_eq!(comparison().agreement(&[("other", 1.0)]), None);
+    }
+
+    #[test]
+    fn a_summary_counts_who_is_ahead() {
+        let want = "In 1 of 2 cases a has a higher median rate than b; the ratio is 0.50 to 2.00.";
+        assert_eq!(comparison().summary().unwrap(), want);
+        assert_eq!(comparison().rates("select-only -M prepared -c 16").unwrap(), [10.0, 5.0]);
+        assert_eq!(comparison().rates("select-only -M prepared -c 2"), None);
     }
 }

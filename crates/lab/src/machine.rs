@@ -1,14 +1,13 @@
-//! What a number was measured on: without it a number is an anecdote.
+//! What a number was measured on, and when: without it a number is an anecdote.
 
 use clearway_harness::tools::repository_root;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::process::Command;
 
-/// The machine and the commit of a report.
-#[derive(Debug, Serialize)]
+/// A machine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Commit of the working tree, with `-dirty` where it was changed.
-    pub commit: String,
     /// Model name of the processor.
     pub cpu: String,
     /// Cores that this process may use.
@@ -30,7 +29,6 @@ impl Machine {
         let memory = field(&read("/proc/meminfo"), "MemTotal");
         let memory = memory.and_then(|m| m.split_whitespace().next()?.parse::<u64>().ok());
         Self {
-            commit: commit(),
             cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| "unknown".into()),
             cores: std::thread::available_parallelism().map_or(0, Into::into),
             memory_mib: memory.unwrap_or(0) / 1024,
@@ -39,7 +37,14 @@ impl Machine {
     }
 }
 
-fn commit() -> String {
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {} cores, {} MiB, Linux {}", self.cpu, self.cores, self.memory_mib, self.kernel)
+    }
+}
+
+/// Commit of the working tree, with `-dirty` where it was changed; `unknown` outside a checkout.
+pub fn commit() -> String {
     let mut git = Command::new("git");
     git.current_dir(repository_root()).args([
         "-c",
@@ -53,4 +58,9 @@ fn commit() -> String {
         Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         _ => "unknown".into(),
     }
+}
+
+/// The time, as records have it: `YYYY-MM-DD HH:MM UTC`.
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC").to_string()
 }

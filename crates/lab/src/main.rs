@@ -1,24 +1,46 @@
 //! The lab: experiments that measure Clearway, and peers beside it in the same run.
 //!
-//! An experiment prints a table and writes JSON with the commit, the machine and the configuration. Rates are quoted against a
-//! baseline of the same run; what a run left behind is checked before its rate counts.
+//! An experiment asks something, measures, and leaves a [`result::Record`]: raw samples with the commit, the machine, the configuration and
+//! the seeds. Rates are quoted against a baseline of the same run; what a run left behind is checked before its rate counts.
 
 #![forbid(unsafe_code)]
 
+mod bars;
 mod baton;
 mod compare;
+mod experiment;
+mod json;
 mod machine;
+mod number;
 mod pgbench;
+mod progress;
 mod report;
+mod result;
+mod table;
+mod terminal;
 
+use bars::Verdict;
 use clap::{Parser, Subcommand};
-use clearway_harness::Res;
-use report::Report;
+use clearway_harness::tools::repository_root;
+use experiment::{Experiment, Options, Part, Task};
+use result::Record;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// Every experiment, in the order of the report.
+static EXPERIMENTS: [Experiment; 2] = [pgbench::EXPERIMENT, baton::EXPERIMENT];
+
+/// All experiments, where a name is expected.
+const ALL: &str = "all";
+
+const EXIT_CODES: &str = "Exit codes:
+  0  done; of bars: none is short
+  1  a run failed, or a file was refused
+  2  the command line is wrong
+  3  a bar is short";
+
 #[derive(Parser)]
-#[command(about = "Experiments that measure Clearway and its peers")]
+#[command(about = "Experiments that measure Clearway and its peers", after_help = EXIT_CODES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -26,87 +48,160 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Name the experiments and say what each measures
+    /// Name the experiments, what each measures and which bars it has
     List,
-    /// Run one experiment, or `all`
+    /// Run an experiment, print what it found, and keep it as JSON
     Run {
-        /// The experiment's name
+        /// The experiment's name, or `all`
+        name: String,
+        #[command(flatten)]
+        options: Options,
+        /// Only cases whose name contains this text
+        #[arg(long)]
+        only: Option<String>,
+        /// Where to write the JSON [default: target/lab/NAME.json]
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+    /// Measure the bars of an experiment, or of all, and print a line for each: ok, short, or not here
+    Bars {
+        /// The experiment's name, or `all`
+        #[arg(default_value = ALL)]
         name: String,
         #[command(flatten)]
         options: Options,
     },
+    /// Make one HTML page of all that was kept
+    Report {
+        /// Where to write the page [default: target/lab/report.html]
+        #[arg(long)]
+        out: Option<PathBuf>,
+    },
 }
 
-/// What every experiment is told.
-#[derive(clap::Args, Clone, Debug)]
-pub struct Options {
-    /// Tiny run that shows that the experiment works; its numbers mean nothing
-    #[arg(long)]
-    quick: bool,
-    /// Seconds that each single run lasts
-    #[arg(long, default_value_t = 5)]
-    seconds: u32,
-    /// Runs of each case, of which the median counts
-    #[arg(long, default_value_t = 3)]
-    repeat: u32,
-    /// Only cases whose name contains this text
-    #[arg(long)]
-    only: Option<String>,
-    /// Where to write the JSON report [default: target/lab/NAME.json]
-    #[arg(long)]
-    json: Option<PathBuf>,
-    /// The Clearway to measure, instead of one built from this tree
-    #[arg(long)]
-    binary: Option<PathBuf>,
-    /// Further argument of `clearway serve`; may be given several times
-    #[arg(long = "serve-arg", allow_hyphen_values = true)]
-    serve_args: Vec<String>,
+/// Why a command ends without success.
+enum Failure {
+    Failed(String),
+    Usage(String),
+    Short,
 }
 
-struct Experiment {
-    name: &'static str,
-    about: &'static str,
-    run: fn(&Options) -> Res<Report>,
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
 }
-
-const EXPERIMENTS: [Experiment; 2] = [
-    Experiment { name: "pgbench", about: pgbench::ABOUT, run: pgbench::run },
-    Experiment { name: "baton", about: baton::ABOUT, run: baton::run },
-];
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("{why}");
-            ExitCode::FAILURE
+    let (code, why) = match command(Cli::parse().command) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(why)) => (1, Some(why)),
+        Err(Failure::Usage(why)) => (2, Some(why)),
+        Err(Failure::Short) => (3, None),
+    };
+    if let Some(why) = why {
+        eprintln!("{why}");
+    }
+    ExitCode::from(code)
+}
+
+fn command(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::List => list(),
+        Command::Run { name, options, only, json } => {
+            let task = Task { options, part: only.map_or(Part::Whole, Part::Only) };
+            return run(&chosen(&name)?, &task, json);
+        }
+        Command::Bars { name, options } => return judge(&chosen(&name)?, &Task { options, part: Part::Bars }),
+        Command::Report { out } => {
+            let out = out.unwrap_or_else(|| directory().join("report.html"));
+            let names = EXPERIMENTS.each_ref().map(|e| e.name);
+            let records = report::write(&directory(), &out, &names)?;
+            println!("{records} experiments in {}", out.display());
+        }
+    }
+    Ok(())
+}
+
+fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
+    let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| name == ALL || name == e.name).collect();
+    if chosen.is_empty() {
+        return Err(Failure::Usage(format!("no experiment is called `{name}`\nhint: see `clearway-lab list`")));
+    }
+    Ok(chosen)
+}
+
+fn list() {
+    for experiment in &EXPERIMENTS {
+        println!("{:<10} {}", experiment.name, experiment.about);
+        for bar in experiment.bars {
+            println!("{:<10}   bar: {bar}", "");
         }
     }
 }
 
-fn run(command: Command) -> Res<()> {
-    let (name, options) = match command {
-        Command::List => {
-            for e in &EXPERIMENTS {
-                println!("{:<10} {}", e.name, e.about);
-            }
-            return Ok(());
-        }
-        Command::Run { name, options } => (name, options),
-    };
-    let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| name == "all" || name == e.name).collect();
-    if chosen.is_empty() {
-        return Err(format!("no experiment is called `{name}`; see `clearway-lab list`"));
+fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Result<(), Failure> {
+    if json.is_some() && experiments.len() > 1 {
+        return Err(Failure::Usage("--json names one file, but several experiments are to run".into()));
     }
-    for experiment in chosen {
-        let report = (experiment.run)(&options).map_err(|why| format!("{}: {why}", experiment.name))?;
-        println!("{report}");
-        let path = options.json.clone().unwrap_or_else(|| {
-            clearway_harness::tools::repository_root().join(format!("target/lab/{}.json", experiment.name))
-        });
-        report.write(&path)?;
-        println!("report: {}", path.display());
-        report.bars_met()?;
+    for experiment in experiments {
+        let record = Record::make(experiment, task)?;
+        println!("{record}");
+        let path = json.clone().unwrap_or_else(|| directory().join(format!("{}.json", experiment.name)));
+        json::write(&record, &path)?;
+        println!("kept in {}", path.display());
     }
     Ok(())
+}
+
+fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
+    let mut short = false;
+    for experiment in experiments {
+        if experiment.bars.is_empty() {
+            println!("{} has no bars", experiment.name);
+            continue;
+        }
+        let record = Record::make(experiment, task)?;
+        println!("{}: commit {}, configuration {}", experiment.name, record.commit, record.configuration_hash);
+        println!("  on {}", record.machine);
+        for bar in &record.findings.bars {
+            println!("{}", bar.line(experiment.name, record.quick));
+            short |= bar.verdict(record.quick) == Verdict::Short;
+        }
+    }
+    if short { Err(Failure::Short) } else { Ok(()) }
+}
+
+/// Where records are kept.
+fn directory() -> PathBuf {
+    repository_root().join("target/lab")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unlike_each_other_and_every_experiment_says_what_it_asks() {
+        let mut names: Vec<&str> = EXPERIMENTS.iter().map(|e| e.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), EXPERIMENTS.len());
+        assert!(!names.contains(&ALL));
+        for e in &EXPERIMENTS {
+            assert!(![e.about, e.question, e.source, e.source_found].contains(&""), "{}", e.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_a_wrong_command_line() {
+        assert!(matches!(chosen("nothing"), Err(Failure::Usage(why)) if why.contains("list")));
+        assert_eq!(chosen(ALL).map_or(0, |c| c.len()), EXPERIMENTS.len());
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
 }

@@ -1,42 +1,149 @@
 //! pgbench's three scripts against Clearway and, where it is installed, a PostgreSQL with the same durability and pool size.
 
-use crate::Options;
-use crate::compare::{Contender, compare};
-use crate::machine::Machine;
-use crate::report::{Bar, Report, Row};
+use crate::bars::{Bar, Bound, Reading};
+use crate::compare::{Comparison, Contender, compare, seeds};
+use crate::experiment::{Experiment, Part, Task};
+use crate::result::{Axis, Configuration, Findings, Samples};
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::server::Kind;
-use clearway_harness::{Res, tools};
+use clearway_harness::{Res, process, tools};
+use std::process::Command;
+use std::time::Duration;
 
-/// What it measures.
-pub const ABOUT: &str = "pgbench's three scripts: Clearway against PostgreSQL, same durability, same pool size";
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "pgbench",
+    about: "pgbench's three scripts: Clearway against PostgreSQL, same durability, same pool size",
+    question: "How does Clearway serve pgbench's three built-in scripts, beside a PostgreSQL with the same durability and pool size on the same machine?",
+    source: "Our own question: what others publish of pgbench is of other machines and settings. The published ratios beside ours are those of docs/measurements.md (commit 15d4e54, two cores of an AMD EPYC).",
+    source_found: "With 100 clients and prepared statements Clearway served 2.42 times PostgreSQL's select-only transactions and 2.87 times its tpcb-like ones; with 16 clients 1.92 and 2.11 times.",
+    bars: &[BARS[0].name, BARS[1].name],
+    run,
+};
+
+/// A promise on a case's ratio.
+struct Promise {
+    name: &'static str,
+    script: Script,
+    clients: u32,
+    at_least: f64,
+}
+
+const BARS: [Promise; 2] = [
+    Promise {
+        name: "select-only, prepared, 100 clients, against PostgreSQL",
+        script: Script::SelectOnly,
+        clients: 100,
+        at_least: 1.5,
+    },
+    Promise {
+        name: "tpcb-like, prepared, 16 clients, scale 10, against PostgreSQL",
+        script: Script::TpcbLike,
+        clients: 16,
+        at_least: 1.0,
+    },
+];
+
+/// Clearway's rate over PostgreSQL's, from docs/measurements.md.
+const PUBLISHED: [(&str, f64); 11] = [
+    ("select-only -M prepared -c 1", 45_054.0 / 16_778.0),
+    ("select-only -M prepared -c 16", 168_716.0 / 88_051.0),
+    ("select-only -M prepared -c 100", 180_718.0 / 74_698.0),
+    ("select-only -M extended -c 100", 177_717.0 / 53_483.0),
+    ("select-only -M simple -c 100", 176_839.0 / 56_321.0),
+    ("simple-update -M prepared -c 1", 4_130.0 / 2_500.0),
+    ("simple-update -M prepared -c 16", 20_601.0 / 10_834.0),
+    ("simple-update -M prepared -c 100", 28_241.0 / 10_867.0),
+    ("tpcb-like -M prepared -c 1", 3_441.0 / 1_885.0),
+    ("tpcb-like -M prepared -c 16", 14_103.0 / 6_674.0),
+    ("tpcb-like -M prepared -c 100", 13_481.0 / 4_694.0),
+];
 
 /// Buffer pool of Clearway and `shared_buffers` of PostgreSQL.
-pub const POOL: &str = "256MB";
+const POOL: &str = "256MB";
+/// Accounts in 100,000; the small one for `--quick`.
+const SCALE: u32 = 10;
+const QUICK_SCALE: u32 = 1;
+/// How many clients: alone, as many as a small pool of connections has, and a crowd.
+const CLIENTS: [u32; 3] = [1, 16, 100];
 
-/// The runs: alone, as many clients as a small pool of connections has, and a crowd.
-pub fn cases() -> Vec<Run> {
+/// What the PostgreSQL of the comparison takes.
+const NEEDED: [&str; 3] = ["postgres", "initdb", "pgbench"];
+/// Longest that a program may take to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+
+/// The cases of this part of the experiment.
+pub fn cases(part: &Part) -> Vec<Run> {
     let run = |script, mode, clients| Run { script, mode, clients, length: Length::Seconds(0) };
     let mut cases = Vec::new();
     for script in Script::ALL {
-        for clients in [1, 16, 100] {
-            cases.push(run(script, Mode::Prepared, clients));
-        }
+        cases.extend(CLIENTS.map(|clients| run(script, Mode::Prepared, clients)));
     }
-    cases.push(run(Script::SelectOnly, Mode::Simple, 100));
-    cases.push(run(Script::SelectOnly, Mode::Extended, 100));
+    cases.extend([Mode::Simple, Mode::Extended].map(|mode| run(Script::SelectOnly, mode, 100)));
+    cases.retain(|case| part.wants(&case.name(), BARS.iter().any(|bar| bar.case() == case.name())));
     cases
 }
 
-/// The promises, by case.
-const BARS: [(Script, u32, f64); 2] = [(Script::SelectOnly, 100, 1.5), (Script::TpcbLike, 16, 1.0)];
+/// How large the tables are.
+pub fn scale(task: &Task) -> u32 {
+    if task.options.quick { QUICK_SCALE } else { SCALE }
+}
 
 /// The Clearway under test, with these arguments besides the experiment's own.
-pub fn clearway(options: &Options, more: &[&str]) -> Res<Kind> {
+pub fn clearway(task: &Task, more: &[&str]) -> Res<Kind> {
     let mut args: Vec<String> = ["--buffer-pool", POOL].iter().chain(more).map(|a| (*a).to_owned()).collect();
-    args.extend(options.serve_args.iter().cloned());
-    let binary = options.binary.clone().map_or_else(tools::build_server, Ok)?;
-    Ok(Kind::Clearway { binary, args })
+    args.extend(task.options.serve_args.iter().cloned());
+    Ok(Kind::Clearway { binary: task.server_binary()?, args })
+}
+
+/// How the runs are made.
+pub fn configuration(task: &Task) -> Configuration {
+    let length = if task.options.quick { "320 transactions".into() } else { format!("{} s", task.options.seconds) };
+    let mut settings = vec![
+        ("scale", scale(task).to_string()),
+        ("pool", POOL.into()),
+        ("fsync", "on".into()),
+        ("transport", "TCP loopback".into()),
+        ("clients", "pgbench on the same machine, at most 2 threads".into()),
+        ("run length", length),
+        ("repetitions", format!("{}, servers in turn", task.repetitions())),
+    ];
+    if !task.options.serve_args.is_empty() {
+        settings.push(("serve arguments", task.options.serve_args.join(" ")));
+    }
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A chart's worth of samples for each script, by clients, and one for the protocols.
+pub fn samples(comparison: &Comparison) -> Vec<Samples> {
+    let mut samples = Vec::new();
+    for script in Script::ALL {
+        let title = format!("{}, prepared", script.name());
+        let clients =
+            |run: &Run| (run.script == script && run.mode == Mode::Prepared).then_some(f64::from(run.clients));
+        samples.extend(comparison.samples(&title, &Axis::log("clients", ""), clients));
+    }
+    let modes = Axis::names("protocol", Mode::ALL.iter().map(|m| m.name().to_owned()).collect());
+    let crowd = CLIENTS[CLIENTS.len() - 1];
+    let mode = |run: &Run| {
+        let place = Mode::ALL.iter().position(|m| *m == run.mode)?;
+        (run.script == Script::SelectOnly && run.clients == crowd).then_some(place as f64)
+    };
+    samples.extend(comparison.samples(&format!("select-only, {crowd} clients"), &modes, mode));
+    samples
+}
+
+impl Promise {
+    fn case(&self) -> String {
+        Run { script: self.script, mode: Mode::Prepared, clients: self.clients, length: Length::Seconds(0) }.name()
+    }
+
+    /// Nothing where its case was not run.
+    fn judge(&self, comparison: &Comparison) -> Option<Bar> {
+        let [ours, theirs] = comparison.rates(&self.case())?[..] else { return None };
+        let (ours, theirs) = (Reading::new("clearway", ours, "TPS", 0), Reading::new("postgres", theirs, "TPS", 0));
+        Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), ours, theirs))
+    }
 }
 
 fn postgres() -> Kind {
@@ -45,38 +152,52 @@ fn postgres() -> Kind {
     Kind::Postgres { settings: settings.to_vec() }
 }
 
-/// How the runs are made, for the report.
-pub fn conditions(scale: u32, options: &Options) -> Vec<String> {
-    let runs = match options.quick {
-        true => "a single tiny run: the rates mean nothing".into(),
-        false => format!("median of {} runs of {} s, servers in turn", options.repeat, options.seconds),
-    };
-    vec![format!("scale {scale}, pool {POOL}, fsync on, TCP loopback, clients on the same machine"), runs]
+fn postgres_version() -> Res<String> {
+    let mut command = Command::new(tools::need("postgres")?);
+    let said = process::run(command.arg("--version"), "", VERSION_LIMIT)?.success("postgres --version")?;
+    Ok(said.trim().to_owned())
 }
 
-/// Runs it.
-pub fn run(options: &Options) -> Res<Report> {
-    let scale = if options.quick { 1 } else { 10 };
-    let mut contenders = vec![Contender::start("clearway", &clearway(options, &[])?, scale)?];
-    let mut configuration = conditions(scale, options);
-    if tools::find("postgres").is_some() && tools::find("initdb").is_some() {
-        contenders.push(Contender::start("postgres", &postgres(), scale)?);
-    } else if tools::in_ci() {
-        return Err("PostgreSQL is not installed, and CI skips nothing".into());
-    } else {
-        configuration.push("PostgreSQL is not installed: no comparison".into());
+fn run(task: &Task) -> Res<Findings> {
+    let mut findings = Findings { configuration: configuration(task), ..Findings::default() };
+    let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
+    if let Some(tool) = missing {
+        let why = format!("`{tool}` is not installed");
+        if tools::in_ci() {
+            return Err(format!("{why}, and CI skips nothing"));
+        }
+        findings.bars = BARS.iter().map(|bar| Bar::not_here(bar.name, why.clone())).collect();
+        if task.part == Part::Bars {
+            return Ok(findings);
+        }
+        findings.configuration.insert("PostgreSQL".into(), "not installed".into());
     }
-    let rows = compare(&mut contenders, &cases(), options)?;
-    let bars = if options.quick { Vec::new() } else { judge(&rows) };
-    let contenders = contenders.into_iter().map(|c| c.name).collect();
-    Ok(Report { experiment: "pgbench", machine: Machine::here(), configuration, contenders, rows, bars })
+    let mut contenders = vec![Contender::start("clearway", &clearway(task, &[])?, scale(task))?];
+    if missing.is_none() {
+        findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
+        contenders.push(Contender::start("postgres", &postgres(), scale(task))?);
+    }
+    findings.seeds = seeds(task);
+    let comparison = compare(EXPERIMENT.name, &mut contenders, &cases(&task.part), task)?;
+    findings.samples = samples(&comparison);
+    findings.tables = vec![comparison.table("Medians, and Clearway's rate over PostgreSQL's", &PUBLISHED)];
+    findings.found = comparison.summary().into_iter().collect();
+    findings.agreement = comparison.agreement(&PUBLISHED).into_iter().collect();
+    if missing.is_none() {
+        findings.bars = BARS.iter().filter_map(|bar| bar.judge(&comparison)).collect();
+    }
+    Ok(findings)
 }
 
-fn judge(rows: &[Row]) -> Vec<Bar> {
-    let bar = |(script, clients, at_least): (Script, u32, f64)| {
-        let case = Run { script, mode: Mode::Prepared, clients, length: Length::Seconds(0) }.name();
-        let reached = rows.iter().find(|row| row.case == case)?.ratio?;
-        Some(Bar { case, at_least, reached })
-    };
-    BARS.into_iter().filter_map(bar).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bar_has_its_case_and_bars_need_no_other() {
+        let names = |part: &Part| cases(part).iter().map(Run::name).collect::<Vec<_>>();
+        assert!(PUBLISHED.iter().all(|(name, _)| names(&Part::Whole).contains(&(*name).to_owned())));
+        assert_eq!(names(&Part::Bars), BARS.map(|bar| bar.case()));
+        assert_eq!(names(&Part::Only("-M simple".into())), ["select-only -M simple -c 100"]);
+    }
 }

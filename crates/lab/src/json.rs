@@ -1,0 +1,145 @@
+//! A record as a file: JSON that says which format it has and carries a checksum over its content.
+//!
+//! ```json
+//! { "format": 1, "checksum": "1a2b3c4d", "record": { ... } }
+//! ```
+//!
+//! The checksum is CRC-32C over the record's canonical text (no space, keys sorted), so that a file may be indented anew but a changed number is
+//! noticed. A file is replaced whole or not at all. What is no number is `null` in JSON and NaN here.
+
+use crate::result::Record;
+use clearway_harness::Res;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use std::path::Path;
+
+/// The format of the files; a change of [`Record`] that an older lab would misread makes it another.
+const FORMAT: u64 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct File {
+    format: u64,
+    checksum: String,
+    record: Value,
+}
+
+/// CRC-32C over a value's canonical text, eight hexadecimal digits.
+pub fn checksum(value: &Value) -> String {
+    format!("{:08x}", crc32c::crc32c(value.to_string().as_bytes()))
+}
+
+/// Writes a record.
+pub fn write(record: &Record, path: &Path) -> Res<()> {
+    let text = encode(record)?;
+    let whole = path.with_extension("json.new");
+    let written = path.parent().map_or(Ok(()), std::fs::create_dir_all);
+    let written = written.and_then(|()| std::fs::write(&whole, text)).and_then(|()| std::fs::rename(&whole, path));
+    written.map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Reads a record; a file that is damaged or of another format is refused.
+pub fn read(path: &Path) -> Res<Record> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let hint = "hint: delete the file, or run the experiment again";
+    decode(&text).map_err(|why| format!("{}: {why}\n{hint}", path.display()))
+}
+
+fn encode(record: &Record) -> Res<String> {
+    let record = serde_json::to_value(record).map_err(|e| e.to_string())?;
+    let file = File { format: FORMAT, checksum: checksum(&record), record };
+    serde_json::to_string_pretty(&file).map_err(|e| e.to_string())
+}
+
+fn decode(text: &str) -> Res<Record> {
+    let content: Value = serde_json::from_str(text).map_err(|e| format!("damaged, or not of the lab: {e}"))?;
+    // Of another format nothing but its number is understood.
+    match content.get("format").and_then(Value::as_u64) {
+        Some(FORMAT) => {}
+        Some(other) => return Err(format!("format {other}, where this lab writes and reads format {FORMAT}")),
+        None => return Err("not a file of the lab: it names no format".into()),
+    }
+    let file: File = serde_json::from_value(content).map_err(|e| format!("damaged: {e}"))?;
+    let found = checksum(&file.record);
+    if found != file.checksum {
+        return Err(format!("damaged: its content has the checksum {found}, but should have {}", file.checksum));
+    }
+    serde_json::from_value(file.record).map_err(|e| format!("not understood: {e}"))
+}
+
+/// For serde: a number, or NaN for `null`.
+pub fn number_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// For serde: numbers, each NaN for `null`.
+pub fn numbers_or_null<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f64>, D::Error> {
+    let numbers = Vec::<Option<f64>>::deserialize(from)?;
+    Ok(numbers.into_iter().map(|n| n.unwrap_or(f64::NAN)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::example;
+    use clearway_harness::tools::TempDir;
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        let directory = TempDir::new("record").unwrap();
+        let path = directory.path().join("deep/spin.json");
+        write(&example(), &path).unwrap();
+        let read = read(&path).unwrap();
+        // NaN is unlike itself, so the texts are compared.
+        assert_eq!(encode(&read).unwrap(), encode(&example()).unwrap());
+        assert!(read.findings.samples[0].series[0].points[0].y[2].is_nan());
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn every_number_survives_its_text() {
+        let mut record = example();
+        let numbers = vec![0.1 + 0.2, 1.0 / 3.0, f64::MIN_POSITIVE, f64::MAX, 5e-324, -0.0, 123_456_789.123_456_78];
+        record.findings.samples[0].series[0].points[0].y = numbers.clone();
+        let read = decode(&encode(&record).unwrap()).unwrap();
+        assert_eq!(read.findings.samples[0].series[0].points[0].y, numbers);
+    }
+
+    #[test]
+    fn a_file_may_be_indented_anew() {
+        let text = encode(&example()).unwrap();
+        let dense = serde_json::from_str::<Value>(&text).unwrap().to_string();
+        assert_ne!(dense, text);
+        decode(&dense).unwrap();
+    }
+
+    #[test]
+    fn a_changed_number_is_noticed() {
+        let text = encode(&example()).unwrap();
+        let changed = text.replacen("3652.0", "3653.0", 1);
+        assert_ne!(changed, text);
+        let why = decode(&changed).unwrap_err();
+        assert!(why.contains("damaged") && why.contains("checksum"), "{why}");
+    }
+
+    #[test]
+    fn a_torn_file_another_format_and_another_file_are_refused() {
+        let text = encode(&example()).unwrap();
+        let why = |text: &str| decode(text).unwrap_err();
+        assert!(why(&text[..text.len() / 2]).contains("damaged"));
+        assert!(why("").contains("damaged"));
+        let newer = text.replacen("\"format\": 1", "\"format\": 2", 1);
+        assert!(why(&newer).contains("format 2, where this lab writes and reads format 1"));
+        assert!(why("{\"a\": 1}").contains("names no format"));
+        assert!(why("[1]").contains("names no format"));
+        assert!(why("{\"format\": 1}").contains("damaged"));
+    }
+
+    #[test]
+    fn a_refusal_names_the_file_and_what_to_do() {
+        let directory = TempDir::new("record").unwrap();
+        let path = directory.path().join("spin.json");
+        std::fs::write(&path, "{}").unwrap();
+        let why = read(&path).unwrap_err();
+        assert!(why.starts_with(&path.display().to_string()) && why.contains("hint: delete the file"), "{why}");
+    }
+}

@@ -1,0 +1,72 @@
+//! What a long run is doing, and how long it will take yet.
+//!
+//! On a terminal one line that changes; elsewhere one line a step. It goes to standard error: standard output has results only.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::time::{Duration, Instant};
+
+/// The steps of a run.
+#[derive(Debug)]
+pub struct Progress {
+    what: &'static str,
+    total: usize,
+    begun: usize,
+    since: Instant,
+    terminal: bool,
+}
+
+impl Progress {
+    /// A run of `total` steps that take about equally long.
+    pub fn new(what: &'static str, total: usize) -> Self {
+        Self { what, total, begun: 0, since: Instant::now(), terminal: std::io::stderr().is_terminal() }
+    }
+
+    /// The next step begins.
+    pub fn step(&mut self, name: &str) {
+        let line = line(self.what, self.begun, self.total, self.since.elapsed(), name);
+        self.begun += 1;
+        if self.terminal {
+            // Erase what the line had before.
+            eprint!("\r\x1b[2K{line}");
+            // Whether a person sees the line at once changes nothing that is measured.
+            let _ = std::io::stderr().flush();
+        } else {
+            eprintln!("{line}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.terminal && self.begun > 0 {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+/// `done` steps are finished after `elapsed`, and `name` begins.
+fn line(what: &str, done: usize, total: usize, elapsed: Duration, name: &str) -> String {
+    let mut line = format!("{what} {}/{total}: {name}", done + 1);
+    if done > 0 && done < total {
+        let left = elapsed.mul_f64((total - done) as f64 / done as f64).as_secs();
+        let left = if left < 60 { format!("{left} s") } else { format!("{} min", left.div_ceil(60)) };
+        let _ = write!(line, "; about {left} left");
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_estimated_from_what_was_done() {
+        let s = Duration::from_secs;
+        assert_eq!(line("pgbench", 0, 33, s(0), "select-only"), "pgbench 1/33: select-only");
+        assert_eq!(line("pgbench", 11, 33, s(11), "x"), "pgbench 12/33: x; about 22 s left");
+        assert_eq!(line("pgbench", 11, 33, s(110), "x"), "pgbench 12/33: x; about 4 min left");
+        // More steps than were announced: no estimate, and no nonsense.
+        assert_eq!(line("pgbench", 33, 33, s(110), "x"), "pgbench 34/33: x");
+    }
+}

@@ -1,0 +1,64 @@
+//! The report: one self-contained HTML page made of the records that runs have left.
+
+mod page;
+
+use crate::json;
+use crate::result::Record;
+use clearway_harness::Res;
+use std::path::{Path, PathBuf};
+
+/// Reads every record in `directory` and writes the page; `order` has the names of the experiments as the page shows them, others come
+/// behind. Returns how many records it has.
+pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
+    let mut records = files(directory)?.iter().map(|path| json::read(path)).collect::<Res<Vec<Record>>>()?;
+    if records.is_empty() {
+        return Err(format!("{} has no record\nhint: clearway-lab run NAME", directory.display()));
+    }
+    let place = |record: &Record| order.iter().position(|name| *name == record.experiment).unwrap_or(order.len());
+    records.sort_by(|a, b| (place(a), &a.experiment, &a.date).cmp(&(place(b), &b.experiment, &b.date)));
+    std::fs::write(out, page::html(&records)).map_err(|e| format!("{}: {e}", out.display()))?;
+    Ok(records.len())
+}
+
+fn files(directory: &Path) -> Res<Vec<PathBuf>> {
+    let listed = match std::fs::read_dir(directory) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.and_then(Iterator::collect::<std::io::Result<Vec<_>>>),
+    };
+    let listed = listed.map_err(|e| format!("{}: {e}", directory.display()))?;
+    let paths = listed.into_iter().map(|entry| entry.path());
+    Ok(paths.filter(|path| path.extension().is_some_and(|e| e == "json")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::example;
+    use clearway_harness::tools::TempDir;
+
+    #[test]
+    fn the_page_has_every_record_in_the_order_of_the_experiments() {
+        let directory = TempDir::new("report").unwrap();
+        for name in ["baton", "another", "pgbench"] {
+            let record = Record { experiment: name.into(), ..example() };
+            json::write(&record, &directory.path().join(format!("{name}.json"))).unwrap();
+        }
+        std::fs::write(directory.path().join("notes.txt"), "not a record").unwrap();
+        let out = directory.path().join("report.html");
+        assert_eq!(write(directory.path(), &out, &["pgbench", "baton"]), Ok(3));
+        let page = std::fs::read_to_string(out).unwrap();
+        let places: Vec<_> = ["pgbench", "baton", "another"].map(|n| page.find(&format!("<h2>{n}</h2>"))).to_vec();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+    }
+
+    #[test]
+    fn without_records_or_with_a_damaged_one_there_is_no_page() {
+        let directory = TempDir::new("report").unwrap();
+        let out = directory.path().join("report.html");
+        assert!(write(directory.path(), &out, &[]).unwrap_err().contains("hint: clearway-lab run"));
+        assert!(write(&directory.path().join("none"), &out, &[]).unwrap_err().contains("has no record"));
+        std::fs::write(directory.path().join("bad.json"), "{").unwrap();
+        assert!(write(directory.path(), &out, &[]).unwrap_err().contains("bad.json"));
+        assert!(!out.exists());
+    }
+}

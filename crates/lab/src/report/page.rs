@@ -1,0 +1,196 @@
+//! The page itself: what stands in it, in which order. Nothing is loaded from elsewhere, and no script runs.
+
+use crate::bars::Verdict;
+use crate::result::Record;
+use crate::table::{Cell, Table};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The whole page.
+pub fn html(records: &[Record]) -> String {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Clearway: report of the lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Clearway: report of the lab</h1>\n\
+         <p>Each experiment asks something, says what its source found, and measures it here with peers in the same run. Points are \
+         medians; whiskers reach from the least to the greatest repetition. Take ratios from one run: absolute numbers are of that \
+         machine only.</p>\n"
+    );
+    page += "<nav><ul>\n";
+    for (at, record) in records.iter().enumerate() {
+        let quick = if record.quick { " (quick run: numbers mean nothing)" } else { "" };
+        let (name, question) = (escape(&record.experiment), escape(&record.question));
+        page += &format!("<li><a href=\"#e{at}\">{name}</a>: {question}{quick}</li>\n");
+    }
+    page += "</ul></nav>\n";
+    for (at, record) in records.iter().enumerate() {
+        page += &format!("<section id=\"e{at}\">\n<h2>{}</h2>\n", escape(&record.experiment));
+        page += &section(record);
+        page += "</section>\n";
+    }
+    page + "</body>\n</html>\n"
+}
+
+fn section(record: &Record) -> String {
+    let findings = &record.findings;
+    let mut out = String::new();
+    if record.quick {
+        out += "<p class=\"warning\">A quick run: it shows that the experiment works. Its numbers mean nothing.</p>\n";
+    }
+    if let Some(only) = &record.only {
+        out += &format!(
+            "<p class=\"warning\">Only the cases whose name contains \u{201c}{}\u{201d} were run.</p>\n",
+            escape(only)
+        );
+    }
+    out += &format!("<h3>What was asked</h3>\n<p class=\"lead\">{}</p>\n", escape(&record.question));
+    out += &format!("<p class=\"source\">{}</p>\n", escape(&record.source));
+    out += &paragraphs("What the source found", std::slice::from_ref(&record.source_found));
+    out += &paragraphs("What we found", &findings.found);
+    out += &paragraphs("How far they agree, and why not", &findings.agreement);
+    out += &bars(record);
+    findings.tables.iter().for_each(|t| out += &table(t));
+    out + &conditions(record)
+}
+
+/// Nothing where there are none.
+fn paragraphs(heading: &str, paragraphs: &[String]) -> String {
+    if paragraphs.is_empty() {
+        return String::new();
+    }
+    let paragraphs: String = paragraphs.iter().map(|p| format!("<p>{}</p>\n", escape(p))).collect();
+    format!("<h3>{heading}</h3>\n{paragraphs}")
+}
+
+fn bars(record: &Record) -> String {
+    if record.findings.bars.is_empty() {
+        return String::new();
+    }
+    let mut out = String::from("<h3>Bars</h3>\n<div class=\"scroll\"><table class=\"bars\">\n");
+    for bar in &record.findings.bars {
+        let verdict = bar.verdict(record.quick);
+        let class = match verdict {
+            Verdict::Ok => "ok",
+            Verdict::Short => "short",
+            Verdict::NotHere => "not-here",
+            Verdict::Quick => "quick",
+        };
+        let (name, explained) = (escape(&bar.name), escape(&bar.explained()));
+        out += &format!("<tr><td class=\"{class}\">{verdict}</td><td>{name}</td><td>{explained}</td></tr>\n");
+    }
+    out + "</table></div>\n"
+}
+
+fn table(table: &Table) -> String {
+    let class = |at: usize, cell: Option<&Cell>| {
+        let published = table.columns.get(at).is_some_and(|c| c.published).then_some("published");
+        let number = (at > 0 && !matches!(cell, Some(Cell::Text(_)))).then_some("number");
+        let classes: Vec<&str> = published.into_iter().chain(number).collect();
+        if classes.is_empty() { String::new() } else { format!(" class=\"{}\"", classes.join(" ")) }
+    };
+    let mut out = format!("<div class=\"scroll\"><table>\n<caption>{}</caption>\n<thead><tr>", escape(&table.title));
+    for (at, column) in table.columns.iter().enumerate() {
+        out += &format!("<th{}>{}</th>", class(at, None), escape(&column.heading()));
+    }
+    out += "</tr></thead>\n<tbody>\n";
+    for row in &table.rows {
+        let cells = row.iter().enumerate();
+        let cells: String = cells
+            .map(|(at, cell)| format!("<td{}>{}</td>", class(at, Some(cell)), escape(&cell.to_string())))
+            .collect();
+        out += &format!("<tr>{cells}</tr>\n");
+    }
+    out + "</tbody></table></div>\n"
+}
+
+/// What the numbers were measured on, and how.
+fn conditions(record: &Record) -> String {
+    let seeds: Vec<String> = record.findings.seeds.iter().map(u64::to_string).collect();
+    let mut lines = vec![
+        ("Run", record.date.clone()),
+        ("Commit", record.commit.clone()),
+        ("Machine", record.machine.to_string()),
+        ("Configuration", format!("hash {}", record.configuration_hash)),
+    ];
+    lines.extend(record.findings.configuration.iter().map(|(name, value)| (name.as_str(), value.clone())));
+    if !seeds.is_empty() {
+        lines.push(("Seeds", seeds.join(", ")));
+    }
+    let lines: String =
+        lines.iter().map(|(name, value)| format!("<dt>{}</dt><dd>{}</dd>\n", escape(name), escape(value))).collect();
+    format!("<h3>Measured on</h3>\n<dl>\n{lines}</dl>\n")
+}
+
+/// Text as HTML shows it, in an element or a quoted attribute.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out += "&amp;",
+            '<' => out += "&lt;",
+            '>' => out += "&gt;",
+            '"' => out += "&quot;",
+            '\'' => out += "&#39;",
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::example;
+
+    #[test]
+    fn text_is_shown_and_never_becomes_markup() {
+        assert_eq!(escape("a < b & \"c\" > 'd'"), "a &lt; b &amp; &quot;c&quot; &gt; &#39;d&#39;");
+        let hostile = "<script>alert(1)</script>";
+        let mut record = Record { question: hostile.into(), only: Some(hostile.into()), ..example() };
+        record.findings.found.push(hostile.into());
+        record.findings.tables[0].rows[0][0] = Cell::text(hostile);
+        record.findings.tables[0].columns[0].name = hostile.into();
+        record.findings.bars[0].name = hostile.into();
+        record.findings.configuration.insert(hostile.into(), hostile.into());
+        record.findings.samples[0].title = hostile.into();
+        record.findings.samples[0].series[0].name = hostile.into();
+        assert!(!html(&[record]).contains("<script"));
+    }
+
+    #[test]
+    fn the_page_says_what_was_asked_found_and_measured_on_what() {
+        let page = html(&[example()]);
+        for part in [
+            "How fast?",
+            "A report",
+            "805 TPS",
+            "more",
+            "half",
+            "abc123",
+            "2026-01-02",
+            "a &lt;chip&gt;",
+            "256MB",
+            "18446744073709551615",
+            "class=\"published number\">3,652",
+            "no value",
+            "class=\"ok\"",
+            "class=\"short\"",
+            "64 cores are needed",
+        ] {
+            assert!(page.contains(part), "`{part}` is not in\n{page}");
+        }
+        assert!(!page.contains("mean nothing"));
+        assert!(
+            !page.contains("http://")
+                || page.matches("http").count() == page.matches("http://www.w3.org/2000/svg").count()
+        );
+    }
+
+    #[test]
+    fn a_quick_run_is_marked_wherever_it_is_named() {
+        let page = html(&[Record { quick: true, ..example() }]);
+        assert_eq!(page.matches("mean nothing").count(), 2);
+        assert!(!page.contains("class=\"ok\""));
+    }
+}

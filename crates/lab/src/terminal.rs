@@ -1,0 +1,67 @@
+//! A record on a terminal.
+
+use crate::result::Record;
+use std::fmt;
+
+/// Where it was measured, the tables, what was found, the bars.
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{}: {}", self.experiment, self.question)?;
+        writeln!(f, "  {}, commit {}, configuration {}", self.date, self.commit, self.configuration_hash)?;
+        writeln!(f, "  on {}", self.machine)?;
+        let settings: Vec<String> = self.findings.configuration.iter().map(|(k, v)| format!("{k} {v}")).collect();
+        writeln!(f, "  {}", settings.join(", "))?;
+        if let Some(only) = &self.only {
+            writeln!(f, "  only the cases whose name contains `{only}`")?;
+        }
+        if self.quick {
+            writeln!(f, "  A quick run: it shows that the experiment works; its numbers mean nothing.")?;
+        }
+        for table in &self.findings.tables {
+            write!(f, "\n{table}")?;
+        }
+        for (heading, paragraphs) in [
+            ("The source found", std::slice::from_ref(&self.source_found)),
+            ("We found", &self.findings.found),
+            ("Agreement", &self.findings.agreement),
+        ] {
+            for paragraph in paragraphs {
+                write!(f, "\n{heading}: {paragraph}\n")?;
+            }
+        }
+        for (at, bar) in self.findings.bars.iter().enumerate() {
+            let gap = if at == 0 { "\n" } else { "" };
+            writeln!(f, "{gap}{}", bar.line(&self.experiment, self.quick))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::result::example;
+
+    #[test]
+    fn a_record_says_where_it_comes_from_what_it_shows_and_how_its_bars_came_out() {
+        let text = example().to_string();
+        for part in [
+            "commit abc123",
+            "scale 10",
+            "published",
+            "The source found: 805 TPS",
+            "We found: more",
+            "Agreement: half",
+            "\nok ",
+            "\nshort ",
+            "\nnot here ",
+        ] {
+            assert!(text.contains(part), "`{part}` is not in\n{text}");
+        }
+        assert!(!text.contains("mean nothing"));
+        let quick = crate::result::Record { quick: true, only: Some("tpcb".into()), ..example() }.to_string();
+        assert!(
+            quick.contains("mean nothing") && quick.contains("contains `tpcb`") && quick.contains("\nquick "),
+            "{quick}"
+        );
+    }
+}
