@@ -7,6 +7,7 @@ use clearway_server::config::{Cli, Command};
 use clearway_server::exit::{self, Failure};
 use clearway_server::{Config, Server, backup, check};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -36,7 +37,8 @@ fn main() -> ExitCode {
 fn serve(config: Config) -> Result<(), Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(&config.log_filter)
         .map_err(|e| Failure::new(exit::ExitCode::Usage, format!("log_filter: {e}")))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     survive_file_limits().map_err(|e| Failure::new(exit::ExitCode::Other, format!("cannot handle signals: {e}")))?;
     let stop = signals().map_err(|message| Failure::new(exit::ExitCode::Other, message))?;
     let server = Server::start(config)?;
