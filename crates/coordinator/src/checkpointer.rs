@@ -18,6 +18,8 @@ type Answer = Box<dyn FnOnce(Result<(), SqlError>) + Send>;
 #[derive(Default)]
 struct State {
     requests: Vec<Answer>,
+    /// Checkpoints that have succeeded.
+    made: u64,
     stop: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -50,8 +52,9 @@ impl Checkpointer {
                 last = Instant::now();
                 begun_at = Some(appended);
                 let result = engine.node().checkpoint().map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
-                if let Err(e) = &result {
-                    tracing::error!("checkpoint failed: {e}");
+                match &result {
+                    Ok(()) => lock(&shared).made += 1,
+                    Err(e) => tracing::error!("checkpoint failed: {e}"),
                 }
                 requests.into_iter().for_each(|answer| answer(result.clone()));
             }
@@ -66,6 +69,11 @@ impl Checkpointer {
     pub(crate) fn request(&self, answer: Answer) {
         lock(&self.shared).requests.push(answer);
         self.shared.1.notify_all();
+    }
+
+    /// How many checkpoints have been made.
+    pub(crate) fn made(&self) -> u64 {
+        lock(&self.shared).made
     }
 
     pub(crate) fn stop(&self) {

@@ -284,7 +284,8 @@ impl Client {
                 Running::Task(task) => drop(task.await),
             }
             core.forget_cancel();
-            match txn::abort(&core).await {
+            let open = core.txn().is_open();
+            match if open { txn::abort(&core).await } else { txn::undo(&core).await } {
                 Ok(()) => End::Outcome(Outcome::plain("")),
                 Err(e) => End::Error(e),
             }
@@ -309,7 +310,7 @@ impl Client {
         let core = &self.core;
         let (program, partition, rows) = match self.one_message(plan, env)? {
             Ok(message) => message,
-            Err(e) => return Some(self.failed(e)),
+            Err(e) => return Some(self.failed_simply(e)),
         };
         let one_shot = core.txn().block == Block::None;
         let (txn, body) = if one_shot {
@@ -357,7 +358,7 @@ impl Client {
         let reply = match answer {
             Ok(reply) => reply,
             Err(Failure::StalePlan) => return Step::Replan,
-            Err(Failure::Sql(e)) => return self.failed(e),
+            Err(Failure::Sql(e)) => return self.failed_simply(e),
         };
         let wait = if one_shot {
             reply.commit.unwrap_or_else(|| reply.depends_on.max(self.core.txn().depends_on))
@@ -372,13 +373,24 @@ impl Client {
                     let n = rows.len() as u64;
                     (rows, Tag::Select(n))
                 }
-                Err(e) => return self.failed(e),
+                Err(e) => return self.failed_simply(e),
             },
             Statement::Insert(_) => (reply.rows, Tag::Insert(reply.count)),
             Statement::Modify { program, .. } => (reply.rows, modify_tag(program, reply.count)),
             _ => (reply.rows, Tag::Plain("")),
         };
+        if one_shot {
+            self.core.port.count_end(true);
+        }
         Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
+    }
+
+    /// As [`Client::failed`], of a statement on the fast path: on its own, it is a transaction that has ended.
+    fn failed_simply(&mut self, error: SqlError) -> Step {
+        if self.core.txn().block == Block::None {
+            self.core.port.count_end(false);
+        }
+        self.failed(error)
     }
 
     fn failed(&mut self, error: SqlError) -> Step {
@@ -400,7 +412,7 @@ impl Client {
                 match statement::run(&core, &plan, &env).await {
                     Ok(outcome) => return End::Outcome(outcome),
                     Err(Stop::Error(e)) if multi::may_start_over(&core, &e, &mut deadlocks) => {
-                        if let Err(e) = txn::abort(&core).await {
+                        if let Err(e) = txn::undo(&core).await {
                             return End::Error(e);
                         }
                     }

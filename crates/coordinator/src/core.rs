@@ -73,6 +73,13 @@ pub(crate) struct Txn {
     pub changed: Vec<(TableId, u64)>,
 }
 
+impl Txn {
+    /// Whether there is a transaction: a block, or a statement that has been to a partition.
+    pub(crate) fn is_open(&self) -> bool {
+        self.block != Block::None || self.id != TxnId(0)
+    }
+}
+
 pub(crate) struct Core {
     pub port: Rc<PortInner>,
     pub token: u32,

@@ -9,22 +9,24 @@
 //! Locking: `catalog` is a short read-write latch (workers cache what they read and compare versions first); `waits_for` a mutex that
 //! only lock waits take. Neither is held while anything else is taken. A crash leaves the data directory as `storage` says.
 
+use crate::activity::Workers;
 use crate::bootstrap;
 use crate::catalog_rows::FIRST_USER_ID;
 use crate::checkpointer::Checkpointer;
 use crate::deadlock::WaitsFor;
 use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
+use crate::system::System;
 use clearway_buffer::Pool;
-use clearway_latch::{Combiner, Submitted};
+use clearway_latch::{CachePadded, Combiner, Submitted};
 use clearway_partition::{Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
 use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::{Mutex, MutexGuard, PoisonError, RwLock};
-use clearway_types::{Lsn, PartitionId, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, TxnId};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Who runs a partition.
@@ -60,6 +62,8 @@ pub struct Engine {
     mailboxes: Vec<Mailbox>,
     /// Workers that wait for the log to become durable.
     awaiting: Vec<AtomicBool>,
+    /// Transactions that have ended, by worker.
+    ended: Workers,
     dispatch: Dispatch,
     catalog: RwLock<Arc<Catalog>>,
     catalog_version: AtomicU64,
@@ -68,6 +72,8 @@ pub struct Engine {
     next_catalog_version: AtomicU64,
     next_id: AtomicU32,
     waits_for: Mutex<WaitsFor>,
+    /// Plain std: set once, before there are sessions.
+    system: OnceLock<Box<dyn System>>,
     pub(crate) checkpointer: Checkpointer,
 }
 
@@ -91,6 +97,7 @@ impl Engine {
         let engine = Arc::new(Self {
             partitions,
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
+            ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
             dispatch: config.dispatch,
             catalog_version: AtomicU64::new(catalog.version),
@@ -99,6 +106,7 @@ impl Engine {
             catalog: RwLock::new(Arc::new(catalog)),
             next_id: AtomicU32::new(next_id),
             waits_for: Mutex::default(),
+            system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
             node,
         });
@@ -195,6 +203,14 @@ impl Engine {
     pub fn report(&self) -> &RecoveryReport {
         self.node.recovery()
     }
+    /// Has statements ask `system` for the rows of system views, from now on and for good: a second call changes nothing.
+    pub fn set_system(&self, system: Box<dyn System>) {
+        self.system.get_or_init(|| system);
+    }
+    pub(crate) fn system(&self) -> SqlResult<&dyn System> {
+        let none = || SqlError::unsupported("a system view of an engine without a server");
+        self.system.get().map(Box::as_ref).ok_or_else(none)
+    }
     /// How many partitions there are.
     pub fn partitions(&self) -> u16 {
         self.partitions.len() as u16
@@ -210,6 +226,9 @@ impl Engine {
     }
     pub(crate) fn mailbox(&self, worker: u16) -> &Mailbox {
         &self.mailboxes[usize::from(worker)]
+    }
+    pub(crate) fn ended(&self) -> &Workers {
+        &self.ended
     }
     pub(crate) fn dispatch(&self) -> Dispatch {
         self.dispatch

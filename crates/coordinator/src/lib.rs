@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activity;
 mod backup;
 mod bootstrap;
 mod catalog_rows;
@@ -29,15 +30,18 @@ mod pace;
 mod port;
 mod query;
 mod statement;
+mod system;
 mod tag;
 mod txn;
 
+pub use activity::Activity;
 pub use check::{CheckReport, check};
 pub use client::{Client, Outcome, RunOptions, Step, TxnStatus};
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use mailbox::Waker;
 pub use pace::Pace;
 pub use port::{Event, Port};
+pub use system::System;
 pub use tag::Tag;
 
 /// What a check is given and what it tells.

@@ -132,6 +132,11 @@ impl PortInner {
         cached.clone()
     }
 
+    /// Counts a transaction that has ended at this worker.
+    pub(crate) fn count_end(&self, committed: bool) {
+        self.engine.ended()[usize::from(self.worker)].count(committed);
+    }
+
     pub(crate) fn next_txn(&self) -> TxnId {
         let (next, end) = self.txn_ids.get();
         let (next, end) = if next == end { self.engine.txn_id_block() } else { (next, end) };

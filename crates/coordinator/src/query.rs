@@ -37,6 +37,13 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             merge(replies.into_iter().map(|(_, r)| r.rows))
         }
         Source::Rows(rows) => finish::values(rows, env)?,
+        Source::View(view) => core.engine().system()?.rows(*view),
+        Source::ResetContention => {
+            core.engine().system()?.reset_contention();
+            let mut done = RowBatch::new();
+            done.push_with(|row| row.push(DatumRef::Text("")));
+            done
+        }
         Source::Series { start, stop, step, ty } => {
             let mut series = Series::new(start, stop, step, *ty, env)?;
             // A chain that handles each row by itself goes along with the rows, so that only its output is kept.

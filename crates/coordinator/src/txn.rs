@@ -114,7 +114,9 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
     if core.txn().block != Block::None {
         return End::Error(stopped(stop));
     }
-    if let Err(e) = abort(core).await {
+    // A statement that is only planned again has not ended.
+    let undone = if matches!(stop, Stop::Replan) { undo(core).await } else { abort(core).await };
+    if let Err(e) = undone {
         return End::Error(e);
     }
     match stop {
@@ -125,13 +127,19 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
 
 /// Commits. Returns the LSN at which that, or what was read, is durable.
 pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
+    let result = commit_everywhere(core).await;
+    core.port.count_end(result.is_ok());
+    result
+}
+
+async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     if core.txn().id == TxnId(0) {
         return Ok(std::mem::take(&mut *core.txn()).depends_on);
     }
     if core.txn().overlay.is_some()
         && let Err(f) = announce_ddl(core).await
     {
-        abort(core).await?;
+        undo(core).await?;
         return Err(stopped(f.into()));
     }
     let txn = std::mem::take(&mut *core.txn());
@@ -174,6 +182,12 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
 
 /// Aborts: every participant undoes its part and lets go of its locks.
 pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
+    core.port.count_end(false);
+    undo(core).await
+}
+
+/// As [`abort`], of a transaction that is not to be counted: it is begun again, or never was one.
+pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
     let txn = std::mem::take(&mut *core.txn());
     finish(core, &txn, None).await
 }

@@ -19,6 +19,7 @@ pub mod program;
 pub mod route;
 pub mod sort;
 pub mod statement;
+pub mod system;
 pub mod value;
 
 pub use catalog::{Catalog, Column, Distribution, IndexDef, TableDef};

@@ -1,6 +1,7 @@
 //! Whole statements: what the planner returns and the coordinator carries out.
 
 use crate::program::{Aggregate, Group};
+use crate::system::SystemView;
 use crate::{Column, Distribution, Expr, Program, TableDef, UniqueKey};
 use clearway_types::SqlType;
 use std::sync::Arc;
@@ -179,6 +180,10 @@ pub enum Source {
         /// int4 or int8.
         ty: SqlType,
     },
+    /// A system view: the rows are made when the statement runs.
+    View(SystemView),
+    /// `clearway.reset_contention()`: one row with the empty text, when the counts are 0.
+    ResetContention,
     /// A table, by a program at partitions.
     Table {
         /// `Program::Scan`.

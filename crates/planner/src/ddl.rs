@@ -3,6 +3,7 @@
 use crate::bind::{Aggregates, Binder};
 use crate::parse::Distributed;
 use crate::scope::{column, fold, table_name};
+use crate::system::refuse_name;
 use crate::types;
 use clearway_plan::catalog::IndexDef;
 use clearway_plan::statement::unnumbered_table;
@@ -23,6 +24,7 @@ pub(crate) fn create_table(
     distribution: Option<&Distributed>,
 ) -> SqlResult<Statement> {
     let name = table_name(&c.name)?;
+    refuse_name(&name)?;
     if c.like.is_some() || c.query.is_some() || c.inherits.is_some() || c.partition_by.is_some() {
         return Err(SqlError::unsupported("this form of CREATE TABLE"));
     }
@@ -187,7 +189,10 @@ pub(crate) fn create_index(
         columns.push(table.column(name).ok_or_else(missing)?);
     }
     let name = match name {
-        Some(n) => n.to_owned(),
+        Some(n) => {
+            refuse_name(n)?;
+            n.to_owned()
+        }
         None => free_name(table, format!("{}_{}_idx", table.name, names.join("_"))),
     };
     Ok(Statement::CreateIndex { table: table.name.clone(), name, columns, unique, if_not_exists })

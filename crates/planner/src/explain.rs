@@ -76,6 +76,8 @@ fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
             let text = format!("Function Scan on generate_series from {} to {}", show(start, None), show(stop, None));
             line(depth, text, out);
         }
+        Source::View(view) => line(depth, format!("System View Scan on {}", view.name()), out),
+        Source::ResetContention => line(depth, "Call of clearway.reset_contention".to_owned(), out),
         Source::Table { program, route } => program_lines(program, route, depth, out),
     }
 }

@@ -2,9 +2,11 @@
 
 use crate::bind::{AGGREGATE, Aggregates, Binder, Typed};
 use crate::scope::{fold, parts};
+use crate::system::refuse_call;
 use clearway_plan::Expr;
 use clearway_plan::expr::Func;
 use clearway_plan::program::{AggFunc, Aggregate};
+use clearway_plan::system::SCHEMA;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArguments};
 
@@ -96,6 +98,7 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
     let name = match names.as_slice() {
         [name] => name.as_str(),
         [schema, name] if schema == "pg_catalog" => name.as_str(),
+        [schema, name] if schema == SCHEMA => return Err(refuse_call(name)),
         _ => return Err(SqlError::new(SqlState::UNDEFINED_SCHEMA, format!("schema \"{}\" does not exist", names[0]))),
     };
     for (there, what) in [
@@ -122,7 +125,7 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
     }
     if distinct {
         let text = format!("DISTINCT specified, but {name} is not an aggregate function");
-        return Err(SqlError::new(SqlState(*b"42809"), text));
+        return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, text));
     }
     let mut args = Vec::with_capacity(list.args.len());
     for arg in &list.args {

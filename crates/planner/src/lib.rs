@@ -26,6 +26,7 @@ mod query;
 mod scope;
 mod select;
 mod statement;
+mod system;
 mod tree;
 mod types;
 mod utility;

@@ -1,5 +1,7 @@
-//! Names that an expression may use: the columns of one table or of generate_series.
+//! Names that an expression may use: the columns of one table, of a system view or of generate_series.
 
+use crate::system;
+use clearway_plan::system::SystemView;
 use clearway_plan::{Catalog, TableDef};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
@@ -18,6 +20,12 @@ impl Scope {
         Self {
             relation: alias.unwrap_or_else(|| table.name.clone()),
             columns: table.columns.iter().map(|c| (c.name.clone(), c.ty)).collect(),
+        }
+    }
+    pub(crate) fn of_view(view: SystemView, alias: Option<String>) -> Self {
+        Self {
+            relation: alias.unwrap_or_else(|| view.short_name().to_owned()),
+            columns: view.columns().iter().map(|(name, ty)| ((*name).to_owned(), *ty)).collect(),
         }
     }
     /// The column's position; 42703 as PostgreSQL words it.
@@ -87,11 +95,9 @@ pub(crate) fn table_name(name: &ObjectName) -> SqlResult<String> {
     })
 }
 
-/// The table; 42P01 if there is none.
+/// The table; 42P01 if there is none, 42809 if it is a system view.
 pub(crate) fn table<'c>(catalog: &'c Catalog, name: &str) -> SqlResult<&'c Arc<TableDef>> {
-    catalog
-        .table(name)
-        .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))
+    catalog.table(name).ok_or_else(|| system::not_a_table(name))
 }
 
 /// The position of a table's column, for DDL and column lists.

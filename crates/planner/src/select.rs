@@ -4,10 +4,12 @@ use crate::access::choose;
 use crate::bind::{AGGREGATE, Aggregates, Binder};
 use crate::query::{self, Output, Planned};
 use crate::scope::{Scope, fold, parts, table, table_name};
+use crate::system;
 use crate::tree::rewrite;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Group;
 use clearway_plan::statement::{Finish, Query, Route, SortKey, Source};
+use clearway_plan::system::SystemView;
 use clearway_plan::{Access, Catalog, Expr, Path, Program, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableFactor};
@@ -17,6 +19,7 @@ use std::sync::Arc;
 pub(crate) enum From {
     Nothing,
     Table(Arc<TableDef>),
+    View(SystemView),
     Series { start: Expr, stop: Expr, step: Expr, ty: SqlType },
 }
 
@@ -38,6 +41,9 @@ pub(crate) fn plan(
     targets: &[SqlType],
 ) -> SqlResult<Planned> {
     refuse(s)?;
+    if let Some(planned) = system::reset(s, &tail) {
+        return Ok(planned);
+    }
     let from = from(b, catalog, &s.from)?;
     if tail.for_update && !matches!(from, From::Table(_)) {
         return Err(SqlError::unsupported("FOR UPDATE without a table"));
@@ -105,14 +111,24 @@ fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWithJoins]) -> 
     }
     match &item.relation {
         TableFactor::Table { name, alias, args: None, sample: None, with_ordinality: false, .. } => {
-            let def = lookup(b, catalog, name)?;
-            b.scope = Scope::of_table(&def, alias.as_ref().map(|a| fold(&a.name)));
+            let renamed = alias.as_ref().map(|a| fold(&a.name));
+            let from = match SystemView::by_name(&table_name(name)?) {
+                Some(view) => {
+                    b.scope = Scope::of_view(view, renamed);
+                    From::View(view)
+                }
+                None => {
+                    let def = lookup(b, catalog, name)?;
+                    b.scope = Scope::of_table(&def, renamed);
+                    From::Table(def)
+                }
+            };
             if let Some(a) = alias {
                 for (column, new) in b.scope.columns.iter_mut().zip(&a.columns) {
                     column.0 = fold(&new.name);
                 }
             }
-            Ok(From::Table(def))
+            Ok(from)
         }
         TableFactor::Table { name, alias, args: Some(args), with_ordinality: false, .. } => {
             series(b, name, &args.args, alias.as_ref())
@@ -125,7 +141,9 @@ fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWithJoins]) -> 
 
 fn check_relations(b: &Binder<'_>, catalog: &Catalog, item: &ast::TableWithJoins) -> SqlResult<()> {
     for factor in std::iter::once(&item.relation).chain(item.joins.iter().map(|j| &j.relation)) {
-        if let TableFactor::Table { name, args: None, .. } = factor {
+        if let TableFactor::Table { name, args: None, .. } = factor
+            && SystemView::by_name(&table_name(name)?).is_none()
+        {
             lookup(b, catalog, name)?;
         }
     }
@@ -385,9 +403,10 @@ fn ungroup(group: Group) -> (Vec<Expr>, Group) {
     (project, Group { keys, aggregates })
 }
 
-/// One row without columns, or the series.
+/// What is read without partitions: a view, the series, or one row without columns.
 fn rows(from: From) -> Source {
     match from {
+        From::View(view) => Source::View(view),
         From::Series { start, stop, step, ty } => Source::Series { start, stop, step, ty },
         _ => Source::Rows(vec![Vec::new()]),
     }

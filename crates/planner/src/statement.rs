@@ -3,7 +3,7 @@
 use crate::bind::{Aggregates, Binder};
 use crate::parse::{Kind, ParsedStatement};
 use crate::scope::table;
-use crate::{backup, copy, ddl, dml, explain, query, types};
+use crate::{backup, copy, ddl, dml, explain, query, system, types};
 use clearway_plan::statement::OutColumn;
 use clearway_plan::{Catalog, Plan, Statement};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
@@ -28,7 +28,12 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
         Kind::Sql(s) => return sql_statement(b, s, catalog),
         Kind::Plain(Statement::Show(name)) => (Statement::Show(name.clone()), show_columns(name)),
         Kind::Plain(Statement::Backup(b)) => (Statement::Backup(b.clone()), backup::columns()),
-        Kind::Plain(s) => (s.clone(), none()),
+        Kind::Plain(s) => {
+            if let Statement::DropTable { names, .. } = s {
+                system::refuse_views(names)?;
+            }
+            (s.clone(), none())
+        }
         Kind::CreateTable { create, distribution } => (ddl::create_table(b, create, distribution.as_ref())?, none()),
         Kind::AddPrimaryKey { table: name, name: constraint, columns } => {
             let def = table(catalog, name)?;

@@ -1,5 +1,6 @@
 //! The server's configuration: one value, made of a TOML file and the command line, which has the last word.
 
+use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Deserialize;
 use std::net::SocketAddr;
@@ -160,6 +161,13 @@ pub struct Flags {
     /// Microseconds that a worker looks for news before it sleeps, while few sessions are active; 0: sleep at once [default: 50]
     #[arg(long, value_name = "MICROSECONDS")]
     pub spin_us: Option<u64>,
+    /// By which instructions latches are taken: by those measured to be the best at the start (auto), or by these, if the processor has
+    /// them; `clearway.latch_calibration` lists what there is [default: auto]
+    #[arg(long, value_name = "HOW")]
+    pub latch: Option<LatchChoice>,
+    /// How often a thread looks at a held latch before it sleeps: as measured at the start (auto), or so often [default: auto]
+    #[arg(long, value_name = "N")]
+    pub latch_spins: Option<LatchSpins>,
     /// What to log: error, warn, info, debug, trace, or a filter as of tracing's EnvFilter [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log_filter: Option<String>,
@@ -254,6 +262,8 @@ struct File {
     direct_io: Option<DirectIo>,
     max_connections: Option<usize>,
     spin_us: Option<u64>,
+    latch: Option<TextOrNumber>,
+    latch_spins: Option<TextOrNumber>,
     log_filter: Option<String>,
 }
 
@@ -308,6 +318,10 @@ pub struct Config {
     pub max_connections: usize,
     /// Microseconds of spinning before sleep.
     pub spin_us: u64,
+    /// By which instructions latches are taken.
+    pub latch: LatchChoice,
+    /// How often a thread looks at a held latch before it sleeps.
+    pub latch_spins: LatchSpins,
     /// The log's filter.
     pub log_filter: String,
 }
@@ -350,11 +364,24 @@ impl Config {
             direct_io: DirectIo::Auto,
             max_connections: 10_000,
             spin_us: 50,
+            latch: LatchChoice::Auto,
+            latch_spins: LatchSpins::Auto,
             log_filter: "info".to_owned(),
         }
     }
 
     fn merge(flags: Flags, file: File) -> Result<Self, String> {
+        fn told<T: Default + FromStr<Err = String>>(
+            key: &str,
+            flag: Option<T>,
+            file: Option<TextOrNumber>,
+        ) -> Result<T, String> {
+            match (flag, file) {
+                (Some(value), _) => Ok(value),
+                (None, Some(value)) => value.parse().map_err(|e| format!("{key}: {e}")),
+                (None, None) => Ok(T::default()),
+            }
+        }
         let size = |flag: Option<Size>, file: Option<FileSize>, key: &str, default: u64| match (flag, file) {
             (Some(s), _) => Ok(s.0),
             (None, Some(s)) => s.size().map(|s| s.0).map_err(|e| format!("{key}: {e}")),
@@ -380,6 +407,8 @@ impl Config {
             direct_io: flags.direct_io.or(file.direct_io).unwrap_or(d.direct_io),
             max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
             spin_us: flags.spin_us.or(file.spin_us).unwrap_or(d.spin_us),
+            latch: told("latch", flags.latch, file.latch)?,
+            latch_spins: told("latch_spins", flags.latch_spins, file.latch_spins)?,
             log_filter: flags.log_filter.or(file.log_filter).unwrap_or(d.log_filter),
             data: d.data,
         };
@@ -430,6 +459,19 @@ mod tests {
             Flags { log_segment: Some(Size(1 << 20 | 1)), ..Flags::default() },
         ] {
             assert!(Config::merge(bad, File::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn how_latches_are_taken_can_be_told() {
+        let parse = |text: &str| Config::parse(Flags::default(), text);
+        let c = parse("latch = \"cas\"\nlatch_spins = 70\n").unwrap();
+        assert_eq!((Ok(c.latch), c.latch_spins), ("cas".parse(), LatchSpins::Fixed(70)));
+        let c = parse("latch = \"auto\"\nlatch_spins = \"auto\"\n").unwrap();
+        assert_eq!((c.latch, c.latch_spins), (LatchChoice::Auto, LatchSpins::Auto));
+        for (bad, named) in [("latch = \"bakery\"", "latch: "), ("latch_spins = -1", "latch_spins: ")] {
+            let refused = parse(bad).unwrap_err();
+            assert!(refused.starts_with(named), "{refused}");
         }
     }
 

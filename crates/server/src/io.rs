@@ -87,6 +87,8 @@ pub struct Io {
     pub writable: bool,
     /// Replies; the sink that encoders append to.
     pub out: Vec<u8>,
+    /// Bytes read and written since they were last asked for.
+    traffic: (u64, u64),
     sent: usize,
     release: usize,
     holds: VecDeque<(usize, Lsn)>,
@@ -101,6 +103,7 @@ impl Io {
             read_closed: false,
             writable: true,
             out: Vec::new(),
+            traffic: (0, 0),
             sent: 0,
             release: 0,
             holds: VecDeque::new(),
@@ -121,6 +124,7 @@ impl Io {
                     // A short read has emptied the socket: the next bytes come with a new edge.
                     self.readable = n == room.len() || self.read_closed;
                     input.end += n;
+                    self.traffic.0 += n as u64;
                     return Ok(ReadOutcome::Some);
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -131,6 +135,11 @@ impl Io {
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Bytes read and bytes written since the last call.
+    pub fn take_traffic(&mut self) -> (u64, u64) {
+        std::mem::take(&mut self.traffic)
     }
 
     /// All that has been said so far may be sent.
@@ -170,7 +179,10 @@ impl Io {
         while self.sent < end && self.writable {
             match self.stream.write(&self.out[self.sent..end]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.sent += n,
+                Ok(n) => {
+                    self.sent += n;
+                    self.traffic.1 += n as u64;
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
@@ -244,6 +256,7 @@ mod tests {
         io.flush(Lsn(99)).unwrap();
         assert_eq!(got(&mut peer), b"d");
         assert!(io.is_flushed());
+        assert_eq!((io.take_traffic(), io.take_traffic()), ((0, 4), (0, 0)));
     }
 
     #[test]

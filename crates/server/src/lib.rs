@@ -6,13 +6,16 @@
 
 #![forbid(unsafe_code)]
 
+mod activity;
 pub mod backup;
 pub mod check;
 pub mod config;
 mod control;
+mod counters;
 mod doorbell;
 pub mod exit;
 mod io;
+pub mod latches;
 mod net;
 mod page_io;
 mod plans;
@@ -24,11 +27,13 @@ mod worker;
 
 pub use config::Config;
 
+use activity::Observed;
 use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker};
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use config::{DispatchChoice, IoEngine};
 use doorbell::Doorbell;
 use exit::{ExitCode, Failure};
+use latches::Latches;
 use net::Listener;
 use page_io::PageIo;
 use shared::Shared;
@@ -80,6 +85,7 @@ impl Server {
     /// As [`Server::start`].
     pub fn start_in(world: World, config: Config) -> Result<Self, Failure> {
         raise_descriptor_limit();
+        let latches = Latches::set_up(config.latch, config.latch_spins);
         let mut polls = Vec::new();
         let mut bells = Vec::new();
         for _ in 0..config.workers {
@@ -94,7 +100,9 @@ impl Server {
             Ok(listener) => listeners.push(Listener::Control(listener)),
             Err(e) => tracing::warn!("no control socket, and so no backup of the running server: {e}"),
         }
-        let shared = Arc::new(Shared::new(config, world.clock, Arc::new(OsEntropy), bells));
+        let shared = Arc::new(Shared::new(config, latches, world.clock, Arc::new(OsEntropy), bells));
+        let observed = Observed::new(&shared, &engine);
+        engine.set_system(Box::new(observed));
         let mut threads = Vec::new();
         let mut listeners = Some(listeners);
         for (id, poll) in polls.into_iter().enumerate() {
@@ -107,6 +115,7 @@ impl Server {
             let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(run);
             threads.push(thread.map_err(cannot("start a thread"))?);
         }
+        tracing::info!("{}", shared.latches.describe());
         Ok(Self { engine, shared, threads, address, socket })
     }
 

@@ -7,12 +7,16 @@
 //! Locking: each inbox and the registry are mutexes held for a few instructions; none is taken while another is held. A crash leaves nothing.
 
 use crate::config::Config;
+use crate::counters::{Counters, Totals};
 use crate::doorbell::Doorbell;
+use crate::latches::Latches;
 use crate::net::Stream;
 use clearway_env::{Clock, Entropy};
+use clearway_latch::CachePadded;
 use hashbrown::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// What one thread leaves for a worker.
 pub enum Note {
@@ -49,11 +53,16 @@ pub struct Inbox {
 pub struct Shared {
     /// The configuration.
     pub config: Config,
+    /// How latches are taken.
+    pub latches: Latches,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Randomness for cancel keys.
     pub entropy: Arc<dyn Entropy + Send + Sync>,
+    /// When the server was started.
+    pub started: Instant,
     inboxes: Vec<Inbox>,
+    counters: Vec<CachePadded<Counters>>,
     registry: Mutex<HashMap<i32, Target>>,
     next_pid: AtomicI32,
     connections: AtomicUsize,
@@ -70,14 +79,18 @@ impl Shared {
     /// Shared state of workers with these doorbells.
     pub fn new(
         config: Config,
+        latches: Latches,
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy + Send + Sync>,
         bells: Vec<Arc<Doorbell>>,
     ) -> Self {
         Self {
             config,
+            latches,
             clock,
             entropy,
+            started: Instant::now(),
+            counters: bells.iter().map(|_| CachePadded::default()).collect(),
             inboxes: bells.into_iter().map(|bell| Inbox { notes: Mutex::default(), bell }).collect(),
             registry: Mutex::default(),
             next_pid: AtomicI32::new(1000),
@@ -90,6 +103,24 @@ impl Shared {
     /// How many workers there are.
     pub fn workers(&self) -> usize {
         self.inboxes.len()
+    }
+
+    /// A worker's counters, for its own thread to count with.
+    pub(crate) fn counters(&self, worker: u16) -> &Counters {
+        &self.counters[usize::from(worker)]
+    }
+
+    /// What all workers have counted.
+    pub(crate) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        self.counters.iter().for_each(|counters| counters.add_to(&mut totals));
+        totals
+    }
+
+    /// How many connections there are.
+    pub fn sessions(&self) -> usize {
+        // Relaxed: as in `connect`.
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// A worker's doorbell.

@@ -260,8 +260,12 @@ impl Worker {
                 Event::Durable(lsn) => {
                     self.durable = lsn;
                     for slot in std::mem::take(&mut self.awaiting) {
+                        if let Some(session) = self.sessions.get_mut(slot as usize) {
+                            session.awaits = false;
+                        }
                         self.list(slot);
                     }
+                    self.shared.counters(self.id).commits_waiting(0);
                 }
             }
         }
@@ -299,7 +303,10 @@ impl Worker {
         }
         if let Some(lsn) = session.waits_for() {
             self.wanted = self.wanted.max(lsn);
-            self.awaiting.push(slot);
+            if !std::mem::replace(&mut session.awaits, true) {
+                self.awaiting.push(slot);
+                self.shared.counters(self.id).commits_waiting(self.awaiting.len());
+            }
         }
         match turn {
             Turn::Waits => {}

@@ -87,6 +87,8 @@ states! {
     GROUPING = b"42803";
     /// datatype_mismatch
     DATATYPE_MISMATCH = b"42804";
+    /// wrong_object_type
+    WRONG_OBJECT_TYPE = b"42809";
     /// cannot_coerce
     CANNOT_COERCE = b"42846";
     /// undefined_function

@@ -21,6 +21,7 @@ mod startup;
 
 pub use prepared::Prepared;
 
+use crate::counters::Counters;
 use crate::io::{Input, Io, MAX_MESSAGE, ReadOutcome};
 use crate::net::Stream;
 use crate::plans::Plans;
@@ -62,6 +63,10 @@ pub struct Context<'a> {
 impl Context<'_> {
     fn now(&self) -> Instant {
         Instant::now()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.shared.counters(self.worker)
     }
 }
 
@@ -127,6 +132,8 @@ pub struct Session {
     seed: u64,
     /// When the worker last counted it as busy.
     pub epoch: u64,
+    /// Whether the worker has it among those whose replies wait for the log.
+    pub awaits: bool,
     /// Whether the worker has it in a list of sessions to look at again.
     pub listed: bool,
 }
@@ -162,6 +169,7 @@ impl Session {
             txn_now: 0,
             seed: shared.entropy.u64(),
             epoch: 0,
+            awaits: false,
             listed: false,
         }
     }
@@ -204,6 +212,8 @@ impl Session {
             std::mem::swap(&mut self.input, spare);
             spare.shrink();
         }
+        let (received, sent) = self.io.take_traffic();
+        cx.counters().traffic(received, sent);
         turn
     }
 
@@ -253,7 +263,7 @@ impl Session {
                         Err(_) => return Turn::Over,
                     }
                 }
-                Err(fatal) => self.fatal(&fatal),
+                Err(fatal) => self.fatal(cx, &fatal),
             }
         }
         Turn::Again
@@ -322,7 +332,8 @@ impl Session {
     }
 
     /// Ends the session with an error.
-    fn fatal(&mut self, error: &SqlError) {
+    fn fatal(&mut self, cx: &Context<'_>, error: &SqlError) {
+        cx.counters().error(error.state());
         backend::error(&mut self.io.out, backend::Severity::Fatal, error);
         self.io.release();
         self.phase = Phase::Closing;
@@ -421,7 +432,7 @@ impl Session {
         let e = SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
         match self.phase {
             Phase::Startup | Phase::Closing => self.phase = Phase::Closing,
-            Phase::Idle if self.input.is_empty() => self.fatal(&e),
+            Phase::Idle if self.input.is_empty() => self.fatal(cx, &e),
             Phase::Idle | Phase::NextStatement | Phase::Emitting(_) => {}
             _ => self.interrupt(cx, e),
         }

@@ -73,6 +73,9 @@ impl Session {
         if self.status() == TxnStatus::Failed && !ends_failed_block(&run.plan.statement) {
             return self.complete(cx, run, Err(failed_block()));
         }
+        if !matches!(run.plan.statement, Statement::Execute { .. }) {
+            cx.counters().statement();
+        }
         match &run.plan.statement {
             Statement::Set { .. }
             | Statement::Show(_)
@@ -332,6 +335,7 @@ impl Session {
 
     /// An error of a statement, or before one: says so, and does what the protocol wants after it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
+        cx.counters().error(error.state());
         backend::error(&mut self.io.out, backend::Severity::Error, error);
         if let Some(client) = &mut self.client {
             client.fail();
@@ -363,6 +367,7 @@ impl Session {
                 self.settle_settings(commit);
             }
             Err(e) => {
+                cx.counters().error(e.state());
                 backend::error(&mut self.io.out, backend::Severity::Error, &e);
                 self.settle_settings(false);
             }

@@ -4,3 +4,4 @@ mod extended;
 mod many;
 mod raw;
 mod session;
+mod system;

@@ -65,6 +65,10 @@ impl Message {
     pub fn code(&self) -> String {
         self.field(b'C')
     }
+    /// An error's hint.
+    pub fn hint(&self) -> String {
+        self.field(b'H')
+    }
     fn field(&self, code: u8) -> String {
         let mut fields = self.body.split(|&b| b == 0);
         let found = fields.find(|f| f.first() == Some(&code)).unwrap_or(&[]);

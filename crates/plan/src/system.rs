@@ -1,0 +1,107 @@
+//! System views: what a server tells of itself in SQL, as relations of schema `clearway` that can be read and not written.
+//!
+//! Their rows are made when a statement runs, by the server; they are never distributed, and reading them takes no locks of transactions.
+
+use clearway_types::SqlType;
+
+/// The schema that only the server's own relations and functions are in.
+pub const SCHEMA: &str = "clearway";
+
+/// A system view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemView {
+    /// What the server has done since it was started, in one row.
+    Activity,
+    /// How often latches and locks were asked for, and who waited for them how long, since the counts were last set to 0.
+    Contention,
+    /// What was measured of the processor at the start, a row for each way to take a latch.
+    LatchCalibration,
+}
+
+/// A view's column.
+pub type ViewColumn = (&'static str, SqlType);
+
+impl SystemView {
+    /// All of them, by name.
+    pub const ALL: [Self; 3] = [Self::Activity, Self::Contention, Self::LatchCalibration];
+
+    /// Its name, with its schema.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Activity => "clearway.activity",
+            Self::Contention => "clearway.contention",
+            Self::LatchCalibration => "clearway.latch_calibration",
+        }
+    }
+
+    /// The view of this name, with its schema.
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|view| view.name() == name)
+    }
+
+    /// Its name without the schema.
+    pub fn short_name(self) -> &'static str {
+        &self.name()[SCHEMA.len() + 1..]
+    }
+
+    /// Its columns: names and types, in the order of the values in its rows.
+    pub fn columns(self) -> &'static [ViewColumn] {
+        use SqlType::{Bool, Float8, Int8, Text};
+        match self {
+            Self::Activity => &[
+                ("uptime_s", Float8),
+                ("sessions", Int8),
+                ("statements", Int8),
+                ("committed", Int8),
+                ("aborted", Int8),
+                ("errors", Int8),
+                ("received_bytes", Int8),
+                ("sent_bytes", Int8),
+                ("commits_waiting", Int8),
+                ("pool_frames", Int8),
+                ("pool_free", Int8),
+                ("pool_dirty", Int8),
+                ("page_reads", Int8),
+                ("page_writes", Int8),
+                ("page_evictions", Int8),
+                ("log_bytes", Int8),
+                ("log_syncs", Int8),
+                ("checkpoints", Int8),
+                ("version", Text),
+            ],
+            Self::Contention => &[
+                ("name", Text),
+                ("caller", Text),
+                ("requests", Int8),
+                ("contended", Int8),
+                ("per_million", Float8),
+                ("mean_wait_us", Float8),
+                ("p99_wait_us", Float8),
+                ("total_wait_us", Float8),
+            ],
+            Self::LatchCalibration => &[
+                ("name", Text),
+                ("alone_ns", Float8),
+                ("pair_per_us", Float8),
+                ("chosen", Bool),
+                ("spin_limit", Int8),
+                ("pause_ns", Float8),
+                ("wake_us", Float8),
+            ],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_is_found_by_its_name_in_its_schema_only() {
+        for view in SystemView::ALL {
+            assert_eq!(SystemView::by_name(view.name()), Some(view));
+            assert_eq!(SystemView::by_name(view.short_name()), None);
+            assert_eq!(format!("{SCHEMA}.{}", view.short_name()), view.name());
+        }
+    }
+}

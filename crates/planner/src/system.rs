@@ -1,0 +1,88 @@
+//! The names of schema `clearway`: system views, which can be read, and the call that sets their counts to 0. Nothing else can be put there.
+
+use crate::query::{self, Output, Planned};
+use crate::scope::{fold, parts};
+use crate::select::Tail;
+use clearway_plan::Expr;
+use clearway_plan::statement::{Query, Source};
+use clearway_plan::system::{SCHEMA, SystemView};
+use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{self, FunctionArguments, ObjectName};
+
+/// The function that sets the counts of `clearway.contention` to 0.
+const RESET: &str = "reset_contention";
+
+/// Whether the name, with its schema if it has one, is in schema `clearway`.
+fn is_ours(name: &str) -> bool {
+    name.strip_prefix(SCHEMA).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Why a relation is not a table: it is a view (42809), or not there (42P01).
+pub(crate) fn not_a_table(name: &str) -> SqlError {
+    if SystemView::by_name(name).is_some() {
+        return SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is a system view, not a table"))
+            .hint(format!("It can only be read: SELECT * FROM {name}."));
+    }
+    let error = SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"));
+    if is_ours(name) {
+        let views: Vec<&str> = SystemView::ALL.into_iter().map(SystemView::short_name).collect();
+        return error.hint(format!("The views of schema {SCHEMA} are {}.", views.join(", ")));
+    }
+    error
+}
+
+/// 42809 if one of the names is a system view's.
+pub(crate) fn refuse_views(names: &[String]) -> SqlResult<()> {
+    names.iter().find(|name| SystemView::by_name(name).is_some()).map_or(Ok(()), |name| Err(not_a_table(name)))
+}
+
+/// 42501 if something is to be made in the schema.
+pub(crate) fn refuse_name(name: &str) -> SqlResult<()> {
+    if !is_ours(name) {
+        return Ok(());
+    }
+    Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to create \"{name}\""))
+        .hint(format!("Schema {SCHEMA} is for the server's own views. Use a name without a schema.")))
+}
+
+/// A call of a function of the schema, in an expression.
+pub(crate) fn refuse_call(name: &str) -> SqlError {
+    if name == RESET {
+        return SqlError::unsupported(format!("{SCHEMA}.{RESET} as a part of a statement"))
+            .hint(format!("It stands alone: SELECT {SCHEMA}.{RESET}()."));
+    }
+    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {SCHEMA}.{name}() does not exist"))
+}
+
+/// `SELECT clearway.reset_contention()`, if that is what the statement is.
+pub(crate) fn reset(s: &ast::Select, tail: &Tail<'_>) -> Option<Planned> {
+    let (call, alias) = match s.projection.as_slice() {
+        [ast::SelectItem::UnnamedExpr(ast::Expr::Function(f))] => (f, None),
+        [ast::SelectItem::ExprWithAlias { expr: ast::Expr::Function(f), alias }] => (f, Some(fold(alias))),
+        _ => return None,
+    };
+    let alone = s.from.is_empty()
+        && s.selection.is_none()
+        && s.having.is_none()
+        && s.distinct.is_none()
+        && matches!(&s.group_by, ast::GroupByExpr::Expressions(by, _) if by.is_empty())
+        && tail.order.is_empty()
+        && tail.limit.is_none()
+        && tail.offset.is_none()
+        && !tail.for_update;
+    let bare = call.over.is_none() && call.filter.is_none() && is_empty(&call.args);
+    if !alone || !bare || !is_reset(&call.name) {
+        return None;
+    }
+    let item = Output { expr: Expr::Column(0), name: alias.unwrap_or_else(|| RESET.to_owned()), ty: SqlType::Void };
+    Some(query::planned(Query { source: Source::ResetContention, finish: Vec::new() }, vec![item]))
+}
+
+fn is_reset(name: &ObjectName) -> bool {
+    let Ok(names) = parts(name) else { return false };
+    matches!(names.as_slice(), [schema, name] if fold(schema) == SCHEMA && fold(name) == RESET)
+}
+
+fn is_empty(args: &FunctionArguments) -> bool {
+    matches!(args, FunctionArguments::List(list) if list.args.is_empty() && list.clauses.is_empty())
+}

@@ -1,0 +1,135 @@
+//! What the server tells of itself: the numbers, and the rows of the system views that show them.
+
+use crate::counters::Totals;
+use crate::latches::Latches;
+use crate::shared::Shared;
+use clearway_coordinator::{Activity as EngineActivity, Engine, System};
+use clearway_latch::Choice;
+use clearway_latch::lockstat::{self, Contention};
+use clearway_plan::system::SystemView;
+use clearway_types::{DatumRef, RowBatch};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// What the server has done since it was started, and how it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Activity {
+    /// Since the start.
+    pub(crate) uptime: Duration,
+    /// Connections now.
+    pub(crate) sessions: u64,
+    /// What the workers counted.
+    pub(crate) totals: Totals,
+    /// What the engine counted.
+    pub(crate) engine: EngineActivity,
+}
+
+/// The server, as those see it who ask for its numbers.
+#[derive(Clone)]
+pub(crate) struct Observed {
+    shared: Arc<Shared>,
+    /// Weak: the engine has this to answer its statements.
+    engine: Weak<Engine>,
+}
+
+impl Observed {
+    pub(crate) fn new(shared: &Arc<Shared>, engine: &Arc<Engine>) -> Self {
+        Self { shared: shared.clone(), engine: Arc::downgrade(engine) }
+    }
+
+    pub(crate) fn activity(&self) -> Activity {
+        Activity {
+            uptime: self.shared.started.elapsed(),
+            sessions: self.shared.sessions() as u64,
+            totals: self.shared.totals(),
+            // Nothing is left to be told of an engine that is being closed.
+            engine: self.engine.upgrade().map(|engine| engine.activity()).unwrap_or_default(),
+        }
+    }
+}
+
+impl System for Observed {
+    fn rows(&self, view: SystemView) -> RowBatch {
+        match view {
+            SystemView::Activity => activity_row(&self.activity()),
+            SystemView::Contention => contention_rows(&lockstat::contention()),
+            SystemView::LatchCalibration => calibration_rows(&self.shared.latches),
+        }
+    }
+
+    fn reset_contention(&self) {
+        lockstat::reset();
+    }
+}
+
+fn int(n: u64) -> DatumRef<'static> {
+    DatumRef::Int8(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+fn activity_row(activity: &Activity) -> RowBatch {
+    let Activity { uptime, sessions, totals, engine } = activity;
+    let mut rows = RowBatch::new();
+    rows.push_with(|row| {
+        row.push(DatumRef::Float8(uptime.as_secs_f64()));
+        for n in [
+            *sessions,
+            totals.statements,
+            engine.committed,
+            engine.aborted,
+            totals.errors.iter().sum(),
+            totals.received,
+            totals.sent,
+            totals.commits_waiting,
+            engine.pool_frames,
+            engine.pool_free,
+            engine.pool_dirty,
+            engine.page_reads,
+            engine.page_writes,
+            engine.page_evictions,
+            engine.log_bytes,
+            engine.log_syncs,
+            engine.checkpoints,
+        ] {
+            row.push(int(n));
+        }
+        row.push(DatumRef::Text(env!("CARGO_PKG_VERSION")));
+    });
+    rows
+}
+
+fn contention_rows(contention: &[Contention]) -> RowBatch {
+    let mut rows = RowBatch::new();
+    for Contention { name, caller, requests, contended, waits } in contention {
+        let caller = caller.map(|caller| caller.to_string());
+        let per_million = if *requests == 0 { 0.0 } else { *contended as f64 * 1e6 / *requests as f64 };
+        rows.push_with(|row| {
+            row.push(DatumRef::Text(name));
+            row.push(caller.as_deref().map_or(DatumRef::Null, DatumRef::Text));
+            row.push(int(*requests));
+            row.push(int(*contended));
+            for figure in
+                [per_million, waits.mean_ns() / 1e3, waits.quantile_ns(0.99) / 1e3, waits.sum_ns() as f64 / 1e3]
+            {
+                row.push(DatumRef::Float8(figure));
+            }
+        });
+    }
+    rows
+}
+
+fn calibration_rows(latches: &Latches) -> RowBatch {
+    let Latches { measured, choice, spin_limit } = latches;
+    let mut rows = RowBatch::new();
+    for sample in &measured.samples {
+        rows.push_with(|row| {
+            row.push(DatumRef::Text(Choice::name(sample.choice)));
+            row.push(DatumRef::Float8(sample.alone_ns));
+            row.push(DatumRef::Float8(sample.pair_per_us));
+            row.push(DatumRef::Bool(sample.choice == *choice));
+            row.push(int((*spin_limit).into()));
+            row.push(DatumRef::Float8(measured.pause_ns));
+            row.push(DatumRef::Float8(measured.wake_ns / 1e3));
+        });
+    }
+    rows
+}

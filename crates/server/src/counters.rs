@@ -1,0 +1,96 @@
+//! What a worker has done, in numbers, for the metrics.
+//!
+//! Invariant: the worker's thread alone writes to its counters, by a load and a store, on cache lines of their own; whoever wants to know adds
+//! those of all workers up. A sum may miss what is counted meanwhile.
+
+use clearway_types::SqlState;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The classes of SQLSTATE that errors are counted by; the last counts all others.
+pub(crate) const CLASSES: [&str; 22] = [
+    "08", "0A", "0B", "21", "22", "23", "25", "26", "28", "34", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57",
+    "58", "XX", "other",
+];
+
+/// One worker's counters.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    statements: AtomicU64,
+    errors: [AtomicU64; CLASSES.len()],
+    received: AtomicU64,
+    sent: AtomicU64,
+    commits_waiting: AtomicU64,
+}
+
+/// The counters of all workers, added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Statements started.
+    pub(crate) statements: u64,
+    /// Errors told to clients, by [`CLASSES`].
+    pub(crate) errors: [u64; CLASSES.len()],
+    /// Bytes received from clients.
+    pub(crate) received: u64,
+    /// Bytes sent to clients.
+    pub(crate) sent: u64,
+    /// Sessions whose replies wait for the log now.
+    pub(crate) commits_waiting: u64,
+}
+
+fn add(counter: &AtomicU64, by: u64) {
+    // Relaxed, here and below: a count that says all by itself. Load and store: there is one writer.
+    counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn statement(&self) {
+        add(&self.statements, 1);
+    }
+
+    pub(crate) fn error(&self, state: SqlState) {
+        let class = state.as_str().get(..2).unwrap_or_default();
+        let at = CLASSES.iter().position(|known| *known == class).unwrap_or(CLASSES.len() - 1);
+        add(&self.errors[at], 1);
+    }
+
+    pub(crate) fn traffic(&self, received: u64, sent: u64) {
+        add(&self.received, received);
+        add(&self.sent, sent);
+    }
+
+    pub(crate) fn commits_waiting(&self, sessions: usize) {
+        self.commits_waiting.store(sessions as u64, Ordering::Relaxed);
+    }
+
+    /// Adds them to a sum.
+    pub(crate) fn add_to(&self, totals: &mut Totals) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        totals.statements += load(&self.statements);
+        totals.errors.iter_mut().zip(&self.errors).for_each(|(sum, counter)| *sum += load(counter));
+        totals.received += load(&self.received);
+        totals.sent += load(&self.sent);
+        totals.commits_waiting += load(&self.commits_waiting);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_counted_by_their_class_and_unknown_ones_too() {
+        let (one, other) = (Counters::default(), Counters::default());
+        one.error(SqlState::SYNTAX);
+        other.error(SqlState::UNDEFINED_TABLE);
+        other.error(SqlState(*b"P0001"));
+        let mut totals = Totals::default();
+        [one, other].iter().for_each(|counters| counters.add_to(&mut totals));
+        let of = |class: &str| totals.errors[CLASSES.iter().position(|c| *c == class).unwrap()];
+        assert_eq!((of("42"), of("other"), of("40")), (2, 1, 0));
+    }
+
+    #[test]
+    fn the_classes_ascend_so_that_none_is_there_twice() {
+        assert!(CLASSES[..CLASSES.len() - 1].is_sorted_by(|a, b| a < b));
+    }
+}

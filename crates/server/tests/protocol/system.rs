@@ -1,0 +1,108 @@
+//! System views: what they show, by every way of asking, and how the counts of waits are set to 0.
+
+use crate::raw::{Fixture, bind, describe, execute, parse, sync};
+use clearway_latch::lockstat::Class;
+use std::panic::Location;
+
+/// What only this test asks for.
+static WAITED_FOR: Class = Class::new("test.waited_for");
+
+#[test]
+fn waits_are_seen_by_a_prepared_statement_until_they_are_reset() {
+    let server = Fixture::new("contention");
+    let mut c = server.connect();
+    for _ in 0..3 {
+        WAITED_FOR.request();
+    }
+    WAITED_FOR.waited(Location::caller(), 40_000);
+    let sql = "select requests, contended, per_million::int8, mean_wait_us, p99_wait_us > 0, caller like '%system.rs:%' \
+               from clearway.contention where name = $1 order by total_wait_us desc limit 1";
+    c.send_all(&[parse("waits", sql, &[]), describe('S', "waits"), sync()]);
+    assert_eq!(c.tags(), "1tTZI");
+    let mut seen = || {
+        c.send_all(&[bind("", "waits", &["test.waited_for"], false), execute("", 0), sync()]);
+        let row = c.until_ready().into_iter().find(|m| m.tag == 'D')?;
+        let texts = row.values().into_iter().map(|v| String::from_utf8(v.unwrap_or_default()).unwrap());
+        Some(texts.collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(seen().unwrap(), "3 1 333333 40 t t");
+    WAITED_FOR.request();
+    assert_eq!(seen().unwrap(), "4 1 250000 40 t t");
+    let mut other = server.connect();
+    other.send_all(&[
+        parse("", "select clearway.reset_contention()", &[]),
+        bind("", "", &[], false),
+        describe('P', ""),
+    ]);
+    other.send_all(&[execute("", 0), sync()]);
+    let answer = other.until_ready();
+    assert_eq!(answer.iter().map(|m| m.tag).collect::<String>(), "12TDCZ");
+    assert_eq!(answer[3].values(), [Some(Vec::new())]);
+    assert!(seen().is_none_or(|row| row.starts_with("0 0 0 0 f")), "the counts are still there");
+}
+
+#[test]
+fn activity_counts_what_sessions_do() {
+    let server = Fixture::new("activity");
+    let mut c = server.connect();
+    let mut asker = server.connect();
+    let mut figures = |column: &str| -> i64 {
+        let sql = format!("select {column} from clearway.activity");
+        asker.column(&sql)[0].parse().unwrap()
+    };
+    assert_eq!(figures("sessions"), 2);
+    c.query("create table t (a int primary key)");
+    let before: Vec<i64> = ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
+    // Committed: two statements on their own, a block, two that are one. Aborted: one on its own, a block by ROLLBACK, one by its error.
+    c.query("insert into t values (1)");
+    c.query("select * from t");
+    c.query("begin; insert into t values (2); commit");
+    c.query("insert into t values (3); insert into t values (4)");
+    c.query("insert into t values (1)");
+    c.query("begin; insert into t values (5); rollback");
+    c.query("insert into t values (6); select 1 / 0");
+    c.query("nonsense");
+    let after: Vec<i64> = ["committed", "aborted", "errors", "statements"].map(&mut figures).to_vec();
+    let grown: Vec<i64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
+    // The asker's own: a transaction and a statement for each figure between.
+    assert_eq!(grown, [4 + 4, 3, 3, 13 + 4]);
+    let (received, sent) = (figures("received_bytes"), figures("sent_bytes"));
+    c.query(&format!("select '{}'", "x".repeat(10_000)));
+    assert!(figures("received_bytes") - received >= 10_000 && figures("sent_bytes") - sent >= 10_000);
+    drop(c);
+    while figures("sessions") > 1 {}
+}
+
+#[test]
+fn a_latch_that_is_told_is_the_chosen_one() {
+    let server = Fixture::with("latch-told", |config| {
+        config.latch = "test-cas".parse().unwrap();
+        config.latch_spins = "77".parse().unwrap();
+    });
+    let mut c = server.connect();
+    assert_eq!(c.column("select name from clearway.latch_calibration where chosen"), ["test-cas"]);
+    assert_eq!(c.column("select distinct spin_limit from clearway.latch_calibration"), ["77"]);
+}
+
+#[test]
+fn who_would_change_a_view_is_told_how_to_read_it() {
+    let server = Fixture::new("views");
+    let mut c = server.connect();
+    for (sql, code, hint) in [
+        ("delete from clearway.contention", "42809", "It can only be read: SELECT * FROM clearway.contention."),
+        (
+            "select * from clearway.waits",
+            "42P01",
+            "The views of schema clearway are activity, contention, latch_calibration.",
+        ),
+        (
+            "create table clearway.t (a int)",
+            "42501",
+            "Schema clearway is for the server's own views. Use a name without a schema.",
+        ),
+        ("select 1 + clearway.reset_contention()", "0A000", "It stands alone: SELECT clearway.reset_contention()."),
+    ] {
+        let answer = c.query(sql);
+        assert_eq!((answer[0].code().as_str(), answer[0].hint().as_str()), (code, hint), "{sql}");
+    }
+}
