@@ -7,15 +7,18 @@ use crate::frame::FreeFrame;
 use crate::policy::Probe;
 use crate::pool::Core;
 use crate::write_back::BATCH;
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_sync::thread::{self, JoinHandle};
-use clearway_sync::{Mutex, PoisonError};
 use clearway_types::FrameId;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+static COOLER: Class = Class::new("buffer.cooler");
+
 pub(crate) struct Cooler {
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Latch<Option<JoinHandle<()>>>,
 }
 
 impl Cooler {
@@ -28,13 +31,13 @@ impl Cooler {
             }
         };
         let thread = thread::Builder::new().name("cooler".to_owned()).spawn(run)?;
-        Ok(Self { thread: Mutex::new(Some(thread)) })
+        Ok(Self { thread: Latch::new(&COOLER, Some(thread)) })
     }
 
     /// Waits for the thread's end, which the free list's `stop` has brought about; unless it is this very thread, when a
     /// callback in it has dropped the pool.
     pub fn join(&self) {
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
         {

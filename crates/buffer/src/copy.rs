@@ -1,7 +1,7 @@
 //! Reading the partitions' files for a copy, many pages at a time, while the pool may be writing to them.
 //!
 //! Invariant: a page that is returned is one version that was written as a whole. A read that meets a write in progress may see
-//! a half of each; under the mutex of the double-write file no place is being written, so what fails there too is damaged.
+//! a half of each; under the latch of the double-write file no place is being written, so what fails there too is damaged.
 
 use crate::error::PageError;
 use crate::files::{Files, Named, offset, read_zero_filled};

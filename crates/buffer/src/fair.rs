@@ -1,56 +1,66 @@
-//! A mutex that is given to those who wait in the order in which they came.
+//! A value that is given to those who wait in the order in which they came.
 //!
-//! For the write-back, whose holders do I/O: with the standard library's mutex a checkpoint, which takes it again at once
-//! for its next batch, would keep out the cooler, and with it everyone who waits for a frame.
+//! For the write-back, whose holders do I/O: with a latch a checkpoint, which takes it again at once for its next batch, could keep out
+//! the cooler, and with it everyone who waits for a frame.
 //!
 //! # Invariants
 //! 1. `serving` is the number of the holder, or of the next to come; it goes up by one when the holder lets go.
-//! 2. The value's own mutex is taken by the holder of the turn only, but for the moment in which it is handed on.
+//! 2. The value is with the holder while there is one, and a default is in its place.
 
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use clearway_latch::Monitor;
+use clearway_latch::lockstat::Class;
 use std::ops::{Deref, DerefMut};
+use std::panic::Location;
 
-pub(crate) struct Fair<T> {
-    turns: Mutex<Turns>,
-    next_turn: Condvar,
-    value: Mutex<T>,
+static TURNS: Class = Class::new("buffer.turns");
+
+pub(crate) struct Fair<T: Default> {
+    /// What is waited for: the turn, which may take long.
+    class: &'static Class,
+    turns: Monitor<Turns<T>>,
 }
 
-#[derive(Default)]
-struct Turns {
+struct Turns<T> {
     next: u64,
     serving: u64,
+    value: T,
 }
 
-pub(crate) struct FairGuard<'a, T> {
+pub(crate) struct FairGuard<'a, T: Default> {
     fair: &'a Fair<T>,
-    value: MutexGuard<'a, T>,
+    value: T,
 }
 
-impl<T> Fair<T> {
-    pub fn new(value: T) -> Self {
-        Self { turns: Mutex::default(), next_turn: Condvar::new(), value: Mutex::new(value) }
+impl<T: Default> Fair<T> {
+    pub fn new(class: &'static Class, value: T) -> Self {
+        Self { class, turns: Monitor::new(&TURNS, Turns { next: 0, serving: 0, value }) }
     }
 
+    #[track_caller]
     pub fn lock(&self) -> FairGuard<'_, T> {
-        // Poison is ignored throughout: nothing panics under `turns`, and a panic in a batch leaves copies to be made anew.
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        self.class.request();
+        let mut turns = self.turns.lock();
         let mine = turns.next;
         turns.next += 1;
-        let not_yet = |turns: &mut Turns| turns.serving != mine;
-        drop(self.next_turn.wait_while(turns, not_yet).unwrap_or_else(PoisonError::into_inner));
-        FairGuard { fair: self, value: self.value.lock().unwrap_or_else(PoisonError::into_inner) }
+        if turns.serving != mine {
+            let wait = || self.turns.wait_while(turns, |turns| turns.serving != mine);
+            turns = self.class.timed(Location::caller(), wait);
+        }
+        FairGuard { fair: self, value: std::mem::take(&mut turns.value) }
     }
 }
 
-impl<T> Drop for FairGuard<'_, T> {
+impl<T: Default> Drop for FairGuard<'_, T> {
     fn drop(&mut self) {
-        self.fair.turns.lock().unwrap_or_else(PoisonError::into_inner).serving += 1;
-        self.fair.next_turn.notify_all();
+        let mut turns = self.fair.turns.lock();
+        turns.value = std::mem::take(&mut self.value);
+        turns.serving += 1;
+        drop(turns);
+        self.fair.turns.notify_all();
     }
 }
 
-impl<T> Deref for FairGuard<'_, T> {
+impl<T: Default> Deref for FairGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -58,7 +68,7 @@ impl<T> Deref for FairGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for FairGuard<'_, T> {
+impl<T: Default> DerefMut for FairGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -67,18 +77,21 @@ impl<T> DerefMut for FairGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clearway_latch::lockstat::contention;
     use std::thread;
 
+    static CLASS: Class = Class::new("test.fair");
+
     #[test]
-    fn who_came_first_is_served_first() {
-        let fair = Fair::new(Vec::new());
+    fn who_came_first_is_served_first_and_those_who_wait_are_counted() {
+        let fair = Fair::new(&CLASS, Vec::new());
         thread::scope(|scope| {
             let mut holder = fair.lock();
             holder.push(0);
             for number in 1..=4 {
                 let fair = &fair;
                 scope.spawn(move || fair.lock().push(number));
-                while fair.turns.lock().unwrap().next != number + 1 {
+                while fair.turns.lock().next != number + 1 {
                     thread::yield_now();
                 }
             }
@@ -86,5 +99,9 @@ mod tests {
             fair.lock().push(5);
         });
         assert_eq!(*fair.lock(), [0, 1, 2, 3, 4, 5]);
+        let rows: Vec<_> = contention().into_iter().filter(|row| row.name == "test.fair").collect();
+        assert_eq!(rows[0].requests, 7);
+        let waited: u64 = rows.iter().map(|row| row.contended).sum();
+        assert!(waited == 4 || waited == 5, "{rows:?}");
     }
 }

@@ -15,8 +15,8 @@
 //!    gets them again before it serves.
 //!
 //! # Locking
-//! One mutex over the double-write file, held through a batch. Reads take none: the pool never reads a page that it is
-//! writing.
+//! One latch over the double-write file, held through a batch, I/O included: who waits for it, the write-back or a copy, does I/O
+//! itself. One for the growth of each partition's file. Reads take none: the pool never reads a page that it is writing.
 //!
 //! # What a crash leaves
 //! By 2 either the header or a copy does not verify, and then the places are whole; or all copies do, and each place is
@@ -29,8 +29,9 @@ use crate::error::PageError;
 use crate::io::{PageIo, Place};
 use crate::page::{PAGE_SIZE, lsn, stored_crc, verify};
 use clearway_env::{Aligned, Disk, File, IoPool, Open, Write};
+use clearway_latch::lockstat::Class;
+use clearway_latch::{Latch, LatchGuard};
 use clearway_sync::atomic::{AtomicU32, Ordering};
-use clearway_sync::{Mutex, MutexGuard, PoisonError};
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::io;
 use std::path::Path;
@@ -43,12 +44,15 @@ const ENTRY: usize = 12;
 const BATCH_LIMIT: usize = 256;
 const _: () = assert!(ENTRIES + BATCH_LIMIT * ENTRY <= PAGE_SIZE);
 
+static DOUBLE_WRITE: Class = Class::new("buffer.double_write");
+static FILE_GROWTH: Class = Class::new("buffer.file_growth");
+
 pub(crate) struct Named {
     pub(crate) name: Arc<str>,
     pub(crate) file: Arc<dyn File>,
     /// So many pages from the file's start have their blocks for sure; not counted yet after an open.
     allocated: AtomicU32,
-    allocating: Mutex<()>,
+    allocating: Latch<()>,
 }
 
 /// The pages of all partitions, in `p0000.data`, `p0001.data` and so on, and `double-write.data` beside them.
@@ -57,7 +61,7 @@ pub struct Files {
     double_write: Named,
     /// Does the writes of a batch.
     io_pool: Option<Arc<IoPool>>,
-    state: Mutex<State>,
+    state: Latch<State>,
 }
 
 pub(crate) struct State {
@@ -74,13 +78,16 @@ impl Files {
             let path = dir.join(name);
             let name: Arc<str> = path.display().to_string().into();
             let file = disk.open_pages(&path, Open::OpenOrCreate).map_err(|e| PageError::io(&name, "open", e))?;
-            Ok(Named { name, file, allocated: AtomicU32::new(0), allocating: Mutex::default() })
+            Ok(Named { name, file, allocated: AtomicU32::new(0), allocating: Latch::new(&FILE_GROWTH, ()) })
         };
         let files = Self {
             partitions: (0..partitions).map(|p| open(data_file_name(PartitionId(p)))).collect::<Result<_, _>>()?,
             double_write: open("double-write.data".to_owned())?,
             io_pool: None,
-            state: Mutex::new(State { unsynced: vec![false; usize::from(partitions)], buffer: Aligned::new(0) }),
+            state: Latch::new(
+                &DOUBLE_WRITE,
+                State { unsynced: vec![false; usize::from(partitions)], buffer: Aligned::new(0) },
+            ),
         };
         let Named { name, file, .. } = &files.double_write;
         let size = (BATCH_LIMIT + 1) * PAGE_SIZE;
@@ -101,8 +108,10 @@ impl Files {
         self.partitions.get(usize::from(id.partition().0)).filter(|_| whole).ok_or(PageError::NoFile(id))
     }
 
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The latch of the double-write file.
+    #[track_caller]
+    pub(crate) fn state(&self) -> LatchGuard<'_, State> {
+        self.state.lock()
     }
 
     fn sync_places(&self, state: &mut State) -> Result<(), PageError> {
@@ -273,7 +282,7 @@ impl PageIo for Files {
 
     fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
         let named = self.partition(id)?;
-        let _one_at_a_time = named.allocating.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = named.allocating.lock();
         if self.has_space(id, last) {
             return Ok(());
         }

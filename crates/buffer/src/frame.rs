@@ -24,11 +24,12 @@
 //! 2. `page`, and VALID and version, change only under the page-table latch of the page.
 //! 3. DIRTY and `rec_lsn` change only under a latch: set by the holder of EXCL, cleared (or, if a write has failed, set
 //!    again) by the write-back under a shared one. DIRTY is set exactly while `rec_lsn` is not [`CLEAN`].
-//! 4. A change that is not on disk is covered by `rec_lsn`, unless the write-back's mutex is held.
+//! 4. A change that is not on disk is covered by `rec_lsn`, unless the write-back's turn is taken.
 //!
 //! # Locking
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock.
 
+use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::ptr::NonNull;
@@ -72,6 +73,20 @@ pub(crate) enum Latched {
 pub(crate) enum Mode {
     Shared,
     Exclusive,
+}
+
+static SHARED: Class = Class::new("buffer.page_shared");
+static EXCLUSIVE: Class = Class::new("buffer.page_exclusive");
+
+impl Mode {
+    /// What lockstat counts those under who read or change a page; the write-back has a class of its own.
+    #[inline]
+    pub fn class(self) -> &'static Class {
+        match self {
+            Self::Shared => &SHARED,
+            Self::Exclusive => &EXCLUSIVE,
+        }
+    }
 }
 
 #[repr(align(64))]

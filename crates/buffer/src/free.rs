@@ -8,12 +8,14 @@
 //!    became free, or when the pool fails or shuts down.
 //!
 //! # Locking
-//! One mutex, the last in the order: nothing else is taken and nothing is called back under it. A hit does not come here.
+//! One monitor, the last in the order: nothing else is taken and nothing is called back under it, and nothing panics. A hit does not
+//! come here.
 
 use crate::error::PageError;
 use crate::fetch::FetchDone;
 use crate::frame::FreeFrame;
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use clearway_latch::Monitor;
+use clearway_latch::lockstat::Class;
 use clearway_types::PageId;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -27,9 +29,11 @@ const RETRY: Duration = Duration::from_millis(1);
 /// The same with nobody waiting.
 const IDLE_RETRY: Duration = Duration::from_millis(20);
 
+static FREE_LIST: Class = Class::new("buffer.free_list");
+
 pub(crate) struct FreeList {
-    state: Mutex<State>,
-    work: Condvar,
+    /// The cooler waits for work.
+    state: Monitor<State>,
     /// Below so many free frames the cooler works, until there are twice as many.
     low: usize,
 }
@@ -100,30 +104,25 @@ impl FreeList {
     pub fn new(frames: Vec<FreeFrame>) -> Self {
         let low = (frames.len() / 16).clamp(2, 1024);
         let state = State { frames, promised: 0, starved: VecDeque::new(), cooler_awake: true, stopped: false };
-        Self { state: Mutex::new(state), work: Condvar::new(), low }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics under this mutex.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { state: Monitor::new(&FREE_LIST, state), low }
     }
 
     fn wake_cooler(&self, state: &mut State) {
         if !state.cooler_awake && state.wanting(self.low) {
             state.cooler_awake = true;
-            self.work.notify_one();
+            self.state.notify_one();
         }
     }
 
     /// Grants the need now, or later through [`FreeList::put`] and its like.
     pub fn ask(&self, need: Need) -> Option<Granted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let granted = match state.grant(need, false) {
             Ok(granted) => Some(granted),
             Err(need) if state.stopped => Some(Granted::Refused(need, PageError::Closed)),
             Err(need) => {
                 state.starved.push_back(Starved { need, rounds: 0 });
-                self.work.notify_one();
+                self.state.notify_one();
                 None
             }
         };
@@ -133,7 +132,7 @@ impl FreeList {
 
     /// `n` free frames now, promised or not.
     pub fn take(&self, n: usize) -> Option<Vec<FreeFrame>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let taken = state.frames.len().checked_sub(n).map(|left| state.frames.split_off(left));
         self.wake_cooler(&mut state);
         taken
@@ -141,7 +140,7 @@ impl FreeList {
 
     /// One free frame now, promised or not.
     pub fn take_one(&self) -> Option<FreeFrame> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let taken = state.frames.pop();
         self.wake_cooler(&mut state);
         taken
@@ -149,32 +148,32 @@ impl FreeList {
 
     #[must_use]
     pub fn put(&self, frames: impl IntoIterator<Item = FreeFrame>) -> Vec<Granted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.frames.extend(frames);
         state.serve()
     }
 
     #[must_use]
     pub fn end_promise(&self, n: u32) -> Vec<Granted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.promised -= n as usize;
         state.serve()
     }
 
     pub fn len(&self) -> usize {
-        self.lock().frames.len()
+        self.state.lock().frames.len()
     }
 
     /// How many frames the cooler should free now.
     pub fn deficit(&self) -> usize {
-        let state = self.lock();
+        let state = self.state.lock();
         (2 * self.low + state.promised + state.starved.len()).saturating_sub(state.frames.len())
     }
 
     /// After a fruitless round: who has waited too long, or everyone if the pool has failed.
     #[must_use]
     pub fn age(&self, failed: Option<&PageError>) -> Vec<Granted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (mut refused, mut waiting) = (Vec::new(), VecDeque::new());
         for Starved { need, rounds } in std::mem::take(&mut state.starved) {
             match failed {
@@ -190,14 +189,14 @@ impl FreeList {
 
     /// Blocks the cooler until it is needed; whether the pool has stopped.
     pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if !last_round_fruitful && !state.stopped && state.wanting(self.low) {
             let pause = if state.starved.is_empty() { IDLE_RETRY } else { RETRY };
-            state = self.work.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.state.wait_timeout(state, pause).0;
         }
         while !state.stopped && !state.wanting(self.low) {
             state.cooler_awake = false;
-            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.state.wait(state);
         }
         state.cooler_awake = true;
         state.stopped
@@ -206,9 +205,9 @@ impl FreeList {
     /// Lets the cooler end, and refuses all who wait now or later.
     #[must_use]
     pub fn stop(&self) -> Vec<Granted> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.stopped = true;
-        self.work.notify_all();
+        self.state.notify_all();
         std::mem::take(&mut state.starved).into_iter().map(|s| Granted::Refused(s.need, PageError::Closed)).collect()
     }
 }

@@ -8,7 +8,7 @@
 //!    a latch, whose holders do neither.
 //!
 //! # Locking
-//! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back mutex · policy lock
+//! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
 //! (in [`crate::Locked`]) · page-table shard · free list. A page's shared latch is held by the write-back only to copy the
 //! page, taking nothing meanwhile. Callbacks run with none of them held.
 //!
@@ -30,11 +30,12 @@ use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::policy::{PolicyKind, Replacement};
 use crate::table::PageTable;
-use crate::write_back::Batch;
+use crate::write_back::{Batch, WRITE_BACK};
 use clearway_env::IoPool;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;
+use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
 /// The fewest frames a pool has: a B+tree's split latches a handful of pages at once.
@@ -125,6 +126,9 @@ pub(crate) struct Core {
     pub counters: Counters,
 }
 
+/// A page is latched in a way that excludes the wanted one.
+struct Busy;
+
 impl Core {
     #[inline]
     pub fn frame(&self, id: FrameId) -> &Frame {
@@ -137,31 +141,46 @@ impl Core {
 
     /// Pins and latches a resident page; waits while the latch is held in a way that excludes `mode`.
     #[inline]
+    #[track_caller]
     fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
+        mode.class().request();
         if let Some(frame) = self.table.find(&self.frames, id)
             && self.frame(frame).try_latch(id, mode) == Latched::Yes
         {
             return Some(frame);
         }
-        self.latch_slowly(id, mode)
+        self.latch_slowly(id, mode, Location::caller())
     }
 
     #[cold]
-    fn latch_slowly(&self, id: PageId, mode: Mode) -> Option<FrameId> {
-        let mut spins = 0;
-        loop {
-            let shard = self.table.latch(id);
-            let frame = self.table.find_latched(&shard, &self.frames, id)?;
-            match self.frame(frame).try_latch(id, mode) {
-                Latched::Yes => return Some(frame),
-                Latched::Busy => drop(shard),
-                Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
+    fn latch_slowly(&self, id: PageId, mode: Mode, caller: &'static Location<'static>) -> Option<FrameId> {
+        if let Ok(found) = self.latch_confirmed(id, mode) {
+            return found;
+        }
+        mode.class().timed(caller, || {
+            let mut spins = 0;
+            loop {
+                pause(&mut spins);
+                if let Ok(found) = self.latch_confirmed(id, mode) {
+                    return found;
+                }
             }
-            pause(&mut spins);
+        })
+    }
+
+    /// One attempt, in which a page that is not found is not resident; an error if it is busy.
+    fn latch_confirmed(&self, id: PageId, mode: Mode) -> Result<Option<FrameId>, Busy> {
+        let shard = self.table.latch(id);
+        let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else { return Ok(None) };
+        match self.frame(frame).try_latch(id, mode) {
+            Latched::Yes => Ok(Some(frame)),
+            Latched::Busy => Err(Busy),
+            Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
         }
     }
 
     /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one, if `free` has one.
+    #[track_caller]
     fn create(self: &Arc<Self>, id: PageId, free: &mut dyn FnMut() -> Option<FreeFrame>) -> Option<PageMut<'_>> {
         loop {
             if let Some(frame) = self.latch(id, Mode::Exclusive) {
@@ -237,7 +256,7 @@ impl Pool {
             io,
             wal,
             io_pool,
-            write_back: Fair::new(Batch::new()),
+            write_back: Fair::new(&WRITE_BACK, Batch::new()),
             failed: OnceLock::new(),
             counters: Counters::default(),
         });
@@ -247,6 +266,7 @@ impl Pool {
 
     /// The page under the shared latch, if it is resident.
     #[inline]
+    #[track_caller]
     pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
         let frame = self.core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
         self.core.replacement.hit(frame);
@@ -255,6 +275,7 @@ impl Pool {
 
     /// The page under the exclusive latch, if it is resident. The caller must not hold a latch of this page.
     #[inline]
+    #[track_caller]
     pub fn write(&self, id: PageId) -> Result<PageMut<'_>, Want> {
         let frame = self.core.latch(id, Mode::Exclusive).ok_or(Want::Page(id))?;
         self.core.replacement.hit(frame);
@@ -266,6 +287,7 @@ impl Pool {
     /// page whose content nobody needs, even if the caller then lets it go unmarked.
     ///
     /// `Want::Space` if the disk may have no space for it. With `last` it may be in what is kept for those who cannot be refused.
+    #[track_caller]
     pub fn create(&self, id: PageId, last: bool) -> Result<PageMut<'_>, Want> {
         if !self.core.io.has_space(id, last) {
             return Err(Want::Space { page: id, last });
@@ -285,6 +307,7 @@ impl Pool {
     ///
     /// # Panics
     /// If the reservation is used up: the caller has counted wrongly.
+    #[track_caller]
     pub fn create_in(&self, reservation: &mut Reservation, id: PageId) -> PageMut<'_> {
         match self.core.create(id, &mut || reservation.frames.pop()) {
             Some(page) => page,

@@ -14,9 +14,9 @@
 //! done and nothing is called back.
 
 use crate::frame::Frame;
-use clearway_latch::CachePadded;
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Latch, LatchGuard};
 use clearway_sync::atomic::{AtomicU32, Ordering};
-use clearway_sync::{Mutex, MutexGuard, PoisonError};
 use clearway_types::{FrameId, PageId};
 use std::collections::HashMap;
 
@@ -25,10 +25,12 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 const CHAIN_LIMIT: usize = 32;
 const END: u32 = u32::MAX;
 
+static PAGE_TABLE: Class = Class::new("buffer.page_table");
+
 pub(crate) struct PageTable<W> {
     buckets: Box<[AtomicU32]>,
     shift: u32,
-    shards: Box<[CachePadded<Mutex<Shard<W>>>]>,
+    shards: Box<[CachePadded<Latch<Shard<W>>>]>,
 }
 
 /// What a shard's latch guards beside its chains.
@@ -48,7 +50,9 @@ impl<W> PageTable<W> {
         Self {
             buckets: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
             shift: 64 - buckets.trailing_zeros(),
-            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Shard { loading: HashMap::new() }))).collect(),
+            shards: (0..SHARDS)
+                .map(|_| CachePadded::new(Latch::new(&PAGE_TABLE, Shard { loading: HashMap::new() })))
+                .collect(),
         }
     }
 
@@ -73,13 +77,14 @@ impl<W> PageTable<W> {
         None
     }
 
-    pub fn latch(&self, id: PageId) -> MutexGuard<'_, Shard<W>> {
-        // A panic under the latch is a failed assertion before any change.
-        self.shards[self.bucket(id) % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    /// Latches the page's shard. A panic under the latch is a failed assertion before any change.
+    #[track_caller]
+    pub fn latch(&self, id: PageId) -> LatchGuard<'_, Shard<W>> {
+        self.shards[self.bucket(id) % SHARDS].lock()
     }
 
     /// The frame that holds the page.
-    pub fn find_latched(&self, _latch: &MutexGuard<'_, Shard<W>>, frames: &[Frame], id: PageId) -> Option<FrameId> {
+    pub fn find_latched(&self, _latch: &LatchGuard<'_, Shard<W>>, frames: &[Frame], id: PageId) -> Option<FrameId> {
         // Relaxed: all changes of this chain are made under the latch that the caller holds.
         let mut at = self.buckets[self.bucket(id)].load(Ordering::Relaxed);
         while let Some(frame) = frames.get(at as usize) {
@@ -92,7 +97,7 @@ impl<W> PageTable<W> {
     }
 
     /// Puts a frame that holds `id` at the head of its chain.
-    pub fn link(&self, _latch: &MutexGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
+    pub fn link(&self, _latch: &LatchGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
         let bucket = &self.buckets[self.bucket(id)];
         // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in `find`.
         frames[frame.0 as usize].next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
@@ -100,7 +105,7 @@ impl<W> PageTable<W> {
     }
 
     /// Takes a frame, which held `id`, out of its chain.
-    pub fn unlink(&self, _latch: &MutexGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
+    pub fn unlink(&self, _latch: &LatchGuard<'_, Shard<W>>, frames: &[Frame], id: PageId, frame: FrameId) {
         let mut link = &self.buckets[self.bucket(id)];
         loop {
             // Relaxed loads: changed only under the latch. Release store: pairs with the Acquire in `find`.

@@ -12,20 +12,28 @@
 //! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
 //!
 //! # Locking
-//! One mutex, held through a batch's I/O. It is no latch: only the cooler, checkpoints and `min_rec_lsn` take it, in turn.
+//! Turns ([`crate::fair`]), each as long as a batch's I/O. That is no latch: only the cooler, checkpoints and `min_rec_lsn` take it.
 
 use crate::error::PageError;
 use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
 use crate::pool::{Core, count, pause};
+use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, Lsn, PageId};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// Pages written at once: two syncs a batch.
 pub(crate) const BATCH: usize = 256;
 
-/// What the write-back's mutex guards.
+/// The write-back's turns.
+pub(crate) static WRITE_BACK: Class = Class::new("buffer.write_back");
+/// Latches of pages that are to be copied, or whose write has failed.
+static COPIED_PAGE: Class = Class::new("buffer.page_write_back");
+
+/// What belongs to whose turn it is to write.
+#[derive(Default)]
 pub(crate) struct Batch {
     copies: Vec<[u8; PAGE_SIZE]>,
     /// The least rec-LSN of the pages written since the last sync.
@@ -65,7 +73,7 @@ impl Core {
         let result = self.write_copies(&mut batch, &copied);
         for c in &copied {
             if result.is_err() {
-                self.latch_kept(c, Mode::Shared);
+                assert!(self.latch_to_copy(c.frame, c.page, true), "a pin keeps {} in its frame", c.page);
                 self.frame(c.frame).dirty_again(c.rec_lsn);
                 self.frame(c.frame).unlatch(Mode::Shared);
             }
@@ -101,13 +109,8 @@ impl Core {
     fn copy_out(&self, frame: FrameId, into: &mut [u8; PAGE_SIZE], wait: bool) -> Option<(PageId, u64)> {
         let state = self.frame(frame);
         let page = state.page();
-        let mut spins = 0;
-        loop {
-            match state.try_latch(page, Mode::Shared) {
-                Latched::Yes => break,
-                Latched::Busy if wait => pause(&mut spins),
-                Latched::Busy | Latched::Gone => return None,
-            }
+        if !self.latch_to_copy(frame, page, wait) {
+            return None;
         }
         if !state.is_dirty() {
             state.unlatch(Mode::Shared);
@@ -120,12 +123,22 @@ impl Core {
         Some((page, rec_lsn))
     }
 
-    /// Latches a page that our pin keeps.
-    fn latch_kept(&self, c: &Copied, mode: Mode) {
-        let mut spins = 0;
-        while self.frame(c.frame).try_latch(c.page, mode) != Latched::Yes {
-            pause(&mut spins);
+    /// Pins and latches the page, shared, if the frame holds it; waits for an exclusive latch only if `wait`.
+    #[track_caller]
+    fn latch_to_copy(&self, frame: FrameId, page: PageId, wait: bool) -> bool {
+        COPIED_PAGE.request();
+        let attempt = || self.frame(frame).try_latch(page, Mode::Shared);
+        let mut latched = attempt();
+        if latched == Latched::Busy && wait {
+            COPIED_PAGE.timed(Location::caller(), || {
+                let mut spins = 0;
+                while latched == Latched::Busy {
+                    pause(&mut spins);
+                    latched = attempt();
+                }
+            });
         }
+        latched == Latched::Yes
     }
 
     pub fn flush_before(self: &Arc<Self>, lsn: Lsn) -> Result<(), PageError> {

@@ -1,7 +1,7 @@
 //! Which page leaves: replacement policies, and the wrappers that let threads share them.
 //!
 //! A [`Policy`] is plain and single-threaded, as its paper has it. A [`Replacement`] is what the pool calls from every
-//! thread: [`Locked`] takes a lock at each access, and [`ClockSweep`] needs none on a hit because it keeps one
+//! thread: [`Locked`] takes a latch at each access, and [`ClockSweep`] needs none on a hit because it keeps one
 //! reference bit a frame. (BP-Wrapper's batching comes as another wrapper over the same policies.)
 //!
 //! Source: Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009; its pgClock and pg2Q are [`ClockSweep`] and [`Locked`].
@@ -14,7 +14,8 @@ pub use clock::Clock;
 pub use clock_sweep::ClockSweep;
 pub use lru::Lru;
 
-use clearway_sync::{Mutex, MutexGuard, PoisonError};
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_types::{FrameId, PageId};
 use std::fmt;
 use std::str::FromStr;
@@ -55,33 +56,31 @@ pub trait Replacement: Send + Sync {
     fn remove(&self, frame: FrameId);
 }
 
-/// A policy behind a lock that every access takes.
-pub struct Locked<P>(Mutex<P>);
+static POLICY: Class = Class::new("buffer.policy");
+
+/// A policy behind a latch that every access takes. A policy only chooses victims: whatever state a panic leaves, its choices are probed
+/// by the pool.
+pub struct Locked<P>(Latch<P>);
 
 impl<P: Policy> Locked<P> {
     /// Wraps a policy.
     pub fn new(policy: P) -> Self {
-        Self(Mutex::new(policy))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, P> {
-        // A policy only chooses victims: whatever state a panic left, its choices are probed by the pool.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Self(Latch::new(&POLICY, policy))
     }
 }
 
 impl<P: Policy> Replacement for Locked<P> {
     fn hit(&self, frame: FrameId) {
-        self.lock().hit(frame);
+        self.0.lock().hit(frame);
     }
     fn miss(&self, frame: FrameId, page: PageId) {
-        self.lock().miss(frame, page);
+        self.0.lock().miss(frame, page);
     }
     fn evict(&self, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
-        self.lock().evict(probe)
+        self.0.lock().evict(probe)
     }
     fn remove(&self, frame: FrameId) {
-        self.lock().remove(frame);
+        self.0.lock().remove(frame);
     }
 }
 
