@@ -42,7 +42,7 @@ fn run(task: &Task) -> Res<Findings> {
         samples: samples(&comparison),
         tables: vec![comparison.table("Medians, and the baton's rate over the pinned one's", &PUBLISHED)],
         found: comparison.summary().into_iter().collect(),
-        agreement: comparison.agreement(&PUBLISHED).into_iter().collect(),
+        agreement: comparison.agreement(&PUBLISHED),
         bars: Vec::new(),
     })
 }

@@ -117,7 +117,7 @@ fn command(command: Command) -> Result<(), Failure> {
             let out = out.unwrap_or_else(|| directory().join("report.html"));
             let names = EXPERIMENTS.each_ref().map(|e| e.name);
             let records = report::write(&directory(), &out, &names)?;
-            println!("{records} experiments in {}", out.display());
+            println!("records: {records}, page: {}", out.display());
         }
     }
     Ok(())

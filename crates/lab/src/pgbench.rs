@@ -141,7 +141,7 @@ impl Promise {
     /// Nothing where its case was not run.
     fn judge(&self, comparison: &Comparison) -> Option<Bar> {
         let [ours, theirs] = comparison.rates(&self.case())?[..] else { return None };
-        let (ours, theirs) = (Reading::new("clearway", ours, "TPS", 0), Reading::new("postgres", theirs, "TPS", 0));
+        let (ours, theirs) = (Reading::new("Clearway", ours, "TPS", 0), Reading::new("PostgreSQL", theirs, "TPS", 0));
         Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), ours, theirs))
     }
 }
@@ -172,17 +172,17 @@ fn run(task: &Task) -> Res<Findings> {
         }
         findings.configuration.insert("PostgreSQL".into(), "not installed".into());
     }
-    let mut contenders = vec![Contender::start("clearway", &clearway(task, &[])?, scale(task))?];
+    let mut contenders = vec![Contender::start("Clearway", &clearway(task, &[])?, scale(task))?];
     if missing.is_none() {
         findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
-        contenders.push(Contender::start("postgres", &postgres(), scale(task))?);
+        contenders.push(Contender::start("PostgreSQL", &postgres(), scale(task))?);
     }
     findings.seeds = seeds(task);
     let comparison = compare(EXPERIMENT.name, &mut contenders, &cases(&task.part), task)?;
     findings.samples = samples(&comparison);
     findings.tables = vec![comparison.table("Medians, and Clearway's rate over PostgreSQL's", &PUBLISHED)];
     findings.found = comparison.summary().into_iter().collect();
-    findings.agreement = comparison.agreement(&PUBLISHED).into_iter().collect();
+    findings.agreement = comparison.agreement(&PUBLISHED);
     if missing.is_none() {
         findings.bars = BARS.iter().filter_map(|bar| bar.judge(&comparison)).collect();
     }

@@ -6,6 +6,9 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
+/// Columns that every terminal has.
+const WIDTH: usize = 79;
+
 /// The steps of a run.
 #[derive(Debug)]
 pub struct Progress {
@@ -27,8 +30,8 @@ impl Progress {
         let line = line(self.what, self.begun, self.total, self.since.elapsed(), name);
         self.begun += 1;
         if self.terminal {
-            // Erase what the line had before.
-            eprint!("\r\x1b[2K{line}");
+            // Erase what the line had before; a line that wraps could not be erased.
+            eprint!("\r\x1b[2K{}", line.chars().take(WIDTH).collect::<String>());
             // Whether a person sees the line at once changes nothing that is measured.
             let _ = std::io::stderr().flush();
         } else {

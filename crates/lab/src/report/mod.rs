@@ -1,6 +1,8 @@
 //! The report: one self-contained HTML page made of the records that runs have left.
 
 mod page;
+mod plot;
+mod ruler;
 
 use crate::json;
 use crate::result::Record;
@@ -16,7 +18,7 @@ pub fn write(directory: &Path, out: &Path, order: &[&str]) -> Res<usize> {
     }
     let place = |record: &Record| order.iter().position(|name| *name == record.experiment).unwrap_or(order.len());
     records.sort_by(|a, b| (place(a), &a.experiment, &a.date).cmp(&(place(b), &b.experiment, &b.date)));
-    std::fs::write(out, page::html(&records)).map_err(|e| format!("{}: {e}", out.display()))?;
+    std::fs::write(out, page::html(&records)?).map_err(|e| format!("{}: {e}", out.display()))?;
     Ok(records.len())
 }
 

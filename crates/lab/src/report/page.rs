@@ -1,17 +1,20 @@
 //! The page itself: what stands in it, in which order. Nothing is loaded from elsewhere, and no script runs.
 
+use super::plot;
 use crate::bars::Verdict;
-use crate::result::Record;
+use crate::result::{Record, Samples};
 use crate::table::{Cell, Table};
+use clearway_harness::Res;
 
 const STYLE: &str = include_str!("style.css");
 
 /// The whole page.
-pub fn html(records: &[Record]) -> String {
+pub fn html(records: &[Record]) -> Res<String> {
+    let plots = plot::style();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Clearway: report of the lab</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <title>Clearway: report of the lab</title>\n<style>\n{STYLE}{plots}</style>\n</head>\n<body>\n\
          <h1>Clearway: report of the lab</h1>\n\
          <p>Each experiment asks something, says what its source found, and measures it here with peers in the same run. Points are \
          medians; whiskers reach from the least to the greatest repetition. Take ratios from one run: absolute numbers are of that \
@@ -26,13 +29,13 @@ pub fn html(records: &[Record]) -> String {
     page += "</ul></nav>\n";
     for (at, record) in records.iter().enumerate() {
         page += &format!("<section id=\"e{at}\">\n<h2>{}</h2>\n", escape(&record.experiment));
-        page += &section(record);
+        page += &section(record)?;
         page += "</section>\n";
     }
-    page + "</body>\n</html>\n"
+    Ok(page + "</body>\n</html>\n")
 }
 
-fn section(record: &Record) -> String {
+fn section(record: &Record) -> Res<String> {
     let findings = &record.findings;
     let mut out = String::new();
     if record.quick {
@@ -51,7 +54,10 @@ fn section(record: &Record) -> String {
     out += &paragraphs("How far they agree, and why not", &findings.agreement);
     out += &bars(record);
     findings.tables.iter().for_each(|t| out += &table(t));
-    out + &conditions(record)
+    for samples in findings.samples.iter().filter(|samples| samples.drawn) {
+        out += &figure(samples)?;
+    }
+    Ok(out + &conditions(record))
 }
 
 /// Nothing where there are none.
@@ -104,6 +110,18 @@ fn table(table: &Table) -> String {
     out + "</tbody></table></div>\n"
 }
 
+fn figure(samples: &Samples) -> Res<String> {
+    let title = escape(&samples.title);
+    let Some(drawing) = plot::draw(samples)? else {
+        return Ok(format!("<figure><figcaption>{title}: nothing was measured.</figcaption></figure>\n"));
+    };
+    let left_out = match drawing.left_out {
+        0 => String::new(),
+        n => format!(" ({n} measurements that have no place on the axes are left out)"),
+    };
+    Ok(format!("<figure>\n<figcaption><b>{title}</b>{left_out}</figcaption>\n{}</figure>\n", drawing.svg))
+}
+
 /// What the numbers were measured on, and how.
 fn conditions(record: &Record) -> String {
     let seeds: Vec<String> = record.findings.seeds.iter().map(u64::to_string).collect();
@@ -154,13 +172,14 @@ mod tests {
         record.findings.bars[0].name = hostile.into();
         record.findings.configuration.insert(hostile.into(), hostile.into());
         record.findings.samples[0].title = hostile.into();
+        record.findings.samples[0].x.label = hostile.into();
         record.findings.samples[0].series[0].name = hostile.into();
-        assert!(!html(&[record]).contains("<script"));
+        assert!(!html(&[record]).unwrap().contains("<script"));
     }
 
     #[test]
     fn the_page_says_what_was_asked_found_and_measured_on_what() {
-        let page = html(&[example()]);
+        let page = html(&[example()]).unwrap();
         for part in [
             "How fast?",
             "A report",
@@ -189,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_quick_run_is_marked_wherever_it_is_named() {
-        let page = html(&[Record { quick: true, ..example() }]);
+        let page = html(&[Record { quick: true, ..example() }]).unwrap();
         assert_eq!(page.matches("mean nothing").count(), 2);
         assert!(!page.contains("class=\"ok\""));
     }

@@ -1,0 +1,346 @@
+//! A chart of samples, as SVG: medians with whiskers from the least to the greatest repetition.
+//!
+//! Colours are written for paper; where the page is dark its style ([`style`]) exchanges them by their value, so that the drawing itself needs
+//! to know nothing of it.
+
+use super::ruler::{Lies, Ruler, place};
+use crate::number::{median, spread};
+use crate::result::{Axis, Samples, Scale, Series};
+use clearway_harness::Res;
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+const WIDTH: i32 = 900;
+const HEIGHT_LEAST: i32 = 400;
+/// Room for what stands beside the axes.
+const LEFT: i32 = 90;
+const BELOW: i32 = 52;
+const ABOVE: i32 = 14;
+const BOTTOM: i32 = 6;
+const FONT: (&str, i32) = ("sans-serif", 16);
+/// A legend's line is as wide as its name: about so much a letter.
+const LETTER: i32 = 7;
+const LEGEND_LEAST: i32 = 110;
+const LEGEND_MOST: i32 = 300;
+const LEGEND_LINE: i32 = 22;
+/// Half the size of a point.
+const POINT: i32 = 4;
+const DASH: i32 = 7;
+const GAP: i32 = 4;
+/// The part of a name's place that its columns take.
+const COLUMNS: f64 = 0.7;
+
+const INK: RGBColor = RGBColor(0x1b, 0x1f, 0x24);
+const GRID: RGBColor = RGBColor(0xd5, 0xda, 0xe0);
+
+/// Colours of the series on paper and on a dark page. People who see colours differently tell them apart (after Okabe and Ito), and beyond the last
+/// one lines are dashed and points have other shapes.
+const COLOURS: [(RGBColor, &str); 8] = [
+    (RGBColor(0x00, 0x72, 0xb2), "#58a6e8"),
+    (RGBColor(0xd5, 0x5e, 0x00), "#ff8f4d"),
+    (RGBColor(0x00, 0x8a, 0x64), "#2fc79a"),
+    (RGBColor(0xb0, 0x4a, 0x85), "#e38fc0"),
+    (RGBColor(0xb8, 0x86, 0x00), "#e8bd3c"),
+    (RGBColor(0x5b, 0x6b, 0x7b), "#a9b7c6"),
+    (RGBColor(0x6a, 0x4c, 0xa8), "#b39ae6"),
+    (RGBColor(0x8b, 0x3a, 0x2b), "#d98a78"),
+];
+const SHAPES: usize = 4;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// A chart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drawing {
+    /// The `svg` element.
+    pub svg: String,
+    /// Repetitions that gave no number, or one that has no place on the axes.
+    pub left_out: usize,
+}
+
+/// A point that is drawn, in places on the axes.
+struct Mark {
+    x: f64,
+    median: f64,
+    least: f64,
+    most: f64,
+}
+
+/// The rules by which a dark page exchanges the colours.
+pub fn style() -> String {
+    let both = |colour: RGBColor, by: &str| {
+        let RGBColor(r, g, b) = colour;
+        let hex = format!("#{r:02X}{g:02X}{b:02X}");
+        format!("figure [fill=\"{hex}\"] {{ fill: {by}; }} figure [stroke=\"{hex}\"] {{ stroke: {by}; }}\n")
+    };
+    let dark: String = COLOURS.iter().map(|(paper, dark)| both(*paper, dark)).collect();
+    let page = both(INK, "var(--ink)") + &both(GRID, "var(--line)");
+    format!("{page}@media (prefers-color-scheme: dark) {{\n{dark}}}\n")
+}
+
+/// Draws the samples; nothing where there is nothing to draw.
+pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
+    let mut left_out = 0;
+    let marks: Vec<Vec<Mark>> = samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
+    let xs: Vec<f64> = marks.iter().flatten().map(|m| m.x).collect();
+    let ys: Vec<f64> = marks.iter().flatten().flat_map(|m| [m.least, m.most]).collect();
+    let across = Ruler::over(&samples.x, &xs, Lies::Across);
+    let up = Ruler::over(&samples.y, &ys, Lies::Up);
+    let Some((across, up)) = across.zip(up) else { return Ok(None) };
+    let mut svg = String::new();
+    chart(&mut svg, samples, &marks, &across, &up).map_err(|e| format!("chart `{}`: {e}", samples.title))?;
+    Ok(Some(Drawing { svg: svg.replacen("<svg ", "<svg role=\"img\" ", 1), left_out }))
+}
+
+fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    for point in &series.points {
+        let places: Vec<f64> = point.y.iter().filter_map(|y| place(&samples.y.scale, *y)).collect();
+        let mark = place(&samples.x.scale, point.x).zip(median(&places)).zip(spread(&places));
+        let drawn = if mark.is_some() { places.len() } else { 0 };
+        *left_out += point.y.len() - drawn;
+        marks.extend(mark.map(|((x, median), (least, most))| Mark { x, median, least, most }));
+    }
+    marks
+}
+
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+
+fn chart(svg: &mut String, samples: &Samples, marks: &[Vec<Mark>], across: &Ruler, up: &Ruler) -> Drawn {
+    let height = HEIGHT_LEAST.max(ABOVE + LEGEND_LINE * samples.series.len() as i32);
+    let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
+    let longest = samples.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as i32;
+    let right = WIDTH - (longest * LETTER + 56).clamp(LEGEND_LEAST, LEGEND_MOST);
+    let (plot, _) = root.split_horizontally(right);
+    let text = TextStyle::from(FONT.into_font()).color(&INK);
+    let mut chart = ChartBuilder::on(&plot)
+        .margin_top(ABOVE)
+        .margin_bottom(BOTTOM)
+        .x_label_area_size(BELOW)
+        .y_label_area_size(LEFT)
+        .build_cartesian_2d(across.clone(), up.clone())?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(INK)
+        .label_style(text.clone())
+        .axis_desc_style(text.clone())
+        .x_desc(title(&samples.x))
+        .y_desc(title(&samples.y))
+        .draw()?;
+    let columns = has_columns(samples);
+    for (which, marks) in marks.iter().enumerate() {
+        let at = |x: f64, y: f64| chart.plotting_area().map_coordinate(&(x, y));
+        if columns { stand(&root, samples, which, marks, at)? } else { connect(&root, samples, which, marks, at)? }
+    }
+    legend(&root, right + 16, samples, columns, &text)?;
+    root.present()
+}
+
+/// Columns stand over names; they stand on zero, which an axis of factors does not have.
+fn has_columns(samples: &Samples) -> bool {
+    matches!(samples.x.scale, Scale::Names(_)) && samples.y.scale == Scale::Linear
+}
+
+/// Where a series stands beside the others over one name: its begin, from the name's place, and its width.
+fn beside(samples: &Samples, which: usize) -> (f64, f64) {
+    let width = COLUMNS / samples.series.len() as f64;
+    (which as f64 * width - COLUMNS / 2.0, width)
+}
+
+fn stand(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn {
+    let (begin, width) = beside(samples, which);
+    for mark in marks {
+        let at = |share: f64, y: f64| at(mark.x + begin + share * width, y);
+        root.draw(&Rectangle::new([at(0.05, mark.median), at(0.95, 0.0)], colour(which).filled()))?;
+        whisker(root, at(0.5, mark.least), at(0.5, mark.most), &INK)?;
+    }
+    Ok(())
+}
+
+fn connect(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: impl Fn(f64, f64) -> (i32, i32)) -> Drawn {
+    let names = matches!(samples.x.scale, Scale::Names(_));
+    let aside = if names { beside(samples, which).0 + beside(samples, which).1 / 2.0 } else { 0.0 };
+    if !names {
+        let line: Vec<_> = marks.iter().map(|mark| at(mark.x, mark.median)).collect();
+        path(root, &line, which)?;
+    }
+    for mark in marks {
+        let at = |y: f64| at(mark.x + aside, y);
+        whisker(root, at(mark.least), at(mark.most), &colour(which))?;
+        shape(root, at(mark.median), which)?;
+    }
+    Ok(())
+}
+
+/// The quantity, its unit, and that steps are factors where they are.
+fn title(axis: &Axis) -> String {
+    let unit = if axis.unit.is_empty() { String::new() } else { format!(" ({})", axis.unit) };
+    let log = if axis.scale == Scale::Log { ", log scale" } else { "" };
+    format!("{}{unit}{log}", axis.label)
+}
+
+fn colour(which: usize) -> RGBColor {
+    COLOURS[which % COLOURS.len()].0
+}
+
+/// Series beyond the last colour are dashed.
+fn path(root: &Area, line: &[(i32, i32)], which: usize) -> Drawn {
+    let style = colour(which).stroke_width(2);
+    if which < COLOURS.len() {
+        return root.draw(&PathElement::new(line, style));
+    }
+    root.draw(&DashedPathElement::new(line.iter().copied(), DASH, GAP, style))
+}
+
+fn whisker(root: &Area, low: (i32, i32), high: (i32, i32), colour: &RGBColor) -> Drawn {
+    if low == high {
+        return Ok(());
+    }
+    for ends in [[low, high], [(low.0 - 3, low.1), (low.0 + 3, low.1)], [(high.0 - 3, high.1), (high.0 + 3, high.1)]] {
+        root.draw(&PathElement::new(ends, colour.stroke_width(1)))?;
+    }
+    Ok(())
+}
+
+/// Series of one colour have points of different shapes.
+fn shape(root: &Area, at: (i32, i32), which: usize) -> Drawn {
+    let style = colour(which).filled();
+    let corner = |x: i32, y: i32| (at.0 + x * POINT, at.1 + y * POINT);
+    match (which + which / COLOURS.len()) % SHAPES {
+        0 => root.draw(&Circle::new(at, POINT, style)),
+        1 => root.draw(&Polygon::new([corner(0, -1), corner(1, 1), corner(-1, 1)], style)),
+        2 => root.draw(&Rectangle::new([corner(-1, -1), corner(1, 1)], style)),
+        _ => root.draw(&Polygon::new([corner(0, -1), corner(1, 0), corner(0, 1), corner(-1, 0)], style)),
+    }
+}
+
+fn legend(root: &Area, left: i32, samples: &Samples, columns: bool, text: &TextStyle) -> Drawn {
+    let text = text.pos(Pos::new(HPos::Left, VPos::Center));
+    for (which, series) in samples.series.iter().enumerate() {
+        let y = ABOVE + LEGEND_LINE / 2 + which as i32 * LEGEND_LINE;
+        if columns {
+            root.draw(&Rectangle::new([(left + 16, y - 6), (left + 28, y + 6)], colour(which).filled()))?;
+        } else {
+            path(root, &[(left, y), (left + 30, y)], which)?;
+            shape(root, (left + 15, y), which)?;
+        }
+        root.draw(&Text::new(series.name.clone(), (left + 38, y), text.clone()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Point, example};
+
+    fn samples(x: Axis, y: Axis, points: &[(f64, &[f64])]) -> Samples {
+        let points = points.iter().map(|(x, y)| Point { x: *x, y: y.to_vec() }).collect();
+        let series = vec![Series { name: "ours".into(), points }];
+        Samples { title: "t".into(), x, y, series, drawn: true }
+    }
+
+    fn drawn(samples: &Samples) -> Drawing {
+        let drawing = draw(samples).unwrap().unwrap();
+        assert!(drawing.svg.trim_end().ends_with("</svg>"));
+        for wrong in ["NaN", "inf"] {
+            assert!(!drawing.svg.contains(wrong), "{}", drawing.svg);
+        }
+        drawing
+    }
+
+    fn linear() -> (Axis, Axis) {
+        (Axis::linear("threads", ""), Axis::linear("throughput", "TPS"))
+    }
+
+    #[test]
+    fn a_chart_has_titles_with_units_a_legend_and_whiskers() {
+        let drawing = drawn(&example().findings.samples[0]);
+        for part in
+            ["clients, log scale", "throughput (TPS)", "clearway", "&lt;peer&gt; &amp; &quot;co&quot;", ">\n100\n<"]
+        {
+            assert!(drawing.svg.contains(part), "`{part}` is not in\n{}", drawing.svg);
+        }
+        assert_eq!(drawing.left_out, 6, "the repetitions that gave no number");
+    }
+
+    #[test]
+    fn one_point_is_a_chart() {
+        let (x, y) = linear();
+        let drawing = drawn(&samples(x, y, &[(4.0, &[5.0])]));
+        // In the plot and in the legend.
+        assert_eq!(drawing.svg.matches("<circle").count(), 2);
+        assert_eq!(drawing.left_out, 0);
+    }
+
+    #[test]
+    fn no_point_is_no_chart() {
+        let (x, y) = linear();
+        assert_eq!(draw(&samples(x.clone(), y.clone(), &[])), Ok(None));
+        assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[])])), Ok(None));
+        assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[f64::NAN])])), Ok(None));
+        assert_eq!(draw(&Samples { series: Vec::new(), ..samples(x, y, &[]) }), Ok(None));
+        assert_eq!(draw(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, -1.0])])), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_number_is_left_out_and_counted() {
+        let (x, y) = linear();
+        let drawing = drawn(&samples(x, y, &[(1.0, &[f64::NAN, 2.0]), (f64::NAN, &[1.0]), (2.0, &[f64::INFINITY])]));
+        assert_eq!((drawing.svg.matches("<circle").count(), drawing.left_out), (2, 3));
+        let drawing = drawn(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, 3.0]), (0.0, &[1.0])]));
+        assert_eq!(drawing.left_out, 2);
+    }
+
+    #[test]
+    fn names_have_columns() {
+        let names = Axis::names("protocol", vec!["simple".into(), "prepared".into()]);
+        let drawing = drawn(&samples(names, Axis::linear("y", ""), &[(0.0, &[1.0, 2.0]), (1.0, &[3.0])]));
+        assert!(drawing.svg.contains(">\nprepared\n<"));
+        assert_eq!(drawing.svg.matches("<rect").count(), 3);
+        let names = Axis::names("protocol", vec!["simple".into()]);
+        let drawing = drawn(&samples(names, Axis::log("y", ""), &[(0.0, &[1e6])]));
+        assert_eq!(drawing.svg.matches("<circle").count(), 2, "a logarithmic axis has no zero to stand on");
+    }
+
+    #[test]
+    fn a_dashed_line_may_have_no_length() {
+        let (x, y) = linear();
+        let mut many = samples(x, y, &[]);
+        for points in [vec![], vec![1.0], vec![1.0, 1.0], vec![1.0, 1.0, 2.0]] {
+            let points = points.into_iter().map(|x| Point { x, y: vec![x] }).collect();
+            many.series = vec![Series { name: "ours".into(), points }; COLOURS.len() + 1];
+            let drawing = draw(&many).unwrap();
+            assert_eq!(drawing.is_some(), !many.series[0].points.is_empty());
+        }
+    }
+
+    #[test]
+    fn more_series_than_colours_still_differ() {
+        let one = |which: usize| {
+            let mut svg = String::new();
+            let root = SVGBackend::with_string(&mut svg, (20, 20)).into_drawing_area();
+            shape(&root, (10, 10), which).unwrap();
+            drop(root);
+            svg
+        };
+        let mut all: Vec<String> = (0..COLOURS.len() * SHAPES).map(one).collect();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), COLOURS.len() * SHAPES);
+    }
+
+    #[test]
+    fn every_colour_has_one_for_a_dark_page() {
+        let style = style();
+        let drawing = drawn(&example().findings.samples[0]);
+        for part in drawing.svg.split("=\"#").skip(1) {
+            assert!(style.contains(&format!("\"#{}\"", &part[..6])), "#{}", &part[..6]);
+        }
+    }
+}
