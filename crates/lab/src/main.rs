@@ -14,6 +14,7 @@ mod machine;
 mod number;
 mod pgbench;
 mod progress;
+mod published;
 mod report;
 mod result;
 mod table;
