@@ -17,6 +17,7 @@ mod progress;
 mod published;
 mod report;
 mod result;
+mod spinlock;
 mod table;
 mod terminal;
 
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 2] = [pgbench::EXPERIMENT, baton::EXPERIMENT];
+static EXPERIMENTS: [Experiment; 3] = [pgbench::EXPERIMENT, baton::EXPERIMENT, spinlock::EXPERIMENT];
 
 /// All experiments, where a name is expected.
 const ALL: &str = "all";

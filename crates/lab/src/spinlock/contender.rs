@@ -1,0 +1,137 @@
+//! What takes part in the latch bench: every latch of the engine's crate, the standard library's mutex and parking_lot's.
+
+use super::round::{Load, Round, round};
+use clearway_harness::Res;
+use clearway_latch::acquire::{Compare, Swap, Tested};
+use clearway_latch::lockstat::Class;
+use clearway_latch::{
+    ElidedLatch, Latch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SLockTas, SpinLatch, TicketLatch,
+    elision_available,
+};
+
+/// What is protected: how often the latch was taken. A latch that lets two in at once loses some.
+#[derive(Debug, Default)]
+pub struct Protected {
+    /// Sections that have begun.
+    pub taken: u64,
+}
+
+/// A latch as the bench uses it.
+pub trait Contender: Send + Sync + 'static {
+    /// A free one.
+    fn new() -> Self;
+
+    /// Runs `section` alone.
+    fn with<R>(&self, section: impl FnOnce(&mut Protected) -> R) -> R;
+}
+
+impl<L: RawLatch + 'static> Contender for Latched<Protected, L> {
+    fn new() -> Self {
+        Latched::new(Protected::default())
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce(&mut Protected) -> R) -> R {
+        section(&mut self.lock())
+    }
+}
+
+/// The class that the engine's named latch is counted under here.
+static COUNTED_CLASS: Class = Class::new("lab.spinlock");
+
+impl Contender for Latch<Protected> {
+    fn new() -> Self {
+        Self::new(&COUNTED_CLASS, Protected::default())
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce(&mut Protected) -> R) -> R {
+        section(&mut self.lock())
+    }
+}
+
+impl Contender for std::sync::Mutex<Protected> {
+    fn new() -> Self {
+        Self::new(Protected::default())
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce(&mut Protected) -> R) -> R {
+        section(&mut self.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+impl Contender for parking_lot::Mutex<Protected> {
+    fn new() -> Self {
+        Self::new(Protected::default())
+    }
+
+    #[inline]
+    fn with<R>(&self, section: impl FnOnce(&mut Protected) -> R) -> R {
+        section(&mut self.lock())
+    }
+}
+
+/// A latch by its name.
+pub struct Kind {
+    /// What tables and reports call it.
+    pub name: &'static str,
+    /// One round of the bench on a latch of its own.
+    pub round: fn(&Load) -> Res<Round>,
+}
+
+/// The engine's own latch.
+pub const ENGINE: &str = ParkLatch::NAME;
+/// The engine's own latch with a name, counted by lockstat.
+pub const COUNTED: &str = "park, counted";
+/// The standard library's mutex.
+pub const STD: &str = "std";
+/// parking_lot's mutex.
+pub const PARKING_LOT: &str = "parking_lot";
+/// The latch that only spins, of which more threads than cores make nothing: test-and-test-and-set.
+pub const SPINNING: &str = <Tested<Swap> as clearway_latch::acquire::Acquisition>::NAME;
+
+/// All that this processor can run, the engine's first and its peers last.
+pub fn kinds() -> Vec<Kind> {
+    let mut kinds = vec![
+        latch::<ParkLatch>(),
+        Kind { name: COUNTED, round: round::<Latch<Protected>> },
+        latch::<SpinLatch<Swap>>(),
+        latch::<SpinLatch<Tested<Swap>>>(),
+        latch::<SpinLatch<Compare>>(),
+        latch::<SpinLatch<Tested<Compare>>>(),
+    ];
+    #[cfg(target_arch = "aarch64")]
+    kinds.extend(aarch64());
+    if elision_available() {
+        kinds.push(latch::<ElidedLatch>());
+    }
+    kinds.extend([
+        latch::<SLockTas>(),
+        latch::<SLockCas>(),
+        latch::<TicketLatch>(),
+        latch::<McsLatch>(),
+        Kind { name: STD, round: round::<std::sync::Mutex<Protected>> },
+        Kind { name: PARKING_LOT, round: round::<parking_lot::Mutex<Protected>> },
+    ]);
+    kinds
+}
+
+#[cfg(target_arch = "aarch64")]
+fn aarch64() -> Vec<Kind> {
+    use clearway_latch::acquire::{Acquisition, CompareWfe, LseCompare, LseSwap};
+    let mut kinds = vec![latch::<SpinLatch<CompareWfe>>()];
+    if LseSwap::available() {
+        kinds.extend([
+            latch::<SpinLatch<LseSwap>>(),
+            latch::<SpinLatch<Tested<LseSwap>>>(),
+            latch::<SpinLatch<LseCompare>>(),
+            latch::<SpinLatch<Tested<LseCompare>>>(),
+        ]);
+    }
+    kinds
+}
+
+fn latch<L: RawLatch + 'static>() -> Kind {
+    Kind { name: L::NAME, round: round::<Latched<Protected, L>> }
+}

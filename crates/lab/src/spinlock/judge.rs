@@ -1,0 +1,162 @@
+//! The bars of the engine's latch, judged by its peers of the same run.
+
+use super::cases::{CROWDS, Case, Cell, Figures, SECTIONS};
+use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
+use crate::bars::{Bar, Bound, Outcome, Reading};
+
+/// One thread, nothing but taking and letting go.
+pub const ALONE: &str = "alone: processor time to acquire and release, against the better of std and parking_lot";
+/// Two threads.
+pub const TWO: &str = "2 threads: throughput against the better of std and parking_lot, mean over the sections";
+/// More threads than cores: what is left of the throughput of two.
+pub const CROWDED: &str = "8 to 64 threads: throughput against its own with 2, mean over the sections, the worst crowd";
+/// More threads than cores, beside the peers.
+pub const CROWDED_PEERS: &str =
+    "8 to 64 threads: throughput against the better of std and parking_lot, mean over the sections, the worst crowd";
+/// The longest waits.
+pub const WAITS: &str = "2 to 64 threads: p99.9 wait against the better of std and parking_lot, mean over the cases";
+
+const PEERS: [&str; 2] = [STD, PARKING_LOT];
+
+/// What was measured, to be asked by case and latch.
+pub struct Measured<'a>(pub &'a [Cell]);
+
+impl Measured<'_> {
+    /// The median of a latch in a case.
+    pub fn of(&self, latch: &str, case: &Case, figure: fn(&Figures) -> f64) -> Option<f64> {
+        self.0.iter().find(|cell| cell.latch == latch && cell.case == *case)?.median(figure)
+    }
+
+    /// Its own throughput with these threads over that with two, mean over the sections.
+    pub fn crowded(&self, latch: &str, threads: usize) -> Option<f64> {
+        mean(SECTIONS.iter().map(|section| {
+            let rate = |threads| self.of(latch, &Case { section: *section, threads }, |f| f.rate);
+            Some(rate(threads)? / rate(2)?)
+        }))
+    }
+
+    /// The engine's figure over the better one of its peers', mean over the sections.
+    fn against_peers(&self, threads: usize, figure: fn(&Figures) -> f64, better: fn(f64, f64) -> f64) -> Option<f64> {
+        mean(SECTIONS.iter().map(|section| {
+            let of = |latch: &str| self.of(latch, &Case { section: *section, threads }, figure);
+            Some(of(ENGINE)? / PEERS.iter().map(|peer| of(peer)).try_fold(f64::NAN, |a, b| Some(better(a, b?)))?)
+        }))
+    }
+
+    /// The crowds that were measured.
+    pub fn crowds(&self) -> impl Iterator<Item = usize> {
+        CROWDS.into_iter().filter(|crowd| self.0.iter().any(|cell| cell.case.threads == *crowd))
+    }
+
+    /// All bars whose cases were run.
+    pub fn bars(&self) -> Vec<Bar> {
+        [self.alone(), self.two(), self.own_peak(), self.crowd(), self.waits()].into_iter().flatten().collect()
+    }
+
+    fn alone(&self) -> Option<Bar> {
+        let of = |latch: &'static str| self.of(latch, &Case { section: SECTIONS[0], threads: 1 }, |f| f.cpu_ns);
+        let reading = |latch: &'static str| Some(Reading::new(latch, of(latch)?, "ns", 2));
+        let peers = [reading(PEERS[0])?, reading(PEERS[1])?];
+        let peer = peers.into_iter().min_by(|a, b| a.value.total_cmp(&b.value))?;
+        Some(Bar::ratio(ALONE, Bound::AtMost(1.1), reading(ENGINE)?, peer))
+    }
+
+    fn two(&self) -> Option<Bar> {
+        let value = self.against_peers(2, |f| f.rate, f64::max)?;
+        let readings = SECTIONS.iter().filter_map(|section| self.rates(&Case { section: *section, threads: 2 }));
+        Some(bar(TWO, value, Bound::AtLeast(1.0), readings.flatten().collect()))
+    }
+
+    fn own_peak(&self) -> Option<Bar> {
+        let kept = |latch: &'static str| self.crowds().map(move |crowd| self.crowded(latch, crowd));
+        let worst = least(kept(ENGINE))?;
+        let reading = |latch: &str, (crowd, value): (usize, Option<f64>)| {
+            Some(Reading::new(&format!("{latch} with {crowd}"), value?, "of its 2", 2))
+        };
+        let ours = self.crowds().zip(kept(ENGINE)).filter_map(|x| reading(ENGINE, x));
+        let spinning = self.crowds().zip(kept(SPINNING)).filter_map(|x| reading(SPINNING, x));
+        Some(bar(CROWDED, worst, Bound::AtLeast(0.9), ours.chain(spinning).collect()))
+    }
+
+    fn crowd(&self) -> Option<Bar> {
+        let ratios = || self.crowds().map(|crowd| self.against_peers(crowd, |f| f.rate, f64::max));
+        Some(bar(CROWDED_PEERS, least(ratios())?, Bound::AtLeast(1.0), by_threads(self.crowds().zip(ratios()))))
+    }
+
+    fn waits(&self) -> Option<Bar> {
+        let threads = || [2].into_iter().chain(self.crowds());
+        let ratios = || threads().map(|t| self.against_peers(t, |f| f.wait_us, f64::min));
+        Some(bar(WAITS, mean(ratios())?, Bound::AtMost(1.0), by_threads(threads().zip(ratios()))))
+    }
+
+    /// The throughput of the engine's latch and of its peers in one case.
+    fn rates(&self, case: &Case) -> Option<[Reading; 3]> {
+        let reading = |latch: &str| {
+            let name = format!("{latch} {}", case.section.name());
+            Some(Reading::new(&name, self.of(latch, case, |f| f.rate)?, "/us", 2))
+        };
+        Some([reading(ENGINE)?, reading(PEERS[0])?, reading(PEERS[1])?])
+    }
+}
+
+fn bar(name: &str, value: f64, bound: Bound, readings: Vec<Reading>) -> Bar {
+    Bar { name: name.into(), outcome: Outcome::Measured { value, unit: "x".into(), bound, readings } }
+}
+
+fn by_threads(ratios: impl Iterator<Item = (usize, Option<f64>)>) -> Vec<Reading> {
+    ratios.filter_map(|(threads, ratio)| Some(Reading::new(&format!("{threads} threads"), ratio?, "x", 2))).collect()
+}
+
+/// The least; nothing if one is missing, or all.
+fn least(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let ratios = ratios.collect::<Option<Vec<f64>>>()?;
+    ratios.into_iter().min_by(f64::total_cmp)
+}
+
+/// The geometric mean, as fits ratios; nothing if one is missing.
+fn mean(ratios: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let logarithms = ratios.map(|ratio| ratio.map(f64::ln)).collect::<Option<Vec<f64>>>()?;
+    (!logarithms.is_empty()).then(|| (logarithms.iter().sum::<f64>() / logarithms.len() as f64).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contender::COUNTED;
+    use super::*;
+
+    /// A latch whose throughput falls by `loss` where there are more than two threads.
+    fn cells(latch: &'static str, rate: f64, wait_us: f64, loss: f64) -> Vec<Cell> {
+        let rounds = |threads| {
+            let rate = if threads > 2 { rate * loss } else { rate };
+            vec![Figures { rate, wait_us, jain: 1.0, least: 1.0, cpu_ns: 1e3 / rate, switches: 0.0, queued: 0.0 }; 3]
+        };
+        let cases = SECTIONS.iter().flat_map(|s| [1, 2, 8, 64].map(|threads| Case { section: *s, threads }));
+        cases.map(|case| Cell { case, latch, rounds: rounds(case.threads) }).collect()
+    }
+
+    fn value(bar: &Bar) -> f64 {
+        let Outcome::Measured { value, .. } = bar.outcome else { panic!("{bar:?}") };
+        (value * 1e6).round() / 1e6
+    }
+
+    #[test]
+    fn bars_are_held_against_the_better_peer_and_the_worst_crowd() {
+        let mut all = cells(ENGINE, 10.0, 4.0, 0.5);
+        for other in [cells(STD, 8.0, 5.0, 1.0), cells(PARKING_LOT, 12.5, 8.0, 0.4), cells(SPINNING, 9.0, 1.0, 0.01)] {
+            all.extend(other);
+        }
+        let bars = Measured(&all).bars();
+        let values: Vec<(&str, f64)> = bars.iter().map(|bar| (bar.name.as_str(), value(bar))).collect();
+        let want = [(ALONE, 1.25), (TWO, 0.8), (CROWDED, 0.5), (CROWDED_PEERS, 0.625), (WAITS, 0.8)];
+        assert_eq!(values, want);
+        assert!(bars[2].explained().contains("ttas with 64 0.01 of its 2"), "{}", bars[2].explained());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        assert_eq!(Measured(&[]).bars(), []);
+        assert_eq!(Measured(&cells(COUNTED, 1.0, 1.0, 1.0)).bars(), []);
+        let ours = cells(ENGINE, 1.0, 1.0, 1.0);
+        assert_eq!(Measured(&ours).bars().len(), 1, "only the one that needs no peer");
+    }
+}

@@ -1,0 +1,198 @@
+//! Latches under contention: the source's acquisitions, the engine's own latch, and what others use.
+//!
+//! Part (a), the latch bench: threads take one latch for sections of set lengths ([`cases`]), every latch in turn ([`contender`]).
+
+mod cases;
+mod contender;
+mod histogram;
+mod judge;
+mod round;
+
+use crate::experiment::{Experiment, Part, Task};
+use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
+use crate::table::{self, Column, Table};
+use cases::{Case, Cell, Figures, SECTIONS, Section};
+use clearway_harness::Res;
+use clearway_latch::calibrate::{Calibration, calibrate};
+use clearway_latch::{RawLatch, SLockCas, SLockTas};
+use contender::{ENGINE, PARKING_LOT, SPINNING, STD};
+use judge::Measured;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "spinlock",
+    about: "latches under contention: acquisitions, spinning against sleeping, the engine's latch against std and parking_lot",
+    question: "How much does the instruction that takes a spinning latch matter, what is left of spinning with more threads than cores, and does the engine's latch (a bounded spin, then sleep) keep up with std::sync::Mutex and parking_lot in throughput, longest waits and processor time?",
+    source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848; parking_lot issue 418 (120 cores).",
+    source_found: "805 transactions a second with test-and-set (ldxr, stxr, dmb) under s_lock, 3,652 to 3,800 with compare-and-swap by acquire exclusives, which does not store while the latch is held. parking_lot took 403 ms where std took 113 ms, by a backoff tuned for another chip's pause.",
+    bars: &[judge::ALONE, judge::TWO, judge::CROWDED, judge::CROWDED_PEERS, judge::WAITS],
+    run,
+};
+
+/// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and how it is read off a round.
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    digits: u8,
+    axis: fn(&str, &str) -> Axis,
+    drawn: bool,
+    of: fn(&Figures) -> f64,
+}
+
+const MEASURES: [Measure; 7] = [
+    Measure { name: "throughput", unit: "/us", digits: 2, axis: Axis::linear, drawn: true, of: |f| f.rate },
+    Measure { name: "p99.9 wait", unit: "us", digits: 1, axis: Axis::log, drawn: true, of: |f| f.wait_us },
+    Measure { name: "fairness (Jain)", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.jain },
+    Measure { name: "fewest over most", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.least },
+    Measure { name: "CPU an acquisition", unit: "ns", digits: 0, axis: Axis::log, drawn: true, of: |f| f.cpu_ns },
+    Measure { name: "sleeps in 1,000", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.switches },
+    Measure { name: "ready without a core", unit: "", digits: 2, axis: Axis::linear, drawn: false, of: |f| f.queued },
+];
+/// Those of [`MEASURES`] that have tables.
+const TABLED: [usize; 5] = [0, 1, 2, 4, 5];
+
+fn run(task: &Task) -> Res<Findings> {
+    let calibration = calibrate();
+    calibration.apply();
+    let per_ns = round::calibrate();
+    let cells = cases::measure(EXPERIMENT.name, task, per_ns)?;
+    let measured = Measured(&cells);
+    let mut tables = vec![published(&measured)];
+    for section in SECTIONS {
+        tables.extend(TABLED.iter().filter_map(|at| by_threads(&cells, &section, &MEASURES[*at])));
+    }
+    Ok(Findings {
+        configuration: configuration(task, &calibration, per_ns),
+        samples: SECTIONS.iter().flat_map(|section| samples(&cells, section)).collect(),
+        tables,
+        found: found(&measured),
+        agreement: agreement(&measured),
+        bars: if matches!(task.part, Part::Only(_)) { Vec::new() } else { measured.bars() },
+        ..Findings::default()
+    })
+}
+
+fn configuration(task: &Task, calibration: &Calibration, per_ns: f64) -> Configuration {
+    let length = match task.options.quick {
+        true => "2 ms".into(),
+        false => format!("{} s a repetition, shared by the latches", task.options.seconds),
+    };
+    let settings = [
+        ("sections", "critical section/rest, made of multiplications that wait for each other".into()),
+        ("multiplications in a nanosecond", format!("{per_ns:.2}")),
+        ("waits", format!("one in {} timed", round::SAMPLED)),
+        ("latches taken by", calibration.choice.name().into()),
+        ("spins before a thread sleeps", calibration.spin_limit.to_string()),
+        (
+            "rounds",
+            "latches in turn; where every thread has a core, 8 turns a repetition, disturbed rounds not counted".into(),
+        ),
+        ("run length", length),
+        ("repetitions", task.repetitions().to_string()),
+    ];
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The latches in the order in which they were measured.
+fn names(cells: &[Cell]) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    cells.iter().filter(|cell| cell.case == cells[0].case).for_each(|cell| names.push(cell.latch));
+    names
+}
+
+/// A measure of one section: latches down, threads across. Nothing where the section was not measured.
+fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Table> {
+    let of_section: Vec<&Cell> = cells.iter().filter(|cell| cell.case.section == *section).collect();
+    let mut threads: Vec<usize> = of_section.iter().map(|cell| cell.case.threads).collect();
+    threads.dedup();
+    let shown = |latch: &str| {
+        let mut row = vec![table::Cell::text(latch)];
+        row.extend(threads.iter().map(|t| {
+            let cell = of_section.iter().find(|cell| cell.latch == latch && cell.case.threads == *t);
+            table::Cell::number(cell.and_then(|cell| cell.median(measure.of)), measure.digits)
+        }));
+        row
+    };
+    let mut columns = vec![Column::ours("latch", "")];
+    columns.extend(threads.iter().map(|t| Column::ours(&format!("{t} threads"), measure.unit)));
+    let title = format!("{}: {}, medians", section.name(), measure.name);
+    (!threads.is_empty()).then(|| Table { title, columns, rows: names(cells).into_iter().map(shown).collect() })
+}
+
+/// Every round of a section, a chart a measure.
+fn samples(cells: &[Cell], section: &Section) -> Vec<Samples> {
+    let points = |latch: &str, measure: &Measure| {
+        let cells = cells.iter().filter(|cell| cell.latch == latch && cell.case.section == *section);
+        cells.map(|c| Point { x: c.case.threads as f64, y: c.rounds.iter().map(measure.of).collect() }).collect()
+    };
+    let chart = |measure: &Measure| Samples {
+        title: format!("{}: {}", section.name(), measure.name),
+        x: Axis::log("threads", ""),
+        y: (measure.axis)(measure.name, measure.unit),
+        series: names(cells)
+            .into_iter()
+            .map(|latch| Series { name: latch.into(), points: points(latch, measure) })
+            .collect(),
+        drawn: measure.drawn,
+    };
+    if cells.iter().any(|cell| cell.case.section == *section) {
+        MEASURES.iter().map(chart).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// The throughput of one latch over that of another, a counter under it and the largest crowd at it.
+fn times(measured: &Measured, latch: &str, other: &str) -> Option<f64> {
+    let case = Case { section: SECTIONS[0], threads: measured.crowds().last()? };
+    Some(measured.of(latch, &case, |f| f.rate)? / measured.of(other, &case, |f| f.rate)?)
+}
+
+/// Compare-and-swap over test-and-set, and std over parking_lot, as published.
+const PUBLISHED: [(&str, &str, &str, f64); 2] = [
+    ("s_lock by compare-and-swap over s_lock by test-and-set", SLockCas::NAME, SLockTas::NAME, 3652.0 / 805.0),
+    ("std over parking_lot", STD, PARKING_LOT, 403.0 / 113.0),
+];
+
+fn published(measured: &Measured) -> Table {
+    let row = |(what, latch, other, theirs): &(&str, &str, &str, f64)| {
+        let ours = times(measured, latch, other);
+        vec![table::Cell::text(*what), table::Cell::number(ours, 2), table::Cell::number(*theirs, 2)]
+    };
+    Table {
+        title: "Throughput ratios of a crowd at one latch (theirs: whole servers, and a bench on 120 cores)".into(),
+        columns: vec![Column::ours("ratio", ""), Column::ours("", "x"), Column::published("", "x")],
+        rows: PUBLISHED.iter().map(row).collect(),
+    }
+}
+
+fn found(measured: &Measured) -> Vec<String> {
+    let kept = |latch: &str| {
+        let kept: Vec<String> = measured
+            .crowds()
+            .filter_map(|crowd| Some(format!("{:.2} with {crowd}", measured.crowded(latch, crowd)?)))
+            .collect();
+        (!kept.is_empty()).then(|| format!("{latch} {}", kept.join(", ")))
+    };
+    let kept: Vec<String> =
+        [ENGINE, SPINNING, "ticket", "mcs", STD, PARKING_LOT].into_iter().filter_map(kept).collect();
+    if kept.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "Of their throughput with two threads, in the mean over the sections, latches keep with more threads: {}.",
+        kept.join("; ")
+    )]
+}
+
+fn agreement(measured: &Measured) -> Vec<String> {
+    let Some(ours) = times(measured, PUBLISHED[0].1, PUBLISHED[0].2) else { return Vec::new() };
+    let why = if cfg!(target_arch = "x86_64") {
+        "On x86-64 both acquisitions are one locked instruction without a barrier beside it, and PostgreSQL's looks before it swaps: there is nothing of what the source repaired."
+    } else {
+        "The source's processor paid for a barrier and for stores while the latch was held; whether this one does is the calibration's business."
+    };
+    vec![format!(
+        "Compare-and-swap gave {ours:.2} times test-and-set's throughput under s_lock, the source's 4.54 times. {why}"
+    )]
+}
