@@ -7,7 +7,7 @@ use crate::error::{Blocked, MAX_KEY, StorageError};
 use crate::mini::{Core, Mini, Need, Urgency};
 use crate::overflow;
 use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
-use crate::record::{PageOp, Role, push_op, start_pages};
+use crate::record::{self, PageOp, Record, Role, push_op, start_pages};
 use crate::split;
 use crate::txn::{TxnLog, Undo, UndoKind};
 
@@ -38,9 +38,12 @@ impl As<'_> {
             Self::Compensation { txn, next } => Role::Compensation { txn: *txn, next: *next },
         }
     }
-    fn logged(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
-        if let Self::Txn(log) = self {
-            log.push(undo, start, core.undo_memory);
+    /// A record of the change is in the log, from `start` on.
+    fn logged(&mut self, core: &Core, record: &[u8], start: Lsn) {
+        if let Self::Txn(log) = self
+            && let Ok(Record::Pages { role: Role::Undoable { undo, .. }, .. }) = record::parse(record)
+        {
+            log.push(&undo, start, core.undo_memory);
         }
     }
     fn need(&self, undo: &Undo<'_>) -> Need {
@@ -120,10 +123,8 @@ pub(crate) fn insert(
     start_pages(buf, core.partition, &by.role(&undo));
     push_op(buf, no, &PageOp::Insert { slot: slot as u16, cell });
     core.admit(buf.len(), by.need(&undo))?;
-    let mut pages = [(no, page)];
-    let (start, end) = core.append(buf, &pages);
-    by.logged(core, &undo, start);
-    core.apply(buf, &mut pages, end);
+    let (start, end) = core.log(buf, &mut [(no, page)])?;
+    by.logged(core, buf, start);
     Ok(Some(end))
 }
 
@@ -152,9 +153,8 @@ pub(crate) fn update(
     let (slot, prefix, suffix) = (slot as u16, prefix as u16, suffix as u16);
     push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle });
     core.admit(buf.len(), by.need(&undo))?;
-    let (start, end) = core.append_one(buf, &page);
-    by.logged(core, &undo, start);
-    core.apply(buf, &mut [(no, page)], end);
+    let (start, end) = core.log(buf, &mut [(no, page)])?;
+    by.logged(core, buf, start);
     Ok(Some(end))
 }
 
@@ -178,9 +178,8 @@ pub(crate) fn delete(
     start_pages(buf, core.partition, &by.role(&undo));
     push_op(buf, no, &PageOp::Remove { slot: slot as u16 });
     core.admit(buf.len(), by.need(&undo))?;
-    let (start, end) = core.append_one(buf, &page);
-    by.logged(core, &undo, start);
-    core.apply(buf, &mut [(no, page)], end);
+    let (start, end) = core.log(buf, &mut [(no, page)])?;
+    by.logged(core, buf, start);
     Ok(Some(end))
 }
 
@@ -241,7 +240,7 @@ pub(crate) fn complex(
         What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role, need)?,
         What::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
-    by.logged(core, &undo, start);
+    by.logged(core, buf, start);
     Ok(Some(end))
 }
 

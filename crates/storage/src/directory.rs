@@ -55,7 +55,9 @@ pub(crate) fn drop_slice(core: &Core, buf: &mut Vec<u8>, tree: Tree) -> Result<b
     if let Some(slot) = (0..node.count()).find(|&slot| node.cell(slot).overflow) {
         let key = node.key(slot).to_vec();
         drop(page);
-        change::complex(core, buf, tree, &key, What::Delete(0), As::Cleanup)?;
+        if change::complex(core, buf, tree, &key, What::Delete(0), As::Cleanup)?.is_none() {
+            return Err(core.corrupt(leaf, "its keys are not in order").into());
+        }
         return Ok(false);
     }
     drop(page);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use clearway_buffer::{PageError, Want};
+use clearway_buffer::{PageError, Want, data_file_name};
 use clearway_types::{Lsn, PageId, SqlError, SqlState, TreeId};
 
 use crate::log_read::LogRead;
@@ -79,7 +79,9 @@ impl fmt::Display for StorageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Page(error) => write!(f, "{error}"),
-            Self::Corrupt { page, what } => write!(f, "{page} is damaged: {what}"),
+            Self::Corrupt { page, what } => {
+                write!(f, "{page} in {} is damaged: {what}", data_file_name(page.partition()))
+            }
             Self::BadRecord { lsn, what } => write!(f, "the log record at {lsn} is damaged: {what}"),
             Self::KeyTooLong { len } => write!(f, "index row size {len} exceeds maximum {MAX_KEY}"),
             Self::ValueTooLong { len, max } => write!(f, "row is too big: size {len}, maximum size {max}"),

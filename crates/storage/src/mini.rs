@@ -2,11 +2,13 @@
 //!
 //! Invariants
 //! 1. Whatever may be missing is asked for before anything is changed: a blocked attempt drops its pages unchanged.
-//! 2. The order is: mark the pages dirty, append the record, apply it, set the pages' LSN; all under exclusive latches, so
+//! 2. The order is: apply the record, mark the pages dirty, append it, set the pages' LSN; all under exclusive latches, so
 //!    that no one sees a change that is not in the log, and a checkpoint sees the page as dirty before its record exists.
-//! 3. Room for the record, and space for new pages, is there before the record is appended: nothing that is in the log can fail
+//! 3. A record that does not fit its pages, since the content of one makes no sense, is found out before it is in the log:
+//!    the pages are as they were, and the attempt fails with the page's name.
+//! 4. Room for the record, and space for new pages, is there before the record is appended: nothing that is in the log can fail
 //!    for lack of either.
-//! 4. Pages are taken from the free list before any is given to it.
+//! 5. Pages are taken from the free list before any is given to it, none twice in one mini-transaction.
 //!
 //! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held. Only the thread that has
 //! the partition changes its pages, so the order of taking does not matter.
@@ -102,41 +104,29 @@ impl Core {
         self.oldest[usize::from(self.partition.0)].store(lsn, Ordering::Release);
     }
 
-    /// Marks the pages dirty and appends the record: its start and end.
+    /// Applies a record to its pages, which must be all of them, and appends it: its start and end. A single change of a
+    /// single page is done or not; else the caller puts the pages back after an error.
     #[inline]
-    pub(crate) fn append(&self, payload: &[u8], pages: &[(u32, PageMut<'_>)]) -> (Lsn, Lsn) {
+    pub(crate) fn log(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(Lsn, Lsn), StorageError> {
+        self.apply(payload, pages)?;
         pages.iter().for_each(|(_, page)| page.mark_dirty_begin());
-        self.append_only(payload)
-    }
-    /// As [`Core::append`], of a record that changes one page.
-    #[inline]
-    pub(crate) fn append_one(&self, payload: &[u8], page: &PageMut<'_>) -> (Lsn, Lsn) {
-        page.mark_dirty_begin();
-        self.append_only(payload)
-    }
-    fn append_only(&self, payload: &[u8]) -> (Lsn, Lsn) {
         let end = self.wal.append(&[payload]);
-        (Lsn(end.0 - record_size(payload.len())), end)
+        pages.iter_mut().for_each(|(_, page)| page.set_lsn(end));
+        Ok((Lsn(end.0 - record_size(payload.len())), end))
     }
 
-    /// Applies the record that ends at `end` to its pages, which must be all of them.
-    ///
     /// # Panics
-    /// If a change does not fit: then it was planned wrongly, it is in the log already, and to go on would be worse.
+    /// If the record is none, or is of a page that was not taken: then it was planned wrongly, whatever the pages hold.
     #[inline]
-    pub(crate) fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)], end: Lsn) {
+    fn apply(&self, payload: &[u8], pages: &mut [(u32, PageMut<'_>)]) -> Result<(), StorageError> {
         let Ok(Record::Pages { ops, .. }) = record::parse(payload) else { panic!("a malformed record of our own") };
         for op in ops {
             let Ok((no, op)) = op else { panic!("a malformed page change of our own") };
             let place = pages.iter_mut().find(|(n, _)| *n == no);
             let Some((_, page)) = place else { panic!("a change of a page that was not taken: {no}") };
-            if apply(page, &op).is_err() {
-                panic!("a change that does not fit {}: {op:?}", self.id(no));
-            }
+            apply(page, &op).map_err(|_| self.corrupt(no, "its content makes no sense: a change does not fit it"))?;
         }
-        for (_, page) in pages {
-            page.set_lsn(end);
-        }
+        Ok(())
     }
 }
 
@@ -147,13 +137,13 @@ pub(crate) struct Mini<'p> {
     pages: Vec<(u32, PageMut<'p>)>,
     /// Head of the free list and pages in the file, once page 0 was taken.
     meta: Option<(u32, u32)>,
-    /// Whether a page was given to the free list.
-    freed: bool,
+    /// Pages that will be given to the free list.
+    to_free: Vec<u32>,
 }
 
 impl<'p> Mini<'p> {
     pub(crate) fn new(core: &'p Core, need: Need) -> Self {
-        Self { core, need, pages: Vec::new(), meta: None, freed: false }
+        Self { core, need, pages: Vec::new(), meta: None, to_free: Vec::new() }
     }
 
     /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
@@ -166,7 +156,7 @@ impl<'p> Mini<'p> {
 
     /// Takes a page for the record; a page may be taken twice.
     pub(crate) fn take(&mut self, no: u32) -> Result<(), Blocked> {
-        if !self.pages.iter().any(|(n, _)| *n == no) {
+        if !self.is_taken(no) {
             let page = self.core.write(no).map_err(|want| self.blocked(want))?;
             self.pages.push((no, page));
         }
@@ -191,8 +181,15 @@ impl<'p> Mini<'p> {
         Ok(self.meta.unwrap_or_default())
     }
 
+    fn is_taken(&self, no: u32) -> bool {
+        self.pages.iter().any(|(n, _)| *n == no)
+    }
+
     /// Takes a page that was never used, as zeros.
     pub(crate) fn create(&mut self, no: u32) -> Result<(), Blocked> {
+        if self.is_taken(no) {
+            return Err(self.core.corrupt(no, "it is in use, though the file is said to end before it").into());
+        }
         let last = self.need.urgency == Urgency::Entitled;
         let page = self.core.pool.create(self.core.id(no), last).map_err(|want| self.blocked(want))?;
         self.pages.push((no, page));
@@ -201,9 +198,12 @@ impl<'p> Mini<'p> {
 
     /// Takes a page that nothing uses; its content is undefined until it gets an `Init` change.
     pub(crate) fn alloc(&mut self) -> Result<u32, Blocked> {
-        debug_assert!(!self.freed);
+        debug_assert!(self.to_free.is_empty());
         let (free_head, page_count) = self.meta()?;
         if free_head != 0 {
+            if self.is_taken(free_head) {
+                return Err(self.core.corrupt(free_head, "it is in the free list and in use").into());
+            }
             self.take(free_head)?;
             let page = self.page(free_head);
             if page::kind(page) != page::KIND_FREE {
@@ -221,6 +221,10 @@ impl<'p> Mini<'p> {
     /// Takes the pages that freeing needs; the change itself is written by [`Mini::push_free`].
     pub(crate) fn take_to_free(&mut self, no: u32) -> Result<(), Blocked> {
         self.meta()?;
+        if no == 0 || self.to_free.contains(&no) {
+            return Err(self.core.corrupt(no, "it is in use twice").into());
+        }
+        self.to_free.push(no);
         self.take(no)
     }
 
@@ -229,7 +233,6 @@ impl<'p> Mini<'p> {
         let (free_head, page_count) = self.meta.unwrap_or_default();
         record::push_op(buf, no, &PageOp::Free { next: free_head });
         self.meta = Some((no, page_count));
-        self.freed = true;
     }
 
     /// Starts the record, when everything was taken.
@@ -250,8 +253,10 @@ impl<'p> Mini<'p> {
             return Err(StorageError::ValueTooLong { len: buf.len(), max }.into());
         }
         self.core.admit(buf.len(), self.need).map_err(|want| self.blocked(want))?;
-        let (start, end) = self.core.append(buf, &self.pages);
-        self.core.apply(buf, &mut self.pages, end);
-        Ok((start, end))
+        let before: Vec<_> = self.pages.iter().map(|(_, page)| page::copy(page)).collect();
+        self.core.log(buf, &mut self.pages).map_err(|error| {
+            self.pages.iter_mut().zip(&before).for_each(|((_, page), before)| page.copy_from_slice(before));
+            error.into()
+        })
     }
 }

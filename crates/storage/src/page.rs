@@ -265,7 +265,8 @@ impl<'a> Node<'a> {
     }
 }
 
-/// A change that does not fit the page: the log or the page is damaged, or our planning is wrong.
+/// A change that does not fit the page: the log or the page is damaged, or our planning is wrong. The page is as it was.
+#[derive(Debug)]
 pub(crate) struct Misfit;
 
 fn check(ok: bool) -> Result<(), Misfit> {
@@ -277,8 +278,8 @@ pub(crate) fn insert(page: &mut [u8], slot: usize, cell: &Cell<'_>) -> Result<()
     let (size, count) = (cell.size(), Node(page).count());
     check(Node(page).is_node() && slot <= count && Node(page).free() >= size + SLOT)?;
     if Node(page).gap() < size + SLOT {
-        compact(page);
-        check(Node(page).gap() >= size + SLOT)?;
+        let before = compact(page)?;
+        or_as_it_was(check(Node(page).gap() >= size + SLOT), page, &before)?;
     }
     let at = u16_at(page, HEAP).checked_sub(size).ok_or(Misfit)?;
     check(at + size <= PAGE_SIZE)?;
@@ -363,9 +364,10 @@ fn give_back(page: &mut [u8], at: usize, size: usize) {
 
 /// Keeps the first `keep` slots.
 pub(crate) fn truncate(page: &mut [u8], keep: usize) -> Result<(), Misfit> {
-    check(Node(page).is_node() && keep <= Node(page).count())?;
+    let count = Node(page).count();
+    check(Node(page).is_node() && keep <= count)?;
     put_u16(page, COUNT, keep);
-    compact(page);
+    compact(page).inspect_err(|_| put_u16(page, COUNT, count))?;
     let first = first_key(page);
     if keep > first {
         let (low, high) = (Node(page).key(first), Node(page).key(keep - 1));
@@ -396,8 +398,9 @@ pub(crate) fn replace(page: &mut [u8], slot: usize, value: &[u8], overflow: bool
     if len < value.len() {
         let key = Node(page).cell(slot).key.to_vec();
         check(Node(page).free() + len >= value.len())?;
+        let before = copy(page);
         remove(page, slot)?;
-        return insert(page, slot, &Cell { key: &key, value, overflow });
+        return or_as_it_was(insert(page, slot, &Cell { key: &key, value, overflow }), page, &before);
     }
     let value_at = at + CELL_HEAD + key_len;
     let cell = Cell { key: &[], value, overflow };
@@ -408,23 +411,34 @@ pub(crate) fn replace(page: &mut [u8], slot: usize, value: &[u8], overflow: bool
     Ok(())
 }
 
-/// Moves the cells together at the page's end.
-fn compact(page: &mut [u8]) {
+/// A page's bytes, for the case that it has to be as it was.
+pub(crate) fn copy(page: &[u8]) -> [u8; PAGE_SIZE] {
     let mut copy = [0; PAGE_SIZE];
     copy.copy_from_slice(page);
-    let old = Node(&copy);
+    copy
+}
+
+fn or_as_it_was(done: Result<(), Misfit>, page: &mut [u8], before: &[u8; PAGE_SIZE]) -> Result<(), Misfit> {
+    done.inspect_err(|_| page.copy_from_slice(before))
+}
+
+/// Moves the cells together at the page's end; the page as it was before.
+fn compact(page: &mut [u8]) -> Result<[u8; PAGE_SIZE], Misfit> {
+    let before = copy(page);
+    let old = Node(&before);
+    let low = SLOTS + SLOT * old.count();
     let mut heap = PAGE_SIZE;
     for slot in 0..old.count() {
         let (at, size) = (old.offset(slot), old.cell(slot).size());
-        let low = SLOTS + SLOT * old.count();
-        if at + size > PAGE_SIZE || heap < low + size {
-            // A damaged page: leave this cell and the rest where they are; the caller sees that there is no room.
-            continue;
+        if at < low || at + size > PAGE_SIZE || heap < low + size {
+            page.copy_from_slice(&before);
+            return Err(Misfit);
         }
         heap -= size;
-        page[heap..heap + size].copy_from_slice(&copy[at..at + size]);
+        page[heap..heap + size].copy_from_slice(&before[at..at + size]);
         put_u16(page, SLOTS + SLOT * slot, heap);
     }
     put_u16(page, HEAP, heap);
     put_u16(page, DEAD, 0);
+    Ok(before)
 }

@@ -8,7 +8,8 @@
 //! Invariants
 //! 1. A page gets the changes of its records in the log's order, those whose record ends above its LSN, and no other.
 //!    Changes of different pages may be redone in any order: each is of one page and looks at no other.
-//! 2. Memory: a batch of [`BATCH`] bytes of log and its index; frames: [`AHEAD`] pinned pages, and never more than an
+//! 2. A page gets all of its changes of a batch or, if one does not fit, none: it is damaged, and stays as it is.
+//! 3. Memory: a batch of [`BATCH`] bytes of log and its index; frames: [`AHEAD`] pinned pages, and never more than an
 //!    eighth of the pool.
 //!
 //! Locking: one page latch at a time. A crash leaves pages with more of their changes than before; the next redo goes on
@@ -25,6 +26,7 @@ use clearway_types::{Lsn, PageId};
 
 use crate::apply::apply;
 use crate::error::{Blocked, StorageError};
+use crate::page;
 use crate::record::{self, Record};
 use crate::recovery::{bad, patiently};
 use crate::wal::WalReader;
@@ -118,16 +120,18 @@ fn apply_page(pool: &Pool, changes: &[Change], bytes: &[u8]) -> Result<u64, Bloc
     let has = page.lsn();
     let missing = &changes[changes.partition_point(|change| change.end <= has)..];
     let Some(last) = missing.last() else { return Ok(0) };
-    page.mark_dirty_begin();
+    let before = page::copy(&page);
     let (mut redone, mut record) = (0, has);
     for change in missing {
         let fits = record::op(&bytes[change.at as usize..]).is_ok_and(|op| apply(&mut page, &op).is_ok());
         if !fits {
+            page.copy_from_slice(&before);
             return Err(StorageError::Corrupt { page: id, what: "a logged change does not fit it" }.into());
         }
         redone += u64::from(change.end > record);
         record = change.end;
     }
+    page.mark_dirty_begin();
     page.set_lsn(last.end);
     Ok(redone)
 }

@@ -6,7 +6,7 @@ use clearway_types::{Lsn, TxnId};
 
 use crate::change::{self, As, Tree};
 use crate::descend::{self, Path};
-use crate::error::{Blocked, StorageError};
+use crate::error::Blocked;
 use crate::mini::Core;
 use crate::overflow;
 use crate::page::Node;
@@ -53,6 +53,9 @@ pub(crate) fn undo(
     };
     match done {
         Some(_) => Ok(()),
-        None => Err(StorageError::BadRecord { lsn: next, what: "a change to undo is not there" }.into()),
+        None => {
+            let (no, _) = descend::leaf(core, root, &mut Path::new(), |node| node.child_slot(undo.key))?;
+            Err(core.corrupt(no, "a change to undo is not there").into())
+        }
     }
 }

@@ -9,7 +9,7 @@
 use crate::descend::Path;
 use crate::error::Blocked;
 use crate::mini::{Core, Mini};
-use crate::page::{Cell, Node, SLOT};
+use crate::page::{Cell, MAX_CELL, Node, ROOM, SLOT};
 use crate::record::{PageOp, push_op};
 
 /// A node as it will be with a cell more or another cell in a slot.
@@ -34,6 +34,15 @@ impl<'a> View<'a> {
         } else {
             self.node.free() >= self.cell.size() + SLOT
         }
+    }
+    /// Whether there are halves that fit, as invariant 3 has it of a node whose content makes sense.
+    fn can_be_split(&self) -> bool {
+        let sizes = || (0..self.count()).map(|i| self.get(i).size());
+        let all: usize = sizes().map(|size| size + SLOT).sum();
+        self.node.count() >= 2
+            && sizes().all(|size| size <= MAX_CELL)
+            && all <= ROOM + MAX_CELL + SLOT
+            && self.node.level() < u8::MAX
     }
     /// The first cell of the right half. Keys that arrive in order leave full nodes behind.
     fn split_point(&self) -> usize {
@@ -84,7 +93,7 @@ pub(crate) struct Plan {
 }
 
 /// Bytes that stand for a value that is not known yet, but its length is.
-static BLANK: [u8; crate::page::MAX_CELL] = [0; crate::page::MAX_CELL];
+static BLANK: [u8; crate::page::MAX_CELL] = [0; MAX_CELL];
 
 /// Plans to put a cell with `key` and a value of `len` bytes into slot `at` of `leaf`.
 pub(crate) fn plan(
@@ -108,6 +117,9 @@ pub(crate) fn plan(
         if view.fits() {
             steps.push(step);
             break;
+        }
+        if !view.can_be_split() {
+            return Err(core.corrupt(step.no, "its cells are not those of a node").into());
         }
         let m = view.split_point();
         let separator = view.separator(m);

@@ -325,16 +325,19 @@ impl Store {
         let root = self.tree(tree)?.root;
         let known = self.trees.get(&tree).and_then(|e| e.next_rowid);
         let next = match known {
-            Some(next) => next,
+            Some(next) => Some(next),
             None => {
                 let mut last = 0;
                 scan::backward(&self.core, root, Bound::Unbounded, Bound::Unbounded, &mut |key, _| {
                     last = rowid_of_key(key).unwrap_or(0);
                     ControlFlow::Break(())
                 })?;
-                last + 1
+                last.checked_add(1)
             }
         };
+        let next = next
+            .filter(|next| *next < u64::MAX)
+            .ok_or_else(|| self.core.corrupt(root, "its last key is the last of all row numbers"))?;
         if let Some(entry) = self.trees.get_mut(&tree) {
             entry.next_rowid = Some(next + 1);
         }

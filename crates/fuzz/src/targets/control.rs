@@ -28,5 +28,5 @@ pub(super) fn run(data: &[u8]) {
             bytes.clone_from(&file);
         }
     }
-    walk(&image, true);
+    walk(&image);
 }

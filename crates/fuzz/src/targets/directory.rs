@@ -120,8 +120,7 @@ pub(crate) fn change_files(image: &mut Image, input: &mut Input<'_>) {
 }
 
 pub(super) fn run(data: &[u8]) {
-    // A write to a page that has a valid checksum and makes no sense may stop the process: see `Mini`. Reads must not.
-    walk(&changed(data), data.first().is_none_or(|flags| flags & SEAL_PAGES == 0));
+    walk(&changed(data));
 }
 
 fn seal_files(image: &mut Image, flags: u8) {
@@ -149,16 +148,16 @@ fn seal_files(image: &mut Image, flags: u8) {
 }
 
 /// Opens the directory, walks through it, changes it, closes it, and opens it again.
-pub(crate) fn walk(image: &Image, write: bool) {
+pub(crate) fn walk(image: &Image) {
     let disk = image.disk();
-    if visit(&disk, write) {
+    if visit(&disk) {
         // A checkpoint went through: the next start finds no worse directory.
-        visit(&disk, write);
+        visit(&disk);
     }
 }
 
 /// As [`walk`], once; whether a checkpoint went through.
-pub(crate) fn visit(disk: &Arc<dyn Disk>, write: bool) -> bool {
+pub(crate) fn visit(disk: &Arc<dyn Disk>) -> bool {
     let Ok(mut node) = Node::open(disk.clone(), Path::new(LIVE), config()) else { return false };
     let mut stores = node.take_stores();
     // A directory may have been made to say that it has thousands.
@@ -169,12 +168,7 @@ pub(crate) fn visit(disk: &Arc<dyn Disk>, write: bool) -> bool {
             for reverse in [false, true] {
                 let _ = scan(&node, store, tree, reverse);
             }
-            if write {
-                let _ = change(&node, store, tree);
-            }
-        }
-        if !write {
-            continue;
+            let _ = change(&node, store, tree);
         }
         let _ = attempts(&node, store, |s| s.create_tree(TreeId(77)));
         while let Ok(false) = attempts(&node, store, |s| s.drop_tree(TreeId(1))) {}

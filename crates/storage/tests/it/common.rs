@@ -97,6 +97,9 @@ impl Random {
     pub fn below(&self, n: u64) -> u64 {
         self.0.u64() % n
     }
+    pub fn pick<T: Copy>(&self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize]
+    }
     /// Keys of several shapes, from a space that is small enough to be hit again.
     pub fn key(&self, space: u64) -> Vec<u8> {
         let n = self.below(space);

@@ -10,4 +10,5 @@ mod directory;
 mod engines;
 mod faults;
 mod long;
+mod nonsense;
 mod tree_model;
