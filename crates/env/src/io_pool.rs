@@ -13,10 +13,11 @@
 //! 3. A job that panics ends alone: its thread takes the next job. The panic hook has reported it.
 //!
 //! # Locking
-//! One mutex over the queue, never held while a job runs. A panic cannot occur under it.
+//! One monitor over the queue, never held while a job runs. A panic cannot occur under it.
 
+use clearway_latch::lockstat::Class;
+use clearway_latch::{Condition, Monitor};
 use clearway_sync::thread::{self, JoinHandle, ThreadId};
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,24 +72,19 @@ struct Queue {
     closed: bool,
 }
 
-#[derive(Default)]
+static IO_QUEUE: Class = Class::new("env.io_queue");
+
 struct Shared {
-    queue: Mutex<Queue>,
-    /// A job has come, or the pool closes.
-    work: Condvar,
+    /// Threads of the pool wait until a job has come, or the pool closes.
+    queue: Monitor<Queue>,
     /// A job has left a full queue.
-    room: Condvar,
+    room: Condition,
 }
 
 impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics under this mutex, so that a poisoned one has a sound queue all the same.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn serve(&self) {
         loop {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             let job = loop {
                 if let Some(job) = queue.jobs.pop_front() {
                     break job;
@@ -96,7 +92,7 @@ impl Shared {
                 if queue.closed {
                     return;
                 }
-                queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                queue = self.queue.wait(queue);
             };
             drop(queue);
             self.room.notify_one();
@@ -118,7 +114,8 @@ impl IoPool {
     /// Starts `threads` threads (at least one), named `name-0`, `name-1` and so on. An error if the operating system
     /// refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
-        let mut pool = Self { shared: Arc::default(), threads: Vec::new(), ids: Vec::new(), ring: None };
+        let shared = Arc::new(Shared { queue: Monitor::new(&IO_QUEUE, Queue::default()), room: Condition::new() });
+        let mut pool = Self { shared, threads: Vec::new(), ids: Vec::new(), ring: None };
         for number in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let thread = thread::Builder::new().name(format!("{name}-{number}")).spawn(move || shared.serve())?;
@@ -171,25 +168,25 @@ impl IoPool {
     }
 
     fn push(&self, job: Job) {
-        self.shared.queue().jobs.push_back(job);
-        self.shared.work.notify_one();
+        self.shared.queue.lock().jobs.push_back(job);
+        self.shared.queue.notify_one();
     }
 
     /// Hands over a job. Blocks while [`QUEUE_LIMIT`] jobs wait, except in a job of this pool.
     pub fn submit(&self, job: Job) {
-        let mut queue = self.shared.queue();
+        let mut queue = self.shared.queue.lock();
         if queue.jobs.len() >= QUEUE_LIMIT && !self.ids.contains(&thread::current().id()) {
             let full = |queue: &mut Queue| queue.jobs.len() >= QUEUE_LIMIT;
-            queue = self.shared.room.wait_while(queue, full).unwrap_or_else(PoisonError::into_inner);
+            queue = self.shared.room.wait_while(queue, full);
         }
         queue.jobs.push_back(job);
         drop(queue);
-        self.shared.work.notify_one();
+        self.shared.queue.notify_one();
     }
 
     /// How many jobs wait for a thread.
     pub fn waiting(&self) -> usize {
-        self.shared.queue().jobs.len()
+        self.shared.queue.lock().jobs.len()
     }
 }
 
@@ -199,8 +196,8 @@ impl Drop for IoPool {
     fn drop(&mut self) {
         // First, since its callbacks may submit jobs.
         self.ring = None;
-        self.shared.queue().closed = true;
-        self.shared.work.notify_all();
+        self.shared.queue.lock().closed = true;
+        self.shared.queue.notify_all();
         for thread in self.threads.drain(..) {
             if thread.thread().id() != thread::current().id() {
                 // A thread cannot have panicked: it catches its jobs' panics, and runs nothing else that can.

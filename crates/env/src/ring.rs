@@ -13,8 +13,8 @@
 //! 4. Whoever puts a request in the inbox while `asleep` is set rings; the thread sets it only with an empty inbox.
 //!
 //! # Locking
-//! The inbox's mutex and that of a batch of writes are leaves. They, and the thread, are the standard library's: a model
-//! checker does not run the kernel.
+//! The inbox's latch and the monitor of a batch of writes are leaves, and nothing panics under them. The thread is the standard
+//! library's: a model checker does not run the kernel.
 //!
 //! # Source
 //! J. Axboe, "Efficient IO with io_uring", 2019.
@@ -23,9 +23,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
+use clearway_latch::lockstat::Class;
+use clearway_latch::{Latch, Monitor};
 use io_uring::{IoUring, opcode, squeue, types::Fd};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -39,10 +41,8 @@ pub const DEPTH: usize = 256;
 const BELL: u64 = u64::MAX;
 const POLLIN: u32 = 1;
 
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics under these mutexes, so that a poisoned one has sound content all the same.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static INBOX: Class = Class::new("env.ring_inbox");
+static BATCH: Class = Class::new("env.ring_batch");
 
 /// What is asked of the thread.
 enum Request {
@@ -56,22 +56,18 @@ struct Bytes(*const u8, usize);
 // SAFETY: they are only read, and are there until the batch has ended (invariant 1).
 unsafe impl Send for Bytes {}
 
-/// The end of a batch of writes.
-#[derive(Default)]
-struct Batch {
-    state: Mutex<(usize, Option<(usize, io::Error)>)>,
-    over: Condvar,
-}
+/// The end of a batch of writes: how many are not done, and the first that failed. Whose batch it is waits until all are done.
+struct Batch(Monitor<(usize, Option<(usize, io::Error)>)>);
 
 impl Batch {
     fn end(&self, number: usize, result: io::Result<()>) {
-        let mut state = guard(&self.state);
+        let mut state = self.0.lock();
         state.0 -= 1;
         if let Err(error) = result {
             state.1.get_or_insert((number, error));
         }
         if state.0 == 0 {
-            self.over.notify_all();
+            self.0.notify_all();
         }
     }
 }
@@ -84,13 +80,13 @@ struct Inbox {
 }
 
 struct Shared {
-    inbox: Mutex<Inbox>,
+    inbox: Latch<Inbox>,
     bell: OwnedFd,
 }
 
 impl Shared {
     fn put(&self, requests: impl IntoIterator<Item = Request>) {
-        let mut inbox = guard(&self.inbox);
+        let mut inbox = self.inbox.lock();
         inbox.requests.extend(requests);
         let asleep = std::mem::take(&mut inbox.asleep);
         drop(inbox);
@@ -115,7 +111,7 @@ impl Ring {
     /// A ring, or why the kernel refuses one: too old, forbidden by a sandbox or by the administrator.
     pub(crate) fn new(name: &str) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { inbox: Mutex::default(), bell });
+        let shared = Arc::new(Shared { inbox: Latch::new(&INBOX, Inbox::default()), bell });
         let (sender, made) = mpsc::channel();
         let threads_shared = Arc::clone(&shared);
         // The ring belongs to the thread that makes it.
@@ -148,7 +144,7 @@ impl Ring {
     /// Does all the writes, side by side, and waits; an error names the number of one that has failed. The files must have
     /// descriptors. Not on the ring's own thread, which would wait for itself.
     pub(crate) fn write_all(&self, writes: &[Write<'_>]) -> Result<(), (usize, io::Error)> {
-        let batch = Arc::new(Batch { state: Mutex::new((writes.len(), None)), over: Condvar::new() });
+        let batch = Arc::new(Batch(Monitor::new(&BATCH, (writes.len(), None))));
         self.shared.put(writes.iter().enumerate().map(|(number, write)| Request::Write {
             file: Arc::clone(write.file),
             offset: write.offset,
@@ -156,15 +152,14 @@ impl Ring {
             number,
             batch: Arc::clone(&batch),
         }));
-        let state = guard(&batch.state);
-        let mut state = batch.over.wait_while(state, |state| state.0 > 0).unwrap_or_else(PoisonError::into_inner);
+        let mut state = batch.0.wait_while(batch.0.lock(), |state| state.0 > 0);
         state.1.take().map_or(Ok(()), Err)
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        guard(&self.shared.inbox).closed = true;
+        self.shared.inbox.lock().closed = true;
         self.shared.ring();
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
@@ -291,7 +286,7 @@ impl Driver {
     fn run(mut self) {
         self.arm_bell();
         loop {
-            let mut inbox = guard(&self.shared.inbox);
+            let mut inbox = self.shared.inbox.lock();
             let news = !inbox.requests.is_empty();
             self.backlog.append(&mut inbox.requests);
             inbox.asleep = !news;
