@@ -2,6 +2,7 @@
 
 mod common;
 mod copy;
+mod counted;
 mod faulty;
 mod hit_path;
 mod pool;

@@ -1,0 +1,171 @@
+//! What counting costs: `cargo bench -p clearway-latch --bench lockstat [-- --quick]`.
+//!
+//! Instructions of an acquisition and release, counted one by one: the processor's trap flag raises a signal after each instruction. Then
+//! time, as a ratio to the same latch without a count, and of two threads that share a class and nothing else to one: medians of rounds in
+//! turns. Fails if a count takes more than [`MOST`] instructions.
+
+use clearway_latch::lockstat::{self, Class};
+use clearway_latch::{Latch, Latched, Monitor, ParkLatch};
+use std::hint::black_box;
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The most instructions that a count may add to an acquisition and release.
+const MOST: u64 = 12;
+
+static LATCH: Class = Class::new("bench.latch");
+static MONITOR: Class = Class::new("bench.monitor");
+
+static BARE: Latched<u64, ParkLatch> = Latched::new(0);
+static NAMED: Latch<u64> = Latch::new(&LATCH, 0);
+static MUTEX: Mutex<u64> = Mutex::new(0);
+static MONITORED: Monitor<u64> = Monitor::new(&MONITOR, 0);
+
+#[inline(never)]
+fn nothing() {}
+
+#[inline(never)]
+fn look() {
+    black_box(&LATCH);
+}
+
+#[inline(never)]
+fn bare() {
+    *black_box(&BARE).lock() += 1;
+}
+
+#[inline(never)]
+fn named() {
+    *black_box(&NAMED).lock() += 1;
+}
+
+#[inline(never)]
+fn mutex() {
+    *black_box(&MUTEX).lock().unwrap_or_else(|poison| poison.into_inner()) += 1;
+}
+
+#[inline(never)]
+fn monitored() {
+    *black_box(&MONITORED).lock() += 1;
+}
+
+#[inline(never)]
+fn request() {
+    black_box(&LATCH).request();
+}
+
+/// Counting instructions by the trap flag.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod steps {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    static STEPS: AtomicU64 = AtomicU64::new(0);
+
+    const SIGTRAP: i32 = 5;
+
+    unsafe extern "C" {
+        fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
+    }
+
+    extern "C" fn step(_: i32) {
+        STEPS.fetch_add(1, Ordering::Relaxed); // Relaxed, here and below: one thread.
+    }
+
+    #[inline(never)]
+    fn raw(f: fn()) -> u64 {
+        let f = std::hint::black_box(f);
+        STEPS.store(0, Ordering::Relaxed);
+        // SAFETY: sets the trap flag, which the handler of SIGTRAP answers, and changes nothing else; the stack is as it was.
+        unsafe { std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
+        f();
+        // SAFETY: clears it again.
+        unsafe { std::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
+        STEPS.load(Ordering::Relaxed)
+    }
+
+    /// Instructions of `f`, its return and what calls it left out. None if the system delivers no traps.
+    pub fn of(f: fn()) -> Option<u64> {
+        // SAFETY: the handler touches an atomic only.
+        unsafe { signal(SIGTRAP, step) };
+        // Once before, for what is done once: a class's place, a thread's block.
+        f();
+        let empty = raw(super::nothing);
+        (empty > 0).then(|| raw(f) - empty)
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+mod steps {
+    /// None: this processor has no flag that a program can set for itself.
+    pub fn of(_: fn()) -> Option<u64> {
+        None
+    }
+}
+
+/// Nanoseconds of one call, the least of what several threads saw.
+fn time(f: fn(), threads: usize, calls: u64) -> f64 {
+    let start = Barrier::new(threads);
+    let run = || {
+        // A thread's first request makes its block.
+        f();
+        start.wait();
+        let began = Instant::now();
+        (0..calls).for_each(|_| f());
+        began.elapsed()
+    };
+    let times: Vec<Duration> = thread::scope(|scope| {
+        let others: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        others.into_iter().filter_map(|other| other.join().ok()).collect()
+    });
+    times.iter().min().map_or(f64::NAN, |time| time.as_nanos() as f64 / calls as f64)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The section's time, on and off, as a ratio to that of another, by one thread, in the same rounds.
+fn ratios(section: fn(), base: fn(), threads: usize, rounds: usize, calls: u64) -> (f64, f64, f64) {
+    let (mut on, mut off, mut ns) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let of_base = time(base, 1, calls);
+        on.push(time(section, threads, calls) / of_base);
+        lockstat::set_counting(false);
+        off.push(time(section, threads, calls) / of_base);
+        lockstat::set_counting(true);
+        ns.push(of_base);
+    }
+    (median(ns), median(off), median(on))
+}
+
+fn main() {
+    let quick = std::env::args().any(|a| a == "--quick" || a == "--test");
+    let (rounds, calls) = if quick { (1, 10_000) } else { (15, 4_000_000) };
+    println!("{:<34} {:>7} {:>5} {:>5}", "instructions, acquire and release", "without", "off", "on");
+    let mut most = 0;
+    for (name, without, with) in
+        [("latch", bare as fn(), named as fn()), ("monitor", mutex, monitored), ("a request alone", look, request)]
+    {
+        let Some((base, on)) = steps::of(without).zip(steps::of(with)) else {
+            println!("{name:<34} not here: no trap after each instruction");
+            continue;
+        };
+        lockstat::set_counting(false);
+        let off = steps::of(with).unwrap_or_default();
+        lockstat::set_counting(true);
+        println!("{name:<34} {base:>7} {off:>5} {on:>5}");
+        most = most.max(on - base.min(on));
+    }
+    println!("{:<34} {:>7} {:>5} {:>5}", "time, as a ratio", "ns", "off", "on");
+    for (name, threads, without, with) in [
+        ("latch, one thread", 1, bare as fn(), named as fn()),
+        ("monitor, one thread", 1, mutex, monitored),
+        ("a request alone, two threads : one", 2, request, request),
+    ] {
+        let (ns, off, on) = ratios(with, without, threads, rounds, calls);
+        println!("{name:<34} {ns:>7.2} {off:>5.2} {on:>5.2}");
+    }
+    assert!(most <= MOST, "a count takes {most} instructions, more than {MOST}");
+}
