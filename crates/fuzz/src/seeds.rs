@@ -205,6 +205,9 @@ impl Seeds {
         for (i, text) in COPIES.iter().enumerate() {
             self.push("copy", format!("{i}"), *text);
         }
+        for (i, request) in REQUESTS.iter().enumerate() {
+            self.push("http", format!("{i}"), *request);
+        }
         self.push("config", "all", CONFIG);
         self.push("config", "sizes", "buffer_pool = 134217728\nlog_segment = \"1GiB\"\nlog_buffer = \"2 mb\"");
     }
@@ -278,6 +281,8 @@ const STATEMENTS: &[&str] = &[
     "prepare p (int, text) as select $1 + 1, $2",
     "execute p (1 + 2, 'a')",
     "begin; set local timezone = 'UTC'; savepoint a; rollback to a; commit",
+    "select name, contended from clearway.contention as c where c.per_million > 1.5 order by total_wait_us desc limit 5",
+    "select clearway.reset_contention(); select count(*) from clearway.activity; delete from clearway.latch_calibration",
 ];
 
 const EXPRESSIONS: &[&str] = &[
@@ -301,6 +306,13 @@ const COPIES: &[&str] = &[
     "copy t (a, c, d) from stdin with (delimiter '|', null '')\n1|2|Infinity\n-1|+3|\n",
 ];
 
+const REQUESTS: &[&str] = &[
+    "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:9187\r\nUser-Agent: Prometheus/3.0\r\nAccept: text/plain;version=0.0.4;q=0.2,*/*;q=0.1\r\n\r\n",
+    "HEAD /metrics?a=b HTTP/1.0\r\n\r\n",
+    "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "OPTIONS * HTTP/1.1\nno colon\n\n",
+];
+
 const CONFIG: &str = "data = \"d\"\nlisten = \"127.0.0.1:5433\"\nunix_socket = \"s\"\npartitions = 8\nbuffer_pool = \"256MiB\"\nworkers = 2\n\
 dispatch = \"pinned\"\nsynchronous_commit = \"off\"\ncheckpoint_interval_s = 30\nlog_segment = \"16MiB\"\nlog_buffer = \"4MiB\"\n\
-max_connections = 100\nspin_us = 0\nlog_filter = \"info\"\n";
+max_connections = 100\nspin_us = 0\nmetrics = \"127.0.0.1:9187\"\nlatch = \"cas\"\nlatch_spins = 70\nlog_filter = \"info\"\n";

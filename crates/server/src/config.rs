@@ -161,6 +161,9 @@ pub struct Flags {
     /// Microseconds that a worker looks for news before it sleeps, while few sessions are active; 0: sleep at once [default: 50]
     #[arg(long, value_name = "MICROSECONDS")]
     pub spin_us: Option<u64>,
+    /// Address and port of a metrics endpoint for Prometheus, `http://ADDR/metrics`; port 0 lets the system choose [default: none]
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
     /// By which instructions latches are taken: by those measured to be the best at the start (auto), or by these, if the processor has
     /// them; `clearway.latch_calibration` lists what there is [default: auto]
     #[arg(long, value_name = "HOW")]
@@ -262,6 +265,7 @@ struct File {
     direct_io: Option<DirectIo>,
     max_connections: Option<usize>,
     spin_us: Option<u64>,
+    metrics: Option<SocketAddr>,
     latch: Option<TextOrNumber>,
     latch_spins: Option<TextOrNumber>,
     log_filter: Option<String>,
@@ -318,6 +322,8 @@ pub struct Config {
     pub max_connections: usize,
     /// Microseconds of spinning before sleep.
     pub spin_us: u64,
+    /// Where metrics are served.
+    pub metrics: Option<SocketAddr>,
     /// By which instructions latches are taken.
     pub latch: LatchChoice,
     /// How often a thread looks at a held latch before it sleeps.
@@ -364,6 +370,7 @@ impl Config {
             direct_io: DirectIo::Auto,
             max_connections: 10_000,
             spin_us: 50,
+            metrics: None,
             latch: LatchChoice::Auto,
             latch_spins: LatchSpins::Auto,
             log_filter: "info".to_owned(),
@@ -407,6 +414,7 @@ impl Config {
             direct_io: flags.direct_io.or(file.direct_io).unwrap_or(d.direct_io),
             max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
             spin_us: flags.spin_us.or(file.spin_us).unwrap_or(d.spin_us),
+            metrics: flags.metrics.or(file.metrics),
             latch: told("latch", flags.latch, file.latch)?,
             latch_spins: told("latch_spins", flags.latch_spins, file.latch_spins)?,
             log_filter: flags.log_filter.or(file.log_filter).unwrap_or(d.log_filter),

@@ -16,6 +16,7 @@ mod doorbell;
 pub mod exit;
 mod io;
 pub mod latches;
+pub mod metrics;
 mod net;
 mod page_io;
 mod plans;
@@ -34,6 +35,7 @@ use config::{DispatchChoice, IoEngine};
 use doorbell::Doorbell;
 use exit::{ExitCode, Failure};
 use latches::Latches;
+use metrics::Endpoint;
 use net::Listener;
 use page_io::PageIo;
 use shared::Shared;
@@ -63,6 +65,7 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     address: SocketAddr,
     socket: Option<PathBuf>,
+    metrics: Option<Endpoint>,
 }
 
 fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
@@ -95,6 +98,7 @@ impl Server {
             polls.push(poll);
         }
         let (mut listeners, address, socket) = listen(&config)?;
+        let metrics = config.metrics.map(listen_for_metrics).transpose()?;
         let engine = open_engine(world.disk, &config, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
@@ -102,7 +106,7 @@ impl Server {
         }
         let shared = Arc::new(Shared::new(config, latches, world.clock, Arc::new(OsEntropy), bells));
         let observed = Observed::new(&shared, &engine);
-        engine.set_system(Box::new(observed));
+        engine.set_system(Box::new(observed.clone()));
         let mut threads = Vec::new();
         let mut listeners = Some(listeners);
         for (id, poll) in polls.into_iter().enumerate() {
@@ -115,8 +119,10 @@ impl Server {
             let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(run);
             threads.push(thread.map_err(cannot("start a thread"))?);
         }
+        let metrics = metrics.map(|listener| Endpoint::start(listener, shared.clone(), observed)).transpose();
+        let metrics = metrics.map_err(cannot("serve metrics"))?;
         tracing::info!("{}", shared.latches.describe());
-        Ok(Self { engine, shared, threads, address, socket })
+        Ok(Self { engine, shared, threads, address, socket, metrics })
     }
 
     /// Where TCP connections are taken.
@@ -124,13 +130,19 @@ impl Server {
         self.address
     }
 
+    /// Where metrics are served.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Endpoint::address)
+    }
+
     /// What the start-up line says.
     pub fn banner(&self) -> String {
         let config = &self.shared.config;
         let report = self.engine.report();
         let socket = self.socket.as_ref().map_or_else(String::new, |s| format!(" and {}", s.display()));
+        let metrics = self.metrics_address().map_or_else(String::new, |a| format!(", metrics on http://{a}/metrics"));
         format!(
-            "clearway {} listens on {}{socket}: {} partitions, buffer pool {} MiB, recovery took {} ms",
+            "clearway {} listens on {}{socket}: {} partitions, buffer pool {} MiB, recovery took {} ms{metrics}",
             env!("CARGO_PKG_VERSION"),
             self.address,
             self.engine.partitions(),
@@ -155,6 +167,9 @@ impl Server {
         remove_socket(self.socket.as_deref());
         if let Err(e) = control::remove(&self.shared.config.data) {
             tracing::warn!("the control socket could not be removed: {e}");
+        }
+        if let Some(metrics) = self.metrics {
+            metrics.stop();
         }
         self.shared.stop();
         for thread in self.threads {
@@ -200,12 +215,7 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
         let what = format!("cannot {what}");
         move |e: std::io::Error| Failure::new(ExitCode::Listen, format!("{what}: {e}"))
     };
-    if !config.listen.ip().is_loopback() {
-        tracing::warn!(
-            "listening on {}: there is no TLS and no authentication yet, so whoever reaches it can read and change everything",
-            config.listen
-        );
-    }
+    warn_beyond_loopback(config.listen, "read and change everything");
     let what = format!("listen on {}", config.listen);
     let tcp = mio::net::TcpListener::bind(config.listen).map_err(cannot(&what))?;
     let address = tcp.local_addr().map_err(cannot(&what))?;
@@ -220,6 +230,20 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
         socket = Some(path);
     }
     Ok((listeners, address, socket))
+}
+
+fn listen_for_metrics(address: SocketAddr) -> Result<mio::net::TcpListener, Failure> {
+    warn_beyond_loopback(address, "see what the server does");
+    let refused = |e| Failure::new(ExitCode::Listen, format!("cannot listen for metrics on {address}: {e}"));
+    mio::net::TcpListener::bind(address).map_err(refused)
+}
+
+fn warn_beyond_loopback(address: SocketAddr, what: &str) {
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            "listening on {address}: there is no TLS and no authentication yet, so whoever reaches it can {what}"
+        );
+    }
 }
 
 fn remove_socket(path: Option<&Path>) {

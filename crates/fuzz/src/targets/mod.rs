@@ -10,6 +10,7 @@ pub(crate) mod directory;
 mod disk;
 mod double_write;
 mod expr;
+mod http;
 mod key;
 mod like;
 mod log;
@@ -49,6 +50,7 @@ pub const TARGETS: &[Target] = &[
     target("directory", directory::run, 300),
     target("double_write", double_write::run, 500),
     target("expr", expr::run, 2000),
+    target("http", http::run, 4000),
     target("key", key::run, 4000),
     target("like", like::run, 4000),
     target("log", log::run, 500),

@@ -2,6 +2,7 @@
 
 mod extended;
 mod many;
+mod metrics;
 mod raw;
 mod session;
 mod system;

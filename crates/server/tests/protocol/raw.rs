@@ -35,6 +35,9 @@ impl Fixture {
     pub fn address(&self) -> SocketAddr {
         self.server.as_ref().unwrap().address()
     }
+    pub fn metrics_address(&self) -> SocketAddr {
+        self.server.as_ref().unwrap().metrics_address().unwrap()
+    }
     pub fn connect(&self) -> Raw {
         Raw::connect(self.address())
     }

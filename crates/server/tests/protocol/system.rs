@@ -68,9 +68,11 @@ fn activity_counts_what_sessions_do() {
     assert_eq!(grown, [4 + 4, 3, 3, 13 + 4]);
     let (received, sent) = (figures("received_bytes"), figures("sent_bytes"));
     c.query(&format!("select '{}'", "x".repeat(10_000)));
-    assert!(figures("received_bytes") - received >= 10_000 && figures("sent_bytes") - sent >= 10_000);
+    // Traffic is counted behind the sending: the answer may be here first.
+    assert!((0..1000).any(|_| figures("sent_bytes") - sent >= 10_000));
+    assert!(figures("received_bytes") - received >= 10_000);
     drop(c);
-    while figures("sessions") > 1 {}
+    assert!((0..10_000).any(|_| figures("sessions") == 1));
 }
 
 #[test]

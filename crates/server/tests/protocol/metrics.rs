@@ -1,0 +1,162 @@
+//! The metrics endpoint: what it tells is Prometheus' text format, and no client can hold it up.
+
+use crate::raw::Fixture;
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// How long a test waits for an answer that must come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn with_metrics(name: &str) -> (Fixture, SocketAddr) {
+    let server = Fixture::with(name, |config| config.metrics = Some("127.0.0.1:0".parse().unwrap()));
+    let address = server.metrics_address();
+    (server, address)
+}
+
+fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Sends bytes, and returns all that is answered until the server closes.
+fn ask(address: SocketAddr, request: &[u8]) -> String {
+    let mut stream = open(address);
+    stream.write_all(request).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn page(address: SocketAddr) -> String {
+    let answer = ask(address, b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
+    assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
+    body.to_owned()
+}
+
+/// A sample: its name, its labels as written, its value.
+type Sample = (String, String, f64);
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+}
+
+fn sample(line: &str) -> Sample {
+    let (series, value) = line.rsplit_once(' ').unwrap();
+    let (name, labels) = match series.split_once('{') {
+        None => (series, ""),
+        Some((name, rest)) => (name, rest.strip_suffix('}').unwrap()),
+    };
+    for label in labels.split_terminator("\",") {
+        let (key, value) = label.split_once("=\"").unwrap();
+        assert!(is_name(key) && !value.contains('\n'), "{line}");
+    }
+    assert!(is_name(name), "{line}");
+    (name.to_owned(), labels.to_owned(), value.parse().unwrap())
+}
+
+/// Reads a page line by line, holding it against the format's rules and the rules for names.
+fn parsed(page: &str) -> Vec<Sample> {
+    let (mut kinds, mut helped) = (HashMap::new(), HashSet::new());
+    let (mut seen, mut samples) = (HashSet::new(), Vec::new());
+    assert!(page.ends_with('\n'));
+    for line in page.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, text) = help.split_once(' ').unwrap();
+            assert!(helped.insert(name) && text.ends_with('.'), "{line}");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert!(kinds.insert(name.to_owned(), kind).is_none() && helped.contains(name), "{line}");
+            assert!(name.starts_with("clearway_"), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+        } else {
+            let (name, labels, value) = sample(line);
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+            let kind = kinds.get(&name).or(kinds.get(family)).unwrap_or_else(|| panic!("no type: {line}"));
+            assert!(*kind == "gauge" || value >= 0.0, "{line}");
+            assert!(seen.insert((name.clone(), labels.clone())), "told twice: {line}");
+            samples.push((name, labels, value));
+        }
+    }
+    samples
+}
+
+fn value(samples: &[Sample], name: &str, labels: &str) -> f64 {
+    let found = samples.iter().find(|(n, l, _)| n == name && l == labels);
+    found.unwrap_or_else(|| panic!("no {name}{{{labels}}}")).2
+}
+
+#[test]
+fn the_page_is_in_the_text_format_and_counts_what_sessions_do() {
+    let (server, address) = with_metrics("metrics");
+    let mut c = server.connect();
+    let before = parsed(&page(address));
+    c.query("create table t (a int primary key)");
+    c.query("insert into t values (1)");
+    c.query("insert into t values (1)");
+    c.query("selec");
+    let after = parsed(&page(address));
+    let grown = |name: &str, labels: &str| value(&after, name, labels) - value(&before, name, labels);
+    assert_eq!(grown("clearway_transactions_total", "outcome=\"committed\""), 2.0);
+    assert_eq!(grown("clearway_transactions_total", "outcome=\"aborted\""), 1.0);
+    assert_eq!(grown("clearway_statements_total", ""), 3.0);
+    assert_eq!(grown("clearway_errors_total", "class=\"23\""), 1.0);
+    assert_eq!(grown("clearway_errors_total", "class=\"42\""), 1.0);
+    assert!(grown("clearway_received_bytes_total", "") > 50.0 && grown("clearway_sent_bytes_total", "") > 50.0);
+    assert!(grown("clearway_log_bytes_total", "") > 0.0 && grown("clearway_log_syncs_total", "") > 0.0);
+    assert!(grown("clearway_uptime_seconds", "") > 0.0);
+    assert_eq!(value(&after, "clearway_sessions", ""), 1.0);
+    assert_eq!(value(&after, "clearway_commits_waiting", ""), 0.0);
+    let frames = |state: &str| value(&after, &format!("clearway_pool_{state}frames"), "");
+    assert_eq!((frames(""), frames("used_") + frames("free_")), (1024.0, 1024.0));
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert_eq!(value(&after, "clearway_build_info", &version), 1.0);
+    assert!(value(&after, "clearway_contention_requests_total", "name=\"buffer.free_list\"") > 0.0);
+}
+
+#[test]
+fn what_is_no_request_for_metrics_is_refused_and_the_next_one_answered() {
+    let (_server, address) = with_metrics("malformed");
+    for (request, status) in [
+        (&b"GET /nothing HTTP/1.1\r\n\r\n"[..], "404"),
+        (b"DELETE /metrics HTTP/1.1\r\n\r\n", "405"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 100000\r\n\r\n", "405"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "400"),
+        (b"\0\0\0\x08\x04\xd2\x16\x2f", "400"),
+        (b"GET /metrics HTTP/1.1\r\n\xff\xfe: \0\r\n\r\n", "400"),
+        (&[b'A'; 20_000], "431"),
+    ] {
+        let answer = ask(address, request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
+    }
+    // Half a request, and nothing more.
+    let mut half = open(address);
+    half.write_all(b"GET /metr").unwrap();
+    drop(half);
+    parsed(&page(address));
+}
+
+#[test]
+fn invariants_2_and_3_slow_clients_are_few_and_do_not_last() {
+    let (server, address) = with_metrics("slow");
+    let mut slow: Vec<TcpStream> = (0..40).map(|_| open(address)).collect();
+    // A write to one that was closed at once fails, sooner or later.
+    slow.iter_mut().for_each(|stream| drop(stream.write_all(b"GET /")));
+    // Whatever becomes of these, sessions are served.
+    assert_eq!(server.connect().column("select 1"), ["1"]);
+    // Each is closed without an answer, at the latest when its time is over.
+    for mut stream in slow {
+        let mut answer = Vec::new();
+        let closed = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{closed:?}");
+        let timed_out = closed.is_err_and(|e| matches!(e.kind(), std::io::ErrorKind::WouldBlock));
+        assert!(!timed_out, "it was not closed");
+    }
+    parsed(&page(address));
+    server.stop();
+}
