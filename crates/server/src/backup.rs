@@ -1,6 +1,7 @@
 //! `clearway backup` and `clearway restore`: what they say to the person at the terminal, and how they end.
 
-use crate::config::{BackupFlags, RestoreFlags, Size};
+use crate::cli::{BackupFlags, RestoreFlags};
+use crate::config::Size;
 use crate::control::{self, News};
 use crate::exit::{ExitCode, Failure};
 use clearway_coordinator::copy_of::{self, BackupError, BackupReport, Progress};

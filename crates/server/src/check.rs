@@ -1,6 +1,6 @@
 //! `clearway check`: what it says to the person at the terminal, and how it ends.
 
-use crate::config::CheckFlags;
+use crate::cli::CheckFlags;
 use crate::exit::Failure;
 use clearway_coordinator::{CheckOptions, CheckReport, FINDINGS, Finding, Hindrance, OpenError, Progress};
 use clearway_env::{Disk, File, Open, OsDisk};

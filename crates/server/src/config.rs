@@ -1,112 +1,11 @@
 //! The server's configuration: one value, made of a TOML file and the command line, which has the last word.
 
 use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
-
-/// The command line.
-#[derive(Debug, Parser)]
-#[command(
-    name = "clearway",
-    version,
-    about = "A database that speaks PostgreSQL's protocol and makes nobody wait for a lock.",
-    after_help = crate::exit::TABLE
-)]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Runs the server until SIGINT or SIGTERM.
-    #[command(after_help = crate::exit::TABLE)]
-    Serve(Box<Flags>),
-    /// Copies a database to a new directory, checking all that it copies.
-    Backup(BackupFlags),
-    /// Makes a data directory of a backup, checking all that it copies.
-    Restore(RestoreFlags),
-    /// Verifies a data directory that no server has, without changing it: every page, tree, free list, row, index, and the log.
-    Check(CheckFlags),
-}
-
-/// What `check` exits with.
-const CHECK_STATUS: &str = "\
-Each finding is one line on standard output: damage or note, file, page, offset, what was expected and what was found. Progress goes to
-standard error. A directory that was not shut down is checked as its next start would recover it; it is not changed itself.
-
-Exit codes:
-   0  sound; there may be notes, of things that the next start mends
-   1  another failure
-   2  the command line is wrong
-   4  a server has the directory: it was not checked
-   5  it is not a data directory, or of another version: it was not checked
-   6  permission denied: it was not checked
-   7  no room for the scratch file: it was not checked
-   8  the disk failed: it was not checked
-   9  damage was found";
-
-/// Flags of `check`.
-#[derive(Debug, Args)]
-#[command(next_line_help = true, after_help = CHECK_STATUS)]
-pub struct CheckFlags {
-    /// The data directory
-    pub dir: PathBuf,
-    /// Memory for keys; nodes beyond it are read a second time
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub memory: Size,
-    /// Where a scratch file may grow, by the pages that a recovery changes [default: the system's temporary directory]
-    #[arg(long, value_name = "DIR")]
-    pub scratch: Option<PathBuf>,
-}
-
-/// What `backup` and `restore` exit with.
-const BACKUP_STATUS: &str = "Exit codes:
-   0  done
-   1  another failure
-   2  the command line is wrong
-   4  a server has the directory, or another backup is being taken
-   5  the target is there already, or the source is not what it should be
-   6  permission denied, or the file system is read-only
-   7  no room at the target
-   8  the disk failed
-   9  database or backup are damaged: nothing that is damaged is copied";
-
-/// Flags of `backup`.
-#[derive(Debug, Args)]
-#[command(next_line_help = true, after_help = BACKUP_STATUS)]
-pub struct BackupFlags {
-    /// The data directory
-    pub dir: PathBuf,
-    /// Where the backup is to be; must not exist, or be an empty directory
-    pub target: PathBuf,
-    /// Bytes a second at most, as 100MiB [default: no limit]
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
-    pub rate: Option<Size>,
-}
-
-/// Flags of `restore`.
-#[derive(Debug, Args)]
-#[command(next_line_help = true, after_help = BACKUP_STATUS)]
-pub struct RestoreFlags {
-    /// The backup
-    pub backup: PathBuf,
-    /// The new data directory; must not exist, or be an empty directory
-    #[arg(required_unless_present = "verify")]
-    pub dir: Option<PathBuf>,
-    /// Only check the backup
-    #[arg(long, conflicts_with = "dir")]
-    pub verify: bool,
-}
-
-fn rate(text: &str) -> Result<Size, String> {
-    text.parse().and_then(|size: Size| if size.0 > 0 { Ok(size) } else { Err("a rate must be above 0".to_owned()) })
-}
 
 /// Flags of `serve`; each has a key of the same name in the configuration file, with `_` for `-`.
 #[derive(Debug, Default, Args)]
@@ -171,6 +70,10 @@ pub struct Flags {
     /// How often a thread looks at a held latch before it sleeps: as measured at the start (auto), or so often [default: auto]
     #[arg(long, value_name = "N")]
     pub latch_spins: Option<LatchSpins>,
+    /// Whether requests and waits for latches and locks are counted, which `clearway.contention` shows; off to see what it costs
+    /// [default: on]
+    #[arg(long, value_name = "ON|OFF")]
+    pub lockstat: Option<Switch>,
     /// What to log: error, warn, info, debug, trace, or a filter as of tracing's EnvFilter [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log_filter: Option<String>,
@@ -268,6 +171,7 @@ struct File {
     metrics: Option<SocketAddr>,
     latch: Option<TextOrNumber>,
     latch_spins: Option<TextOrNumber>,
+    lockstat: Option<Switch>,
     log_filter: Option<String>,
 }
 
@@ -328,6 +232,8 @@ pub struct Config {
     pub latch: LatchChoice,
     /// How often a thread looks at a held latch before it sleeps.
     pub latch_spins: LatchSpins,
+    /// Whether requests and waits for latches and locks are counted.
+    pub lockstat: bool,
     /// The log's filter.
     pub log_filter: String,
 }
@@ -373,6 +279,7 @@ impl Config {
             metrics: None,
             latch: LatchChoice::Auto,
             latch_spins: LatchSpins::Auto,
+            lockstat: true,
             log_filter: "info".to_owned(),
         }
     }
@@ -417,6 +324,7 @@ impl Config {
             metrics: flags.metrics.or(file.metrics),
             latch: told("latch", flags.latch, file.latch)?,
             latch_spins: told("latch_spins", flags.latch_spins, file.latch_spins)?,
+            lockstat: flags.lockstat.or(file.lockstat) != Some(Switch::Off),
             log_filter: flags.log_filter.or(file.log_filter).unwrap_or(d.log_filter),
             data: d.data,
         };
@@ -477,6 +385,7 @@ mod tests {
         assert_eq!((Ok(c.latch), c.latch_spins), ("cas".parse(), LatchSpins::Fixed(70)));
         let c = parse("latch = \"auto\"\nlatch_spins = \"auto\"\n").unwrap();
         assert_eq!((c.latch, c.latch_spins), (LatchChoice::Auto, LatchSpins::Auto));
+        assert!(c.lockstat && !parse("lockstat = \"off\"\n").unwrap().lockstat);
         for (bad, named) in [("latch = \"bakery\"", "latch: "), ("latch_spins = -1", "latch_spins: ")] {
             let refused = parse(bad).unwrap_err();
             assert!(refused.starts_with(named), "{refused}");
@@ -490,11 +399,5 @@ mod tests {
         assert!("12 parsecs".parse::<Size>().is_err());
         assert!("".parse::<Size>().is_err());
         assert!("99999999999TiB".parse::<Size>().is_err());
-    }
-
-    #[test]
-    fn the_command_line_is_sound() {
-        use clap::CommandFactory;
-        Cli::command().debug_assert();
     }
 }

@@ -9,6 +9,7 @@
 mod activity;
 pub mod backup;
 pub mod check;
+pub mod cli;
 pub mod config;
 mod control;
 mod counters;
@@ -31,6 +32,7 @@ pub use config::Config;
 use activity::Observed;
 use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker};
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
+use clearway_latch::lockstat;
 use config::{DispatchChoice, IoEngine};
 use doorbell::Doorbell;
 use exit::{ExitCode, Failure};
@@ -89,6 +91,7 @@ impl Server {
     pub fn start_in(world: World, config: Config) -> Result<Self, Failure> {
         raise_descriptor_limit();
         let latches = Latches::set_up(config.latch, config.latch_spins);
+        lockstat::set_counting(config.lockstat);
         let mut polls = Vec::new();
         let mut bells = Vec::new();
         for _ in 0..config.workers {

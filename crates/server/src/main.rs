@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use clearway_server::config::{Cli, Command};
+use clearway_server::cli::{Cli, Command};
 use clearway_server::exit::{self, Failure};
 use clearway_server::{Config, Server, backup, check};
 use signal_hook::consts::{SIGINT, SIGTERM};
