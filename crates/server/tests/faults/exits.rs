@@ -4,6 +4,7 @@ use crate::place::{LIMIT, Place, binary, is_root, run};
 use clearway_harness::process::Running;
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 pub fn serve(data: &Path) -> Command {
     let mut command = Command::new(binary());
@@ -122,6 +123,12 @@ fn permissions() {
         // Permissions are nothing to root. The other user must reach the binary.
         let copy = place.path().join("clearway");
         std::fs::copy(binary(), &copy).unwrap();
+        // Whatever another test starts meanwhile has the copy open for writing until it is another program: "text file busy".
+        let runs = || Command::new(&copy).arg("--help").output().is_ok_and(|done| done.status.success());
+        let patience = Instant::now() + LIMIT;
+        while !runs() {
+            assert!(Instant::now() < patience, "the copy of the binary does not run");
+        }
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(copy);
         command.args(serve(&place.data()).get_args());
