@@ -61,7 +61,7 @@ enum Command {
         /// Only cases whose name contains this text
         #[arg(long)]
         only: Option<String>,
-        /// Where to write the JSON [default: target/lab/NAME.json]
+        /// Where to write the JSON [default: target/lab/NAME.json; of a quick run target/lab/quick/NAME.json]
         #[arg(long)]
         json: Option<PathBuf>,
     },
@@ -75,7 +75,10 @@ enum Command {
     },
     /// Make one HTML page of all that was kept
     Report {
-        /// Where to write the page [default: target/lab/report.html]
+        /// Of the quick runs, whose numbers mean nothing
+        #[arg(long)]
+        quick: bool,
+        /// Where to write the page [default: report.html beside the records]
         #[arg(long)]
         out: Option<PathBuf>,
     },
@@ -115,10 +118,11 @@ fn command(command: Command) -> Result<(), Failure> {
             return run(&chosen(&name)?, &task, json);
         }
         Command::Bars { name, options } => return judge(&chosen(&name)?, &Task { options, part: Part::Bars }),
-        Command::Report { out } => {
-            let out = out.unwrap_or_else(|| directory().join("report.html"));
+        Command::Report { quick, out } => {
+            let directory = directory(quick);
+            let out = out.unwrap_or_else(|| directory.join("report.html"));
             let names = EXPERIMENTS.each_ref().map(|e| e.name);
-            let records = report::write(&directory(), &out, &names)?;
+            let records = report::write(&directory, &out, &names)?;
             println!("records: {records}, page: {}", out.display());
         }
     }
@@ -149,7 +153,8 @@ fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Resul
     for experiment in experiments {
         let record = Record::make(experiment, task)?;
         println!("{record}");
-        let path = json.clone().unwrap_or_else(|| directory().join(format!("{}.json", experiment.name)));
+        let path =
+            json.clone().unwrap_or_else(|| directory(task.options.quick).join(format!("{}.json", experiment.name)));
         json::write(&record, &path)?;
         println!("kept in {}", path.display());
     }
@@ -174,9 +179,9 @@ fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
     if short { Err(Failure::Short) } else { Ok(()) }
 }
 
-/// Where records are kept.
-fn directory() -> PathBuf {
-    repository_root().join("target/lab")
+/// Where records are kept: those of quick runs apart, so that none replaces what took hours.
+fn directory(quick: bool) -> PathBuf {
+    repository_root().join(if quick { "target/lab/quick" } else { "target/lab" })
 }
 
 #[cfg(test)]
@@ -205,5 +210,47 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// An experiment whose two bars are measured as 2.0: one is at least 1.0, one at least 3.0.
+    const MADE_UP: Experiment = Experiment {
+        name: "made-up",
+        about: "",
+        question: "",
+        source: "",
+        source_found: "",
+        bars: &["low", "high"],
+        run: |task| {
+            let reading = |value| bars::Reading::new("r", value, "", 0);
+            let bar = |name, least| bars::Bar::ratio(name, bars::Bound::AtLeast(least), reading(2.0), reading(1.0));
+            let all = vec![bar("low", 1.0), bar("high", 3.0)];
+            let wanted = |bar: &bars::Bar| task.part.wants(&bar.name, true);
+            Ok(result::Findings { bars: all.into_iter().filter(wanted).collect(), ..Default::default() })
+        },
+    };
+
+    fn task(quick: bool, part: Part) -> Task {
+        let options = Options { quick, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        Task { options, part }
+    }
+
+    #[test]
+    fn a_short_bar_ends_bars_without_success_but_not_run() {
+        assert!(matches!(judge(&[&MADE_UP], &task(false, Part::Bars)), Err(Failure::Short)));
+        assert!(judge(&[&MADE_UP], &task(true, Part::Bars)).is_ok(), "a quick run judges nothing");
+        assert!(judge(&[&baton::EXPERIMENT], &task(false, Part::Bars)).is_ok(), "nothing is run for no bars");
+        let directory = clearway_harness::tools::TempDir::new("lab").unwrap();
+        let json = directory.path().join("made-up.json");
+        assert!(run(&[&MADE_UP], &task(false, Part::Whole), Some(json.clone())).is_ok());
+        assert_eq!(json::read(&json).map(|record| record.findings.bars.len()), Ok(2));
+    }
+
+    #[test]
+    fn a_bar_that_a_whole_run_leaves_unjudged_is_an_error() {
+        let forgetful = Experiment { bars: &["low", "high", "forgotten"], ..MADE_UP };
+        assert!(Record::make(&forgetful, &task(false, Part::Whole)).unwrap_err().contains("forgotten"));
+        assert!(Record::make(&forgetful, &task(true, Part::Bars)).is_err());
+        let part = Record::make(&forgetful, &task(false, Part::Only("lo".into()))).unwrap();
+        assert_eq!((part.findings.bars.len(), part.only.as_deref()), (1, Some("lo")));
     }
 }
