@@ -105,9 +105,13 @@ impl Bar {
         match &self.outcome {
             Outcome::NotHere { why } => why.clone(),
             Outcome::Measured { value, unit, bound, readings } => {
-                let beside: Vec<String> = readings.iter().map(Reading::to_string).collect();
-                let value = number::shown(*value, DIGITS);
-                format!("{value} {unit}, bar {bound} {unit} ({})", beside.join(", beside "))
+                let readings: Vec<String> = readings.iter().map(Reading::to_string).collect();
+                let from = match readings.split_first() {
+                    Some((ours, [])) => format!(" ({ours})"),
+                    Some((ours, peers)) => format!(" ({ours} beside {})", peers.join(", ")),
+                    None => String::new(),
+                };
+                format!("{} {unit}, bar {bound} {unit}{from}", number::shown(*value, DIGITS))
             }
         }
     }
@@ -196,7 +200,7 @@ mod tests {
     fn a_line_says_what_was_measured_the_bar_and_the_peer() {
         assert_eq!(
             bar(Bound::AtLeast(1.5), 3000.0, 2000.0).line("pgbench", false),
-            "ok       pgbench: b: 1.50 x, bar at least 1.50 x (clearway 3,000 TPS, beside postgres 2,000 TPS)"
+            "ok       pgbench: b: 1.50 x, bar at least 1.50 x (clearway 3,000 TPS beside postgres 2,000 TPS)"
         );
         assert_eq!(Bar::not_here("b", "no peer").line("pgbench", false), "not here pgbench: b: no peer");
     }

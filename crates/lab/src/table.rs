@@ -58,7 +58,11 @@ impl Column {
 
     /// The heading as it is shown: a published column says so.
     pub fn heading(&self) -> String {
-        let name = if self.published { format!("{} (published)", self.name) } else { self.name.clone() };
+        let name = match (self.published, self.name.is_empty()) {
+            (false, _) => self.name.clone(),
+            (true, true) => "published".into(),
+            (true, false) => format!("{} (published)", self.name),
+        };
         match (name.is_empty(), self.unit.is_empty()) {
             (_, true) => name,
             (true, false) => self.unit.clone(),

@@ -35,6 +35,7 @@ pub fn html(records: &[Record]) -> Res<String> {
     Ok(page + "</body>\n</html>\n")
 }
 
+/// Tables with published numbers stand before the charts, which show what the other tables have.
 fn section(record: &Record) -> Res<String> {
     let findings = &record.findings;
     let mut out = String::new();
@@ -47,15 +48,28 @@ fn section(record: &Record) -> Res<String> {
             escape(only)
         );
     }
+    out += &format!(
+        "<p class=\"source\">{}, commit {}, configuration {}; {}</p>\n",
+        escape(&record.date),
+        escape(&record.commit),
+        escape(&record.configuration_hash),
+        escape(&record.machine.to_string())
+    );
     out += &format!("<h3>What was asked</h3>\n<p class=\"lead\">{}</p>\n", escape(&record.question));
     out += &format!("<p class=\"source\">{}</p>\n", escape(&record.source));
     out += &paragraphs("What the source found", std::slice::from_ref(&record.source_found));
     out += &paragraphs("What we found", &findings.found);
     out += &paragraphs("How far they agree, and why not", &findings.agreement);
     out += &bars(record);
-    findings.tables.iter().for_each(|t| out += &table(t));
+    let (compared, rest): (Vec<&Table>, Vec<&Table>) =
+        findings.tables.iter().partition(|t| t.columns.iter().any(|column| column.published));
+    compared.into_iter().for_each(|t| out += &table(t));
     for samples in findings.samples.iter().filter(|samples| samples.drawn) {
         out += &figure(samples)?;
+    }
+    if !rest.is_empty() {
+        let tables: String = rest.into_iter().map(table).collect();
+        out += &format!("<details>\n<summary>The numbers as tables</summary>\n{tables}</details>\n");
     }
     Ok(out + &conditions(record))
 }
@@ -117,7 +131,7 @@ fn figure(samples: &Samples) -> Res<String> {
     };
     let left_out = match drawing.left_out {
         0 => String::new(),
-        n => format!(" ({n} measurements that have no place on the axes are left out)"),
+        n => format!(" (left out, without a place on the axes: {n})"),
     };
     Ok(format!("<figure>\n<figcaption><b>{title}</b>{left_out}</figcaption>\n{}</figure>\n", drawing.svg))
 }
@@ -204,6 +218,19 @@ mod tests {
             !page.contains("http://")
                 || page.matches("http").count() == page.matches("http://www.w3.org/2000/svg").count()
         );
+    }
+
+    #[test]
+    fn tables_without_published_numbers_stand_behind_the_charts() {
+        let mut record = example();
+        let mut ours = record.findings.tables[0].clone();
+        ours.title = "Ours only".into();
+        ours.columns.iter_mut().for_each(|column| column.published = false);
+        record.findings.tables.insert(0, ours);
+        let page = html(&[record]).unwrap();
+        let places = ["<caption>Rates", "<svg", "<details>", "<caption>Ours only", "</details>"].map(|p| page.find(p));
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
+        assert!(!html(&[example()]).unwrap().contains("<details>"));
     }
 
     #[test]
