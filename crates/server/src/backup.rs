@@ -1,8 +1,9 @@
 //! `clearway backup` and `clearway restore`: what they say to the person at the terminal, and how they end.
 
 use crate::cli::{BackupFlags, RestoreFlags};
+use crate::client::News;
 use crate::config::Size;
-use crate::control::{self, News};
+use crate::control;
 use crate::exit::{ExitCode, Failure};
 use clearway_coordinator::copy_of::{self, BackupError, BackupReport, Progress};
 use clearway_coordinator::{OpenError, Pace};

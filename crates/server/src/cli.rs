@@ -1,6 +1,7 @@
 //! The command line: what the program can be asked to do. The flags of `serve` are settings, and so in [`crate::config`].
 
 use crate::config::{Flags, Size};
+use crate::top::TopFlags;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -30,6 +31,8 @@ pub enum Command {
     Restore(RestoreFlags),
     /// Verifies a data directory that no server has, without changing it: every page, tree, free list, row, index, and the log.
     Check(CheckFlags),
+    /// Shows what a running server waits for and what it does, as long as you look.
+    Top(TopFlags),
 }
 
 /// What `check` exits with.

@@ -10,6 +10,7 @@ mod activity;
 pub mod backup;
 pub mod check;
 pub mod cli;
+mod client;
 pub mod config;
 mod control;
 mod counters;
@@ -25,6 +26,7 @@ mod session;
 mod settings;
 mod shared;
 mod timers;
+pub mod top;
 mod worker;
 
 pub use config::Config;

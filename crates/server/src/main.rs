@@ -5,7 +5,7 @@
 use clap::Parser;
 use clearway_server::cli::{Cli, Command};
 use clearway_server::exit::{self, Failure};
-use clearway_server::{Config, Server, backup, check};
+use clearway_server::{Config, Server, backup, check, top};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         Command::Backup(flags) => backup::backup(&flags),
         Command::Restore(flags) => backup::restore(&flags),
         Command::Check(flags) => check::check(&flags),
+        Command::Top(flags) => top::top(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,3 +6,4 @@ mod metrics;
 mod raw;
 mod session;
 mod system;
+mod top;

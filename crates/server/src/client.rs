@@ -1,0 +1,126 @@
+//! A small client of a server's simple protocol, for the commands that ask one: `backup`, `top`.
+
+use clearway_types::{SqlError, SqlState};
+use clearway_wire::frame;
+use std::io::{self, Read, Write};
+
+/// Longest message from a server that is believed.
+const MAX_MESSAGE: usize = 1 << 20;
+
+/// What a server says while it works on a statement.
+pub(crate) enum News {
+    /// A notice.
+    Notice(String),
+    /// A row, as texts; NULL as nothing.
+    Row(Vec<String>),
+}
+
+/// A session at a server.
+pub(crate) struct Client<S> {
+    stream: S,
+    bytes: Vec<u8>,
+}
+
+impl<S: Read + Write> Client<S> {
+    /// Logs in over a fresh connection, as the application of this name.
+    ///
+    /// # Errors
+    /// The connection is gone, or the server does not let us in.
+    pub(crate) fn log_in(mut stream: S, application: &str) -> io::Result<Self> {
+        let mut startup = vec![0, 0, 0, 0, 0, 3, 0, 0];
+        for text in ["user", "clearway", "database", "clearway", "application_name", application, ""] {
+            startup.extend_from_slice(text.as_bytes());
+            startup.push(0);
+        }
+        let len = startup.len() as u32;
+        startup[..4].copy_from_slice(&len.to_be_bytes());
+        stream.write_all(&startup)?;
+        let mut client = Self { stream, bytes: Vec::new() };
+        client.until_ready(&mut |_| {})?.map_err(io::Error::other)?;
+        Ok(client)
+    }
+
+    /// Has a statement carried out, and tells `news` what is said meanwhile.
+    ///
+    /// # Errors
+    /// The outer one: the server is gone, or what it says makes no sense. The inner one: it said no.
+    pub(crate) fn ask(&mut self, sql: &str, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
+        let mut query = vec![b'Q'];
+        query.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
+        query.extend_from_slice(sql.as_bytes());
+        query.push(0);
+        self.stream.write_all(&query)?;
+        self.until_ready(news)
+    }
+
+    /// Reads messages up to ReadyForQuery, or to an error that ends the session.
+    fn until_ready(&mut self, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
+        let mut result = Ok(());
+        let mut chunk = [0; 8192];
+        loop {
+            while let Some(message) = frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)? {
+                let body = self.bytes[5..message.len].to_vec();
+                self.bytes.drain(..message.len);
+                match message.tag {
+                    b'Z' => return Ok(result),
+                    b'N' => news(News::Notice(error(&body).message().to_owned())),
+                    b'D' => news(News::Row(row(&body).ok_or_else(|| io::Error::other("a row makes no sense"))?)),
+                    b'E' => result = Err(error(&body)),
+                    // Authentication other than "ok": whom it asks for a password, it does not know us.
+                    b'R' if body != [0; 4] => return Err(io::Error::other("the server wants a password")),
+                    _ => {}
+                }
+            }
+            match self.stream.read(&mut chunk)? {
+                // After an error that ended the session, nothing else is to come.
+                0 if result.is_err() => return Ok(result),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => self.bytes.extend_from_slice(&chunk[..n]),
+            }
+        }
+    }
+}
+
+/// The error or notice in a message's body.
+fn error(body: &[u8]) -> SqlError {
+    let field = |kind: u8| {
+        let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
+        found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned())
+    };
+    let state = field(b'C').and_then(|code| code.into_bytes().try_into().ok()).map_or(SqlState::INTERNAL, SqlState);
+    let error = SqlError::new(state, field(b'M').unwrap_or_default());
+    match field(b'H') {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// The values of a row.
+fn row(body: &[u8]) -> Option<Vec<String>> {
+    let (count, mut rest) = body.split_first_chunk::<2>()?;
+    let mut row = Vec::new();
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (len, after) = rest.split_first_chunk::<4>()?;
+        let (value, after) = after.split_at_checked(u32::try_from(i32::from_be_bytes(*len)).unwrap_or(0) as usize)?;
+        row.push(String::from_utf8_lossy(value).into_owned());
+        rest = after;
+    }
+    Some(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_says_is_understood_and_what_makes_no_sense_is_noticed() {
+        let said = error(b"SERROR\0C53100\0Mno room\0Hremove it\0\0");
+        assert_eq!(
+            (said.state(), said.message(), said.get_hint()),
+            (SqlState::DISK_FULL, "no room", Some("remove it"))
+        );
+        let body = [0, 2, 0, 0, 0, 2, b'4', b'2', 255, 255, 255, 255];
+        assert_eq!(row(&body), Some(vec!["42".to_owned(), String::new()]));
+        assert_eq!(row(&body[..7]), None);
+    }
+}

@@ -1,0 +1,123 @@
+//! `clearway top`: one interval as text, the screen and how it is left, and servers that are not there.
+
+use crate::raw::Fixture;
+use clearway_latch::lockstat::Class;
+use rustix::fs::OFlags;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, tcgetattr};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::panic::Location;
+use std::process::{Command, Output};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long a test waits for an answer that must come.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What only this test waits for.
+static WAITED_FOR: Class = Class::new("test.top");
+
+fn top(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_clearway"));
+    command.arg("top").args(args);
+    command
+}
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Runs `top` for an interval in which there is work and a wait.
+fn once(server: &Fixture, args: &[&str]) -> Vec<String> {
+    let mut c = server.connect();
+    let mut command = top(args);
+    let running = std::thread::spawn(move || command.output().unwrap());
+    while !running.is_finished() {
+        assert_eq!(c.column("select 1"), ["1"]);
+        WAITED_FOR.request();
+        WAITED_FOR.waited(Location::caller(), 3_000_000_000);
+    }
+    let (code, out, err) = said(&running.join().unwrap());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn once_shows_an_interval_sorted_by_the_time_lost() {
+    let sockets = std::env::temp_dir().join(format!("clearway-top-sockets-{}", std::process::id()));
+    std::fs::create_dir_all(&sockets).unwrap();
+    let server = Fixture::with("top", |config| config.unix_socket = Some(sockets.clone()));
+    let address = server.address().to_string();
+    let shown = once(&server, &["--connect", &address, "--interval", "0.5", "--once"]);
+    assert!(shown[0].starts_with(&format!("clearway {} at {address}, up ", env!("CARGO_PKG_VERSION"))), "{shown:?}");
+    assert!(shown[1].contains(" transactions/s committed, ") && !shown[1].starts_with("0 "), "{shown:?}");
+    let first: Vec<&str> = shown[6].split_whitespace().collect();
+    assert!(first[6] == "test.top" && first[7].contains("top.rs:"), "{shown:?}");
+    // Not a terminal: once, without being told.
+    let shown = once(&server, &["--unix-socket", sockets.to_str().unwrap(), "--interval", "0.1"]);
+    assert!(shown[6].contains("test.top"), "{shown:?}");
+    drop(server);
+    std::fs::remove_dir_all(&sockets).unwrap();
+}
+
+#[test]
+fn a_screen_is_left_as_it_was_found() {
+    let server = Fixture::new("screen");
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap();
+    let mut options = File::options();
+    options.read(true).write(true).custom_flags(OFlags::NOCTTY.bits() as i32);
+    let terminal = options.open(OsStr::from_bytes(name.to_bytes())).unwrap();
+    let modes = || tcgetattr(&terminal).unwrap().local_modes;
+    let before = modes();
+    assert!(before.contains(LocalModes::ICANON | LocalModes::ECHO));
+    let mut child = top(&["--connect", &server.address().to_string(), "--interval", "0.1"])
+        .stdin(terminal.try_clone().unwrap())
+        .stdout(terminal.try_clone().unwrap())
+        .spawn()
+        .unwrap();
+    let mut controller = File::from(controller);
+    let mut reader = controller.try_clone().unwrap();
+    let (tell, hear) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(n) = reader.read(&mut chunk)
+            && tell.send(chunk[..n].to_vec()).is_ok()
+        {}
+    });
+    let mut screen = String::new();
+    let mut until = |text: &str| {
+        while !screen.contains(text) {
+            let more = hear.recv_timeout(LIMIT).unwrap_or_else(|e| panic!("{e}: {screen:?}"));
+            screen.push_str(&String::from_utf8_lossy(&more));
+        }
+    };
+    until("transactions/s committed");
+    assert!(!modes().intersects(LocalModes::ICANON | LocalModes::ECHO));
+    controller.write_all(b"q").unwrap();
+    until("\x1b[?25h\x1b[?1049l");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(modes(), before);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_so() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let nowhere = std::env::temp_dir().join(format!("clearway-top-nowhere-{}", std::process::id()));
+    for args in [["--connect", &free], ["--unix-socket", nowhere.to_str().unwrap()]] {
+        let (code, out, err) = said(&top(&args).output().unwrap());
+        assert_eq!((code, out.as_str()), (Some(1), ""));
+        let lines: Vec<&str> = err.lines().collect();
+        assert!(lines[0].starts_with(&format!("clearway: no server answers at {}: ", args[1])), "{err}");
+        assert!(lines[1].starts_with("hint: Is the server running?") && lines.len() == 2, "{err}");
+    }
+    let (code, _, err) = said(&top(&["--interval", "0"]).output().unwrap());
+    assert!(code == Some(2) && err.contains("from 0.1 to 3600"), "{err}");
+}
