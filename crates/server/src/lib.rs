@@ -103,7 +103,8 @@ impl Server {
             polls.push(poll);
         }
         let (mut listeners, address, socket) = listen(&config)?;
-        let metrics = config.metrics.map(listen_for_metrics).transpose()?;
+        let metrics = config.metrics.map(listen_for_metrics).transpose();
+        let metrics = metrics.inspect_err(|_| remove_socket(socket.as_deref()))?;
         let engine = open_engine(world.disk, &config, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),

@@ -1,6 +1,8 @@
 //! The metrics endpoint: what it tells is Prometheus' text format, and no client can hold it up.
 
 use crate::raw::Fixture;
+use clearway_server::exit::ExitCode;
+use clearway_server::{Config, Server};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -117,6 +119,22 @@ fn the_page_is_in_the_text_format_and_counts_what_sessions_do() {
     let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
     assert_eq!(value(&after, "clearway_build_info", &version), 1.0);
     assert!(value(&after, "clearway_contention_requests_total", "name=\"buffer.free_list\"") > 0.0);
+}
+
+#[test]
+fn an_address_that_is_taken_ends_the_start_and_leaves_no_socket() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = std::env::temp_dir().join(format!("clearway-metrics-taken-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut config = Config::new(dir.join("data"));
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    config.unix_socket = Some(dir.clone());
+    config.metrics = Some(taken.local_addr().unwrap());
+    let failure = Server::start(config).err().unwrap();
+    assert_eq!(failure.code, ExitCode::Listen);
+    assert!(failure.message.starts_with("cannot listen for metrics on 127.0.0.1:"), "{failure}");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

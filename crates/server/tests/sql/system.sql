@@ -8,6 +8,7 @@ select min(spin_limit) = max(spin_limit) from clearway.latch_calibration as c wh
 select count(*) from clearway.contention where name is null or not (requests >= contended and per_million between 0 and 1000000 and total_wait_us >= mean_wait_us and p99_wait_us >= 0);
 select count(*) from clearway.contention where caller is null and contended > 0;
 select public.contention.name from clearway.contention limit 0;
+select count(*) > 0 from clearway.contention where name = 'buffer.free_list' and requests > 0;
 select contention.name from clearway.contention limit 0;
 select nonsense from clearway.contention;
 select clearway.reset_contention();
