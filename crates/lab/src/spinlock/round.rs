@@ -112,10 +112,9 @@ impl Start {
     /// For a thread of the round: returns what it had used up before.
     fn await_it(&self) -> Spent {
         self.barrier.wait();
-        let spent = Spent::now();
         self.there.fetch_add(1, Ordering::Relaxed);
         stand_until(|| self.go.load(Ordering::Relaxed));
-        spent
+        Spent::now()
     }
 }
 
