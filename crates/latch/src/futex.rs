@@ -2,10 +2,16 @@
 //!
 //! A sleeper says which value it sleeps on; the kernel compares and puts it to sleep in one step, so that a change followed by a
 //! wake-up is never missed. Wake-ups go to sleepers in the order in which they went to sleep.
+//!
+//! A thread may sleep apart from the others: only a wake-up for those apart reaches it, and theirs do not.
 
 use clearway_sync::atomic::AtomicU32;
 #[cfg(any(loom, shuttle, miri))]
 use clearway_sync::atomic::Ordering;
+#[cfg(not(any(loom, shuttle, miri)))]
+use rustix::thread::futex::{Flags, wait_bitset, wake_bitset};
+#[cfg(not(any(loom, shuttle, miri)))]
+use std::num::NonZeroU32;
 
 #[derive(Debug)]
 pub(crate) struct Futex {
@@ -14,7 +20,15 @@ pub(crate) struct Futex {
     lock: clearway_sync::Mutex<()>,
     #[cfg(any(loom, shuttle, miri))]
     sleepers: clearway_sync::Condvar,
+    #[cfg(any(loom, shuttle, miri))]
+    apart: clearway_sync::Condvar,
 }
+
+/// Who a wait or a wake-up is for: a bit of the kernel's mask.
+#[cfg(not(any(loom, shuttle, miri)))]
+const TOGETHER: NonZeroU32 = NonZeroU32::MIN;
+#[cfg(not(any(loom, shuttle, miri)))]
+const APART: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 #[cfg(not(any(loom, shuttle, miri)))]
 impl Futex {
@@ -24,21 +38,35 @@ impl Futex {
 
     /// Sleeps if the word is `value`. May return at any time.
     pub(crate) fn wait(&self, value: u32) {
-        // The errors say that the word was another already, or that a signal came: both are returns like any other.
-        let _woken = rustix::thread::futex::wait(&self.word, rustix::thread::futex::Flags::PRIVATE, value, None);
+        self.wait_among(value, TOGETHER);
+    }
+
+    /// As [`Self::wait`], apart from the others.
+    pub(crate) fn wait_apart(&self, value: u32) {
+        self.wait_among(value, APART);
     }
 
     pub(crate) fn wake_one(&self) {
-        self.wake(1);
+        self.wake(1, TOGETHER);
     }
 
     pub(crate) fn wake_all(&self) {
-        self.wake(i32::MAX as u32);
+        self.wake(i32::MAX as u32, TOGETHER);
     }
 
-    fn wake(&self, n: u32) {
+    /// Wakes one of those who sleep apart.
+    pub(crate) fn wake_apart(&self) {
+        self.wake(1, APART);
+    }
+
+    fn wait_among(&self, value: u32, whom: NonZeroU32) {
+        // The errors say that the word was another already, or that a signal came: both are returns like any other.
+        let _woken = wait_bitset(&self.word, Flags::PRIVATE, value, None, whom);
+    }
+
+    fn wake(&self, n: u32, whom: NonZeroU32) {
         // It fails only for a word that is not mapped, which a borrowed one is.
-        let _woken = rustix::thread::futex::wake(&self.word, rustix::thread::futex::Flags::PRIVATE, n);
+        let _woken = wake_bitset(&self.word, Flags::PRIVATE, n, whom);
     }
 }
 
@@ -50,6 +78,7 @@ impl Futex {
             word: AtomicU32::new(value),
             lock: clearway_sync::Mutex::new(()),
             sleepers: clearway_sync::Condvar::new(),
+            apart: clearway_sync::Condvar::new(),
         }
     }
 
@@ -59,14 +88,16 @@ impl Futex {
             word: AtomicU32::new(value),
             lock: clearway_sync::Mutex::new(()),
             sleepers: clearway_sync::Condvar::new(),
+            apart: clearway_sync::Condvar::new(),
         }
     }
 
     pub(crate) fn wait(&self, value: u32) {
-        let held = self.lock.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner);
-        if self.word.load(Ordering::Relaxed) == value {
-            drop(self.sleepers.wait(held));
-        }
+        self.wait_among(value, &self.sleepers);
+    }
+
+    pub(crate) fn wait_apart(&self, value: u32) {
+        self.wait_among(value, &self.apart);
     }
 
     pub(crate) fn wake_one(&self) {
@@ -79,5 +110,18 @@ impl Futex {
         let held = self.lock.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner);
         self.sleepers.notify_all();
         drop(held);
+    }
+
+    pub(crate) fn wake_apart(&self) {
+        let held = self.lock.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner);
+        self.apart.notify_one();
+        drop(held);
+    }
+
+    fn wait_among(&self, value: u32, sleepers: &clearway_sync::Condvar) {
+        let held = self.lock.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner);
+        if self.word.load(Ordering::Relaxed) == value {
+            drop(sleepers.wait(held));
+        }
     }
 }

@@ -1,53 +1,62 @@
-//! The engine's latch: spins for a bounded time that adapts, then sleeps; hands over only to who has waited too long.
+//! The engine's latch: spins for a bounded time that adapts, then sleeps; handed over only to who has waited too long.
 //!
 //! | HELD | PARKED | STARVING | GRANTED | state |
 //! |------|--------|----------|---------|-------|
 //! | 0    | 0      | 0        | 0       | free |
 //! | 1    | 0      | 0        | 0       | held, nobody sleeps, or a woken sleeper is on its way |
 //! | 1    | 1      | 0        | 0       | held, somebody may sleep |
-//! | 1    | 1      | 1        | 0       | held, and one of the waiters has waited longer than [`STARVATION`] |
-//! | 1    | 1      | 1        | 1       | let go, but only for a waiter that has slept |
+//! | 1    | any    | 1        | 0       | held, and a waiter, *the starving one*, has asked that it be handed over |
+//! | 1    | any    | 1        | 1       | let go, but only for the starving one |
 //!
-//! Who lets go in the third state frees the word and wakes one sleeper, which competes with whoever comes along: that a running thread
-//! takes a free latch at once is what keeps throughput when there are more threads than cores. Who lets go in the fourth hands over.
+//! Who lets go in the third state frees the word and wakes one sleeper, which spins and competes with whoever comes along: that a running
+//! thread takes a free latch at once is what keeps throughput when there are more threads than cores. A sleeper that has waited
+//! [`STARVATION`] when it is woken asks for the latch, and is the starving one until it has it. It asks while it runs, so that most often the
+//! latch passes between two running threads; a latch handed to a thread that still has to wake up would stand idle meanwhile.
 //!
 //! Invariants
 //! 1. If somebody sleeps, PARKED is set, or a thread that was woken and has not slept again since will set it or wake another.
-//! 2. While STARVING is set, a waiter that has set it has not acquired: a grant is always taken.
-//! 3. A thread that has waited [`STARVATION`] gets the latch after at most one more release for each waiter that began to starve before it.
+//! 2. There is at most one starving one. While STARVING is set it has not acquired; it sleeps apart from the others, and only it takes a grant.
+//! 3. The starving one gets the latch at the next release, whoever else comes.
 //!
-//! `patience`, the number of spins that were enough lately, is a guess that nothing depends on.
+//! `patience`, the number of pauses that were needed lately, is a guess that nothing depends on. A waiter pauses twice as long after each
+//! look, up to [`LONGEST_STEP`]: each look takes the word's line from the holder, who needs it to let go.
 //!
-//! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation); glibc's adaptive mutex (the number of spins).
+//! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation); glibc's adaptive mutex (the number of spins);
+//! Anderson, "The Performance of Spin Lock Alternatives", TPDS 1990 (pausing longer and longer).
 
 use crate::choice;
 use crate::futex::Futex;
 use crate::raw::RawLatch;
 use clearway_sync::atomic::{AtomicU32, Ordering};
 use clearway_sync::hint;
-use clearway_sync::time::{Duration, Instant};
+use clearway_sync::time::Duration;
+#[cfg(not(loom))]
+use clearway_sync::time::Instant;
 
 const HELD: u32 = 1;
 const PARKED: u32 = 2;
 const STARVING: u32 = 4;
 const GRANTED: u32 = 8;
 
-/// A thread that has waited longer than this gets the latch before those that come later.
-pub const STARVATION: Duration = Duration::from_millis(1);
+/// A thread that has slept and has waited longer than this when it is woken is handed the latch.
+pub const STARVATION: Duration = Duration::from_micros(500);
 
-/// The most spins before a thread sleeps, unless [`set_spin_limit`] says otherwise.
-pub const DEFAULT_SPIN_LIMIT: u32 = 200;
+/// The most pauses between two looks at a held latch.
+const LONGEST_STEP: u32 = 8;
+
+/// The most spins before a thread sleeps, unless [`set_spin_limit`] says otherwise. In a model none: they would hide the sleeping.
+pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 200 };
 
 // Plain std: a setting, no communication that a model has to see.
 static SPIN_LIMIT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(DEFAULT_SPIN_LIMIT);
 
-/// Sets, for the whole process, how often at most a thread looks at a held [`ParkLatch`] before it sleeps.
+/// Sets, for the whole process, how often at most a thread pauses at a held [`ParkLatch`] before it sleeps.
 pub fn set_spin_limit(spins: u32) {
     // Relaxed, as the load: a setting.
     SPIN_LIMIT.store(spins, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// How often at most a thread looks at a held [`ParkLatch`] before it sleeps.
+/// How often at most a thread pauses at a held [`ParkLatch`] before it sleeps.
 pub fn spin_limit() -> u32 {
     SPIN_LIMIT.load(std::sync::atomic::Ordering::Relaxed)
 }
@@ -59,68 +68,106 @@ pub struct ParkLatch {
     patience: AtomicU32,
 }
 
+/// Who waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiter {
+    /// Somebody who has not slept.
+    New,
+    /// Somebody who has.
+    Woken,
+    /// The starving one.
+    Starving,
+}
+
+impl Waiter {
+    /// Whether this waiter may take the latch in this state.
+    fn may_take(self, state: u32) -> bool {
+        state & HELD == 0 || (self == Self::Starving && state & GRANTED != 0)
+    }
+
+    /// The state that it leaves then. PARKED: there may be other sleepers, and the wake-up that they count on may have been this one's
+    /// (invariant 1).
+    fn taken(self) -> u32 {
+        if self == Self::New { HELD } else { HELD | PARKED }
+    }
+}
+
 impl ParkLatch {
     #[cold]
     fn lock_slowly(&self) {
-        if !self.spin() {
+        if !self.spin(Waiter::New) {
             self.sleep();
         }
     }
 
     /// Whether the latch was had by spinning.
-    fn spin(&self) -> bool {
+    fn spin(&self, waiter: Waiter) -> bool {
         let patience = self.patience.load(Ordering::Relaxed);
         let limit = spin_limit().min(2 * patience + 10);
-        let mut spins = 0;
-        loop {
+        let (mut spins, mut step) = (0, 1);
+        let had = loop {
             let state = self.state.word.load(Ordering::Relaxed);
-            if state & HELD == 0 {
-                if self.exchange(state, state | HELD) {
-                    // Relaxed: a guess; a lost update does no harm. A moving average over eight acquisitions.
-                    let towards = (i64::from(spins) - i64::from(patience)) / 8;
-                    self.patience.store((i64::from(patience) + towards) as u32, Ordering::Relaxed);
-                    return true;
+            if waiter.may_take(state) {
+                if self.exchange(state, waiter.taken()) {
+                    break true;
                 }
-                continue;
+            } else if spins >= limit {
+                break false;
+            } else {
+                (0..step).for_each(|_| hint::spin_loop());
+                spins += step;
+                step = (2 * step).min(LONGEST_STEP);
             }
-            // Where somebody sleeps already, the wait is a long one.
-            if state & PARKED != 0 || spins >= limit {
-                if spins >= limit {
-                    self.patience.store(patience - patience / 8, Ordering::Relaxed);
-                }
-                return false;
-            }
-            hint::spin_loop();
-            spins += 1;
-        }
+        };
+        // Relaxed: a guess; a lost update does no harm. A moving average over eight waits; one that was too long counts as all that it spun.
+        let towards = (i64::from(spins) - i64::from(patience)) / 8;
+        self.patience.store((i64::from(patience) + towards) as u32, Ordering::Relaxed);
+        had
     }
 
     fn sleep(&self) {
-        let mut began: Option<Instant> = None;
-        let mut starving = 0;
+        let patience = Patience::begin();
+        let mut waiter = Waiter::Woken;
         loop {
             let state = self.state.word.load(Ordering::Relaxed);
-            let for_us = state & GRANTED != 0 && began.is_some();
-            if state & HELD == 0 || for_us {
-                // PARKED: there may be others, and the wake-up that they count on may have been ours (invariant 1).
-                if self.exchange(state, HELD | PARKED) {
+            if waiter.may_take(state) {
+                if self.exchange(state, waiter.taken()) {
                     return;
                 }
                 continue;
             }
-            let asleep = state | PARKED | starving;
+            let asleep = state | PARKED;
             // Relaxed: it tells the holder to wake somebody; nothing is handed over by it.
             if state != asleep
                 && self.state.word.compare_exchange_weak(state, asleep, Ordering::Relaxed, Ordering::Relaxed).is_err()
             {
                 continue;
             }
-            let since = *began.get_or_insert_with(Instant::now);
-            self.state.wait(asleep);
-            if starving == 0 && since.elapsed() >= STARVATION {
-                starving = STARVING;
+            if waiter == Waiter::Starving {
+                self.state.wait_apart(asleep);
+            } else {
+                self.state.wait(asleep);
+                if patience.is_over() && self.ask() {
+                    waiter = Waiter::Starving;
+                }
+            }
+            if self.spin(waiter) {
+                return;
             }
         }
+    }
+
+    /// Asks that the latch be handed over; false if there is nobody to ask, or another has asked.
+    fn ask(&self) -> bool {
+        let mut state = self.state.word.load(Ordering::Relaxed);
+        while state & (HELD | STARVING) == HELD {
+            // Relaxed: it tells the holder what to do; nothing is handed over by it.
+            match self.state.word.compare_exchange_weak(state, state | STARVING, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+        false
     }
 
     /// Acquires by changing the word.
@@ -134,19 +181,49 @@ impl ParkLatch {
     fn unlock_slowly(&self) {
         let mut state = self.state.word.load(Ordering::Relaxed);
         loop {
-            let to = if state & STARVING != 0 { state | GRANTED } else { 0 };
+            let grants = state & STARVING != 0;
+            let to = if grants { state | GRANTED } else { 0 };
             // Release: the next holder sees what this one did.
             match self.state.word.compare_exchange_weak(state, to, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => break,
+                Ok(_) if grants => return self.state.wake_apart(),
+                Ok(_) => return self.state.wake_one(),
                 Err(now) => state = now,
             }
         }
-        self.state.wake_one();
     }
 }
 
-// SAFETY: HELD goes from 0 to 1 by an exchange of one thread only; in state GRANTED it stays set and the exchange that clears
-// GRANTED succeeds for one thread only. Both acquire what the holder's exchange released.
+/// How long a waiter bears it.
+struct Patience {
+    #[cfg(not(loom))]
+    began: Instant,
+}
+
+#[cfg(not(loom))]
+impl Patience {
+    fn begin() -> Self {
+        Self { began: Instant::now() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.began.elapsed() >= STARVATION
+    }
+}
+
+/// In a model no time passes: a waiter has none.
+#[cfg(loom)]
+impl Patience {
+    fn begin() -> Self {
+        Self {}
+    }
+
+    fn is_over(&self) -> bool {
+        true
+    }
+}
+
+// SAFETY: HELD goes from 0 to 1 by an exchange of one thread only; in state GRANTED it stays set, and only the starving one, of which there
+// is one, clears GRANTED. Both exchanges acquire what the holder's released.
 unsafe impl RawLatch for ParkLatch {
     const NAME: &'static str = "park";
 
