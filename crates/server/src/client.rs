@@ -6,6 +6,8 @@ use std::io::{self, Read, Write};
 
 /// Longest message from a server that is believed.
 const MAX_MESSAGE: usize = 1 << 20;
+/// Longest answer to one statement that is listened to, in bytes.
+const MAX_ANSWER: usize = 64 << 20;
 
 /// What a server says while it works on a statement.
 pub(crate) enum News {
@@ -57,7 +59,8 @@ impl<S: Read + Write> Client<S> {
     fn until_ready(&mut self, news: &mut dyn FnMut(News)) -> io::Result<Result<(), SqlError>> {
         let mut result = Ok(());
         let mut chunk = [0; 8192];
-        loop {
+        let mut heard = 0;
+        while heard <= MAX_ANSWER {
             while let Some(message) = frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)? {
                 let body = self.bytes[5..message.len].to_vec();
                 self.bytes.drain(..message.len);
@@ -75,9 +78,13 @@ impl<S: Read + Write> Client<S> {
                 // After an error that ended the session, nothing else is to come.
                 0 if result.is_err() => return Ok(result),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => self.bytes.extend_from_slice(&chunk[..n]),
+                n => {
+                    self.bytes.extend_from_slice(&chunk[..n]);
+                    heard += n;
+                }
             }
         }
+        Err(io::Error::other("the answer does not end"))
     }
 }
 
@@ -111,6 +118,68 @@ fn row(body: &[u8]) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A server that says this over and over, or once, whatever it is told.
+    struct Saying {
+        bytes: Vec<u8>,
+        at: usize,
+        forever: bool,
+    }
+
+    impl Read for Saying {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if self.at == self.bytes.len() && self.forever {
+                self.at = 0;
+            }
+            let n = (&self.bytes[self.at..]).read(into)?;
+            self.at += n;
+            Ok(n)
+        }
+    }
+
+    impl Write for Saying {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const LOG_IN: &[u8] = b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I";
+    const ROW: &[u8] = b"D\0\0\0\x0c\0\x01\0\0\0\x0242";
+
+    fn asked(bytes: Vec<u8>, forever: bool) -> io::Result<Vec<Vec<String>>> {
+        let mut rows = Vec::new();
+        let mut client = Client::log_in(Saying { bytes, at: 0, forever }, "test")?;
+        client
+            .ask("select", &mut |news| {
+                if let News::Row(row) = news {
+                    rows.push(row);
+                }
+            })?
+            .map_err(io::Error::other)?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_damaged_or_without_end_is_an_error_or_an_answer() {
+        let whole = [LOG_IN, ROW, b"Z\0\0\0\x05I"].concat();
+        assert_eq!(asked(whole.clone(), false).unwrap(), [["42"]]);
+        for end in 0..whole.len() {
+            assert!(asked(whole[..end].to_vec(), false).is_err(), "{end}");
+        }
+        for (at, bit) in (0..whole.len()).flat_map(|at| (0..8).map(move |bit| (at, bit))) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << bit;
+            // Whatever it is taken for: it ends, and nothing panics.
+            let _ = asked(damaged, false);
+        }
+        let endless = Saying { bytes: ROW.to_vec(), at: 0, forever: true };
+        let refused = Client::log_in(endless, "test").err().unwrap();
+        assert_eq!(refused.to_string(), "the answer does not end");
+        assert!(asked(b"Z\0\0\0\x05I".to_vec(), true).unwrap().is_empty());
+    }
 
     #[test]
     fn what_a_server_says_is_understood_and_what_makes_no_sense_is_noticed() {
