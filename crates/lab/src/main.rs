@@ -10,6 +10,7 @@ mod baton;
 mod compare;
 mod experiment;
 mod json;
+mod lockstat;
 mod machine;
 mod number;
 mod pgbench;
@@ -30,7 +31,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 3] = [pgbench::EXPERIMENT, baton::EXPERIMENT, spinlock::EXPERIMENT];
+static EXPERIMENTS: [Experiment; 4] =
+    [pgbench::EXPERIMENT, baton::EXPERIMENT, spinlock::EXPERIMENT, lockstat::EXPERIMENT];
 
 /// All experiments, where a name is expected.
 const ALL: &str = "all";

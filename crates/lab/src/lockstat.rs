@@ -1,0 +1,89 @@
+//! What it costs that latches and locks are counted, always: the same load on a server that counts and on one that does not.
+
+use crate::bars::{Bar, Bound, Reading};
+use crate::compare::{Comparison, Contender, compare, seeds};
+use crate::experiment::{Experiment, Options, Part, Task};
+use crate::pgbench::{clearway, configuration, samples, scale};
+use crate::result::Findings;
+use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::{Res, tools};
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "lockstat",
+    about: "counting requests and waits for latches and locks, against not counting them",
+    question: "What does it cost that every request for a latch or lock is counted, and every wait measured?",
+    source: "Our own question (docs/decisions/lockstat.md). The Linux kernel's lockstat (Documentation/locking/lockstat.rst) counts the like, but is a build of its own, since it costs too much to be always on.",
+    source_found: "The kernel's documentation gives no number.",
+    bars: &[BAR],
+    run,
+};
+
+const BAR: &str = "select-only, prepared, 100 clients, lockstat on against off";
+/// The least of the rate without it that the rate with it may be.
+const AT_LEAST: f64 = 0.98;
+/// How many times as many runs as other experiments make: a difference of a hundredth takes more than one of tenths.
+const MORE: u32 = 3;
+const CLIENTS: [u32; 3] = [1, 16, 100];
+
+fn case(clients: u32) -> Run {
+    Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(0) }
+}
+
+/// The bar's case.
+fn judged() -> Run {
+    case(CLIENTS[CLIENTS.len() - 1])
+}
+
+fn cases(part: &Part) -> Vec<Run> {
+    let wanted = |case: &Run| part.wants(&case.name(), case.name() == judged().name());
+    CLIENTS.map(case).into_iter().filter(wanted).collect()
+}
+
+/// Nothing where its case was not run.
+fn judge(comparison: &Comparison) -> Option<Bar> {
+    let [on, off] = comparison.rates(&judged().name())?[..] else { return None };
+    let (on, off) = (Reading::new("on", on, "TPS", 0), Reading::new("off", off, "TPS", 0));
+    Some(Bar::ratio(BAR, Bound::AtLeast(AT_LEAST), on, off))
+}
+
+fn run(task: &Task) -> Res<Findings> {
+    let options = Options { repeat: task.options.repeat.saturating_mul(MORE), ..task.options.clone() };
+    let task = &Task { options, part: task.part.clone() };
+    let configuration = configuration(task);
+    if tools::find("pgbench").is_none() {
+        let why = "`pgbench` is not installed";
+        if tools::in_ci() {
+            return Err(format!("{why}, and CI skips nothing"));
+        }
+        return Ok(Findings { configuration, bars: vec![Bar::not_here(BAR, why)], ..Findings::default() });
+    }
+    let mut contenders = Vec::new();
+    for lockstat in ["on", "off"] {
+        let kind = clearway(task, &["--lockstat", lockstat])?;
+        contenders.push(Contender::start(lockstat, &kind, scale(task))?);
+    }
+    let comparison = compare(EXPERIMENT.name, &mut contenders, &cases(&task.part), task)?;
+    Ok(Findings {
+        configuration,
+        seeds: seeds(task),
+        samples: samples(&comparison),
+        tables: vec![comparison.table("Medians, and the rate with counting over that without", &Vec::new())],
+        found: comparison.summary().into_iter().collect(),
+        agreement: vec!["Nothing is published that it could agree with.".into()],
+        bars: judge(&comparison).into_iter().collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_has_its_case_and_needs_no_other() {
+        let names = |part: &Part| cases(part).iter().map(Run::name).collect::<Vec<_>>();
+        assert_eq!(names(&Part::Whole).len(), CLIENTS.len());
+        assert_eq!(names(&Part::Bars), [judged().name()]);
+        assert_eq!(names(&Part::Only("-c 16".into())), ["select-only -M prepared -c 16"]);
+    }
+}
