@@ -5,9 +5,7 @@
 //! transactions would. `cold` empties the system's cache of the files first, `warm` fills it. Without arguments it runs
 //! tiny: to be sure that it runs.
 
-use clearway_buffer::{
-    Files, Keep, PAGE_SIZE, PageError, PageIo, PolicyKind, Pool, PoolConfig, WalBarrier, Want, seal, set_kind,
-};
+use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, WalBarrier, Want, seal, set_kind};
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::path::{Path, PathBuf};
@@ -135,7 +133,7 @@ impl Chain {
 fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
     let io_pool = Arc::new(if ring { IoPool::with_ring(8, "bench")? } else { IoPool::new(8, "bench")? });
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
-    let config = PoolConfig { frames: args.frames, policy: PolicyKind::default() };
+    let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
     let pool = Pool::new(config, files, Arc::new(NoWal(AtomicU64::new(0))), io_pool)?;
     let (stop, fetched) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (ended, all_ended) = mpsc::channel();

@@ -6,7 +6,6 @@
 use crate::frame::FreeFrame;
 use crate::policy::Probe;
 use crate::pool::Core;
-use crate::write_back::BATCH;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_sync::thread::{self, JoinHandle};
@@ -85,7 +84,7 @@ impl Core {
     fn choose_victims(&self, need: usize) -> (Vec<FreeFrame>, Vec<FrameId>) {
         let (mut clean, mut dirty) = (Vec::new(), Vec::new());
         let writable = self.failed.get().is_none();
-        while clean.len() + dirty.len() < need && dirty.len() < BATCH {
+        while clean.len() + dirty.len() < need && dirty.len() < self.write_batch {
             let mut claimed = None;
             let taken = self.replacement.evict(&mut |frame| match self.frame(frame).idle() {
                 None => Probe::Skip,
@@ -93,7 +92,8 @@ impl Core {
                     if writable && !dirty.contains(&frame) {
                         dirty.push(frame);
                     }
-                    if clean.len() + dirty.len() >= need || dirty.len() >= BATCH { Probe::Stop } else { Probe::Skip }
+                    let enough = clean.len() + dirty.len() >= need || dirty.len() >= self.write_batch;
+                    if enough { Probe::Stop } else { Probe::Skip }
                 }
                 Some(false) => {
                     claimed = self.claim(frame);

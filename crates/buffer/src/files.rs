@@ -28,6 +28,7 @@
 use crate::error::PageError;
 use crate::io::{PageIo, Place};
 use crate::page::{PAGE_SIZE, lsn, stored_crc, verify};
+use crate::write_back::WRITE_BATCH;
 use clearway_env::{Aligned, Disk, File, IoPool, Open, Write};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Latch, LatchGuard};
@@ -41,7 +42,7 @@ const MAGIC: &[u8; 8] = b"clwy-dw1";
 const ENTRIES: usize = 16;
 const ENTRY: usize = 12;
 /// The most pages of one batch; `write` splits what is longer.
-const BATCH_LIMIT: usize = 256;
+const BATCH_LIMIT: usize = WRITE_BATCH;
 const _: () = assert!(ENTRIES + BATCH_LIMIT * ENTRY <= PAGE_SIZE);
 
 static DOUBLE_WRITE: Class = Class::new("buffer.double_write");

@@ -30,3 +30,4 @@ pub use io::{PageIo, Place, WalBarrier};
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{Clock, ClockSweep, Locked, Lru, Policy, PolicyKind, Probe, Replacement};
 pub use pool::{Pool, PoolConfig, Stats, Want};
+pub use write_back::WRITE_BATCH;

@@ -30,7 +30,7 @@ use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::policy::{PolicyKind, Replacement};
 use crate::table::PageTable;
-use crate::write_back::{Batch, WRITE_BACK};
+use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{FrameId, Lsn, PageId};
@@ -50,6 +50,14 @@ pub struct PoolConfig {
     pub frames: u32,
     /// The replacement policy.
     pub policy: PolicyKind,
+    /// Pages written back at once, with two syncs a batch; 1 to [`WRITE_BATCH`]. Default [`WRITE_BATCH`].
+    pub write_batch: usize,
+}
+
+impl Default for PoolConfig {
+    fn default() -> Self {
+        Self { frames: 16384, policy: PolicyKind::default(), write_batch: WRITE_BATCH }
+    }
 }
 
 /// What an attempt needs before it can be made again.
@@ -121,6 +129,8 @@ pub(crate) struct Core {
     pub wal: Arc<dyn WalBarrier>,
     pub io_pool: Arc<IoPool>,
     pub write_back: Fair<Batch>,
+    /// Pages of one batch.
+    pub write_batch: usize,
     /// Set by the first failed write; nothing is written after it.
     pub failed: OnceLock<PageError>,
     pub counters: Counters,
@@ -246,6 +256,7 @@ impl Pool {
         io_pool: Arc<IoPool>,
     ) -> io::Result<Arc<Self>> {
         let count = config.frames.clamp(MIN_FRAMES, u32::MAX - 1);
+        let write_batch = config.write_batch.clamp(1, WRITE_BATCH);
         let (arena, free) = Arena::new(count);
         let core = Arc::new(Core {
             frames: (0..count).map(|_| Frame::new()).collect(),
@@ -256,7 +267,8 @@ impl Pool {
             io,
             wal,
             io_pool,
-            write_back: Fair::new(&WRITE_BACK, Batch::new()),
+            write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
+            write_batch,
             failed: OnceLock::new(),
             counters: Counters::default(),
         });

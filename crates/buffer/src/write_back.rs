@@ -24,8 +24,8 @@ use clearway_types::{FrameId, Lsn, PageId};
 use std::panic::Location;
 use std::sync::Arc;
 
-/// Pages written at once: two syncs a batch.
-pub(crate) const BATCH: usize = 256;
+/// The most pages written at once: what the double-write file has room for.
+pub const WRITE_BATCH: usize = 256;
 
 /// The write-back's turns.
 pub(crate) static WRITE_BACK: Class = Class::new("buffer.write_back");
@@ -50,13 +50,13 @@ struct Copied {
 }
 
 impl Batch {
-    pub fn new() -> Self {
-        Self { copies: vec![[0; PAGE_SIZE]; BATCH], unsynced: CLEAN }
+    pub fn new(pages: usize) -> Self {
+        Self { copies: vec![[0; PAGE_SIZE]; pages], unsynced: CLEAN }
     }
 }
 
 impl Core {
-    /// Writes those of `frames` ([`BATCH`] at most) that are dirty, and returns them. With `wait` it waits for exclusive
+    /// Writes those of `frames` (a batch at most) that are dirty, and returns them. With `wait` it waits for exclusive
     /// latches, otherwise it leaves out the pages that are latched so.
     pub fn write_batch(self: &Arc<Self>, frames: &[FrameId], wait: bool) -> Result<Vec<FrameId>, PageError> {
         let mut batch = self.write_back.lock();
@@ -149,7 +149,7 @@ impl Core {
             .collect();
         dirty.sort_unstable();
         let frames: Vec<_> = dirty.into_iter().map(|(_, f)| f).collect();
-        for chunk in frames.chunks(BATCH) {
+        for chunk in frames.chunks(self.write_batch) {
             self.write_batch(chunk, true)?;
         }
         // Also waits for the cooler's batch under way, which may have a page that this walk found clean.

@@ -7,7 +7,7 @@
 //! network. The bare rate is that of one thread that appends 4096 bytes to a file with its blocks in place and syncs it,
 //! again and again. All are measured in turn, in several rounds, and each one's figures are added up.
 
-use clearway_coordinator::{Client, Dispatch, Engine, EngineConfig, Event, Port, RunOptions, Step, Waker};
+use clearway_coordinator::{Client, Engine, EngineConfig, Event, Port, RunOptions, Step, Waker};
 use clearway_env::{Disk, Open, OsDisk};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Env;
@@ -214,9 +214,8 @@ fn main() {
     };
     let config = EngineConfig {
         node: NodeConfig { partitions: Some(8 * cores as u16), ..NodeConfig::default() },
-        dispatch: Dispatch::Baton,
         checkpoint_interval: Duration::from_secs(3600),
-        checkpoint_log: 1 << 30,
+        ..EngineConfig::default()
     };
     let wakers = bells.iter().map(waker).collect();
     let engine = Engine::open(Arc::new(OsDisk), &dir.0.join("db"), config, wakers).expect("an engine");

@@ -10,9 +10,6 @@ use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use clearway_types::{SqlError, SqlState};
 use std::sync::Arc;
 
-/// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this long, as PostgreSQL's `wal_writer_delay`.
-const LAZY_FLUSH: Duration = Duration::from_millis(200);
-
 type Answer = Box<dyn FnOnce(Result<(), SqlError>) + Send>;
 
 #[derive(Default)]
@@ -31,7 +28,8 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration, log: u64) {
+    /// `lazy_flush`: how often it looks, and has the log flushed for those who do not wait.
+    pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration, log: u64, lazy_flush: Duration) {
         let (shared, engine) = (self.shared.clone(), Arc::downgrade(engine));
         let spawned = thread::Builder::new().name("checkpointer".into()).spawn(move || {
             let mut last = Instant::now();
@@ -39,7 +37,7 @@ impl Checkpointer {
             let mut due = true;
             // Where the log was when the last one began; a failed one is tried again as late as any.
             let mut begun_at = None;
-            while let Some(requests) = next_turn(&shared, LAZY_FLUSH) {
+            while let Some(requests) = next_turn(&shared, lazy_flush) {
                 let Some(engine) = engine.upgrade() else { return };
                 let wal = engine.node().wal();
                 let appended = wal.appended();

@@ -18,7 +18,7 @@ use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
 use crate::system::System;
 use clearway_buffer::Pool;
-use clearway_latch::{CachePadded, Combiner, Submitted};
+use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Submitted};
 use clearway_partition::{Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
@@ -46,10 +46,28 @@ pub struct EngineConfig {
     pub node: NodeConfig,
     /// Who runs partitions.
     pub dispatch: Dispatch,
-    /// Time between checkpoints.
+    /// Time between checkpoints. Default a minute.
     pub checkpoint_interval: Duration,
-    /// Bytes of log after which there is a checkpoint although it is not time for one.
+    /// Bytes of log after which there is a checkpoint although it is not time for one. Default 1 GiB.
     pub checkpoint_log: u64,
+    /// A commit that did not wait (`synchronous_commit = off`) is durable after at most about this long. Default 200 ms, as PostgreSQL's
+    /// `wal_writer_delay`.
+    pub lazy_flush: Duration,
+    /// The most messages that a worker handles while it has a partition's baton. Default 64.
+    pub drain_limit: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            node: NodeConfig::default(),
+            dispatch: Dispatch::default(),
+            checkpoint_interval: Duration::from_secs(60),
+            checkpoint_log: 1 << 30,
+            lazy_flush: Duration::from_millis(200),
+            drain_limit: DRAIN_LIMIT,
+        }
+    }
 }
 
 /// Transaction ids are taken from the node this many at a time.
@@ -86,20 +104,21 @@ impl Engine {
         config: EngineConfig,
         wakers: Vec<Waker>,
     ) -> Result<Arc<Self>, OpenError> {
-        let mut node = Node::open(disk, dir, config.node)?;
+        let EngineConfig { node, dispatch, checkpoint_interval, checkpoint_log, lazy_flush, drain_limit } = config;
+        let mut node = Node::open(disk, dir, node)?;
         let mut stores = node.take_stores();
         let catalog = bootstrap::load_catalog(&node, &mut stores)?;
         bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
-        let partitions = stores.into_iter().map(|s| Combiner::new(Partition::new(s))).collect();
+        let partitions = stores.into_iter().map(|s| Combiner::with_limit(Partition::new(s), drain_limit)).collect();
         let engine = Arc::new(Self {
             partitions,
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
-            dispatch: config.dispatch,
+            dispatch,
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
             next_catalog_version: AtomicU64::new(catalog.version + 1),
@@ -110,11 +129,11 @@ impl Engine {
             checkpointer: Checkpointer::default(),
             node,
         });
-        engine.start_background(config.checkpoint_interval, config.checkpoint_log);
+        engine.start_background(checkpoint_interval, checkpoint_log, lazy_flush);
         Ok(engine)
     }
 
-    fn start_background(self: &Arc<Self>, interval: Duration, log: u64) {
+    fn start_background(self: &Arc<Self>, interval: Duration, log: u64, lazy_flush: Duration) {
         let weak = Arc::downgrade(self);
         self.node.wal().on_durable(Box::new(move |_| {
             if let Some(engine) = weak.upgrade() {
@@ -128,7 +147,7 @@ impl Engine {
                 engine.checkpointer.request(Box::new(drop));
             }
         }));
-        self.checkpointer.start(self, interval, log);
+        self.checkpointer.start(self, interval, log, lazy_flush);
     }
 
     fn tell_durable(&self) {

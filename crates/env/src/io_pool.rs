@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //! 1. A job that was submitted runs once, also when the pool is dropped: `drop` returns after the last of them.
-//! 2. At most [`QUEUE_LIMIT`] jobs wait. At the bound, `submit` blocks until one has left the queue; a job that submits
+//! 2. At most so many jobs wait ([`QUEUE_LIMIT`], unless said otherwise). At the bound, `submit` blocks until one has left the queue; a job that submits
 //!    another job to its own pool does not block (its thread may be the only one that empties the queue), so that the
 //!    bound can be exceeded by what the running jobs submit. [`IoPool::read`] never blocks: reads come on top, as many
 //!    as those who ask have memory for.
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use crate::disk::File;
 use crate::ring::Ring;
 
-/// The most jobs that wait in one pool.
+/// The most jobs that wait in one pool, unless said otherwise.
 pub const QUEUE_LIMIT: usize = 4096;
 
 /// Blocking work.
@@ -108,6 +108,8 @@ pub struct IoPool {
     threads: Vec<JoinHandle<()>>,
     ids: Vec<ThreadId>,
     ring: Option<Ring>,
+    /// The most jobs that wait, at least 1.
+    limit: usize,
 }
 
 impl IoPool {
@@ -115,7 +117,7 @@ impl IoPool {
     /// refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
         let shared = Arc::new(Shared { queue: Monitor::new(&IO_QUEUE, Queue::default()), room: Condition::new() });
-        let mut pool = Self { shared, threads: Vec::new(), ids: Vec::new(), ring: None };
+        let mut pool = Self { shared, threads: Vec::new(), ids: Vec::new(), ring: None, limit: QUEUE_LIMIT };
         for number in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let thread = thread::Builder::new().name(format!("{name}-{number}")).spawn(move || shared.serve())?;
@@ -130,6 +132,13 @@ impl IoPool {
         let mut pool = Self::new(threads, name)?;
         pool.ring = Some(Ring::new(&format!("{name}-ring"))?);
         Ok(pool)
+    }
+
+    /// The same pool, in which at most `jobs` wait (at least 1).
+    #[must_use]
+    pub fn with_queue_limit(mut self, jobs: usize) -> Self {
+        self.limit = jobs.max(1);
+        self
     }
 
     /// Whether reads of files that have descriptors go to the kernel's ring.
@@ -172,11 +181,11 @@ impl IoPool {
         self.shared.queue.notify_one();
     }
 
-    /// Hands over a job. Blocks while [`QUEUE_LIMIT`] jobs wait, except in a job of this pool.
+    /// Hands over a job. Blocks while as many jobs wait as may, except in a job of this pool.
     pub fn submit(&self, job: Job) {
         let mut queue = self.shared.queue.lock();
-        if queue.jobs.len() >= QUEUE_LIMIT && !self.ids.contains(&thread::current().id()) {
-            let full = |queue: &mut Queue| queue.jobs.len() >= QUEUE_LIMIT;
+        if queue.jobs.len() >= self.limit && !self.ids.contains(&thread::current().id()) {
+            let full = |queue: &mut Queue| queue.jobs.len() >= self.limit;
             queue = self.shared.room.wait_while(queue, full);
         }
         queue.jobs.push_back(job);

@@ -210,6 +210,7 @@ fn open_engine(disk: Arc<dyn Disk>, config: &Config, bells: &[Arc<Doorbell>]) ->
         },
         checkpoint_interval: Duration::from_secs(config.checkpoint_interval_s),
         checkpoint_log: config.checkpoint_log,
+        ..EngineConfig::default()
     };
     let dir = config.data.display();
     Engine::open(disk, &config.data, engine_config, wakers.collect())

@@ -61,6 +61,24 @@ impl Weather {
     }
 }
 
+/// How much is done at once: half the seeds as ever, half with values that make the most turns, or none.
+fn batches(knobs: &mut Rng) -> NodeConfig {
+    let usual = NodeConfig::default();
+    if knobs.percent(50) {
+        return usual;
+    }
+    NodeConfig {
+        undo_memory: knobs.pick(&[1, 100, 4_000, usual.undo_memory]),
+        wal_write_limit: knobs.pick(&[1, 600, 5_000, usual.wal_write_limit]),
+        wal_sync_every: knobs.pick(&[1, 10_000, usual.wal_sync_every]),
+        write_batch: knobs.pick(&[1, 2, 7, usual.write_batch]),
+        io_queue: knobs.pick(&[1, 2, usual.io_queue]),
+        read_ahead: knobs.pick(&[0, 1, usual.read_ahead, 1_000]),
+        redo_batch: knobs.pick(&[1, 3_000, usual.redo_batch]),
+        ..usual
+    }
+}
+
 /// What a seed stands for, but for the choices made on the way.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -91,7 +109,7 @@ pub struct World {
 impl World {
     /// The world of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed, "world");
+        let (mut rng, mut knobs) = (Rng::new(seed, "world"), Rng::new(seed, "knobs"));
         let frames = rng.pick(&[16, 16, 17, 24, 40, 64, 256]);
         let interval_ms = rng.pick(&[1, 20, 300, 5_000, 3_600_000]);
         let node = NodeConfig {
@@ -101,9 +119,11 @@ impl World {
             io_threads: rng.pick(&[1, 1, 2, 4]),
             wal_segment_size: rng.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 20]),
             wal_buffer_size: rng.pick(&[64 << 10, 64 << 10, 256 << 10]),
-            ..NodeConfig::default()
+            ..batches(&mut knobs)
         };
         let engine = EngineConfig {
+            lazy_flush: Duration::from_millis(knobs.pick(&[1, 200, 1_000])),
+            drain_limit: knobs.pick(&[1, 2, 64]),
             node,
             dispatch: rng.pick(&[Dispatch::Baton, Dispatch::Baton, Dispatch::Pinned]),
             checkpoint_interval: Duration::from_millis(interval_ms),

@@ -15,8 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, PAGE_SIZE, PageIo, PolicyKind, Pool, PoolConfig, WalBarrier, Want};
-use clearway_env::{Disk, DiskLock, IoPool};
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, PolicyKind, Pool, PoolConfig, WRITE_BATCH, WalBarrier, Want};
+use clearway_env::{Disk, DiskLock, IoPool, QUEUE_LIMIT};
 use clearway_latch::CachePadded;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::time::{Duration, Instant};
@@ -40,9 +40,6 @@ const DEFAULT_PARTITIONS: u16 = 16;
 /// The longest value, whatever the pool: a record that replaces one by another must fit in the log's buffer.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
 
-/// The most leaves that a scan asks for beyond one that it misses; fewer in a small pool.
-const MAX_READ_AHEAD: usize = 16;
-
 /// How a data directory is opened.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
@@ -64,6 +61,18 @@ pub struct NodeConfig {
     /// Bytes of memory that a transaction may take in a partition to remember how to undo its changes; older ones are read
     /// back from the log when it aborts. Default 1 MiB.
     pub undo_memory: usize,
+    /// Bytes that one write of the log gathers. Default 4 MiB, which is also the most.
+    pub wal_write_limit: usize,
+    /// Bytes of log after which it is synced though nobody asks. Default 16 MiB, which is also the most.
+    pub wal_sync_every: u64,
+    /// Pages written back at once, with two syncs a batch, 1 to 256. Default 256.
+    pub write_batch: usize,
+    /// Jobs that may wait for the page I/O threads; who has one more waits. Default 4096.
+    pub io_queue: usize,
+    /// Leaves that a scan asks for beyond one that it misses; never more than a 32nd of the pool. Default 16.
+    pub read_ahead: usize,
+    /// Bytes of log that recovery redoes together, in memory meanwhile. Default 128 MiB.
+    pub redo_batch: u64,
 }
 
 impl Default for NodeConfig {
@@ -78,6 +87,12 @@ impl Default for NodeConfig {
             wal_segment_size: wal.segment_size,
             wal_buffer_size: wal.buffer_size,
             undo_memory: 1 << 20,
+            wal_write_limit: wal.write_limit,
+            wal_sync_every: wal.sync_every,
+            write_batch: WRITE_BATCH,
+            io_queue: QUEUE_LIMIT,
+            read_ahead: 16,
+            redo_batch: redo::BATCH,
         }
     }
 }
@@ -140,6 +155,8 @@ impl Opening {
             dir: self.dir.join("wal"),
             segment_size: self.config.wal_segment_size,
             buffer_size: self.config.wal_buffer_size,
+            write_limit: self.config.wal_write_limit,
+            sync_every: self.config.wal_sync_every,
         }
     }
 
@@ -207,12 +224,13 @@ impl Opening {
     }
 
     fn io(&self) -> Result<Arc<IoPool>, OpenError> {
-        let threads = self.config.io_threads.max(1);
+        let (threads, limit) = (self.config.io_threads.max(1), self.config.io_queue);
         if self.config.io_ring {
             let io = IoPool::with_ring(threads, "page-io");
-            return Ok(Arc::new(io.map_err(OpenError::io("cannot use io_uring"))?));
+            return Ok(Arc::new(io.map_err(OpenError::io("cannot use io_uring"))?.with_queue_limit(limit)));
         }
-        Ok(Arc::new(IoPool::new(threads, "page-io").map_err(OpenError::io("cannot start threads"))?))
+        let io = IoPool::new(threads, "page-io").map_err(OpenError::io("cannot start threads"))?;
+        Ok(Arc::new(io.with_queue_limit(limit)))
     }
 
     fn files(&self, partitions: u16, io: Arc<IoPool>) -> Result<Arc<Files>, OpenError> {
@@ -229,7 +247,8 @@ impl Opening {
     }
 
     fn pool(&self, files: Arc<Files>, wal: &Arc<Wal>, io: Arc<IoPool>) -> Result<Arc<Pool>, OpenError> {
-        let config = PoolConfig { frames: self.config.frames, policy: self.config.policy };
+        let NodeConfig { frames, policy, write_batch, .. } = self.config;
+        let config = PoolConfig { frames, policy, write_batch };
         Pool::new(config, files, wal.clone() as Arc<dyn WalBarrier>, io).map_err(OpenError::io("cannot start threads"))
     }
 }
@@ -282,12 +301,12 @@ impl Node {
         let log_bytes = analysis.end.0 - state.scan_from.0;
         let mut report = RecoveryReport { log_bytes, log_end: analysis.end, mended, ..Default::default() };
         let mut from_redo = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.redo)?;
-        report.redone = redo::redo(&pool, &mut from_redo, analysis.end)?;
+        report.redone = redo::redo(&pool, &mut from_redo, analysis.end, opening.config.redo_batch)?;
         let none = || CachePadded::new(AtomicU64::new(u64::MAX));
         let oldest: Oldest = (0..state.partitions).map(|_| none()).collect();
         let max_value =
             MAX_VALUE.min(wal.max_payload() / 4).min(opening.config.frames.max(16) as usize / 8 * PAGE_SIZE);
-        let read_ahead = MAX_READ_AHEAD.min(opening.config.frames as usize / 32);
+        let read_ahead = opening.config.read_ahead.min(opening.config.frames as usize / 32);
         let mut stores = Vec::new();
         for partition in (0..state.partitions).map(PartitionId) {
             let (wal, oldest) = (wal.clone(), oldest.clone());

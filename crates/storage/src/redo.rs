@@ -9,7 +9,7 @@
 //! 1. A page gets the changes of its records in the log's order, those whose record ends above its LSN, and no other.
 //!    Changes of different pages may be redone in any order: each is of one page and looks at no other.
 //! 2. A page gets all of its changes of a batch or, if one does not fit, none: it is damaged, and stays as it is.
-//! 3. Memory: a batch of [`BATCH`] bytes of log and its index; frames: [`AHEAD`] pinned pages, and never more than an
+//! 3. Memory: a batch of log and its index; frames: [`AHEAD`] pinned pages, and never more than an
 //!    eighth of the pool.
 //!
 //! Locking: one page latch at a time. A crash leaves pages with more of their changes than before; the next redo goes on
@@ -31,8 +31,8 @@ use crate::record::{self, Record};
 use crate::recovery::{bad, patiently};
 use crate::wal::WalReader;
 
-/// Bytes of log that are redone together.
-const BATCH: u64 = 128 << 20;
+/// Bytes of log that are redone together, unless said otherwise.
+pub(crate) const BATCH: u64 = 128 << 20;
 /// Pages that are asked for before they are needed.
 const AHEAD: usize = 256;
 
@@ -56,13 +56,13 @@ struct Bucket {
     changes: Vec<Change>,
 }
 
-/// Repeats history up to `end`: how many changes were redone, those of one page in one record counted as one.
-pub(crate) fn redo(pool: &Arc<Pool>, reader: &mut WalReader, end: Lsn) -> Result<u64, StorageError> {
+/// Repeats history up to `end`, so many bytes of log at a time: how many changes were redone, those of one page in one record counted as one.
+pub(crate) fn redo(pool: &Arc<Pool>, reader: &mut WalReader, end: Lsn, batch: u64) -> Result<u64, StorageError> {
     let mut buckets: Vec<Bucket> = (0..BUCKETS).map(|_| Bucket::default()).collect();
     let most = AHEAD.min(pool.stats().frames as usize / 8).max(1);
     let mut near = Vec::new();
     let mut redone = 0;
-    while fill(&mut buckets, reader, end)? {
+    while fill(&mut buckets, reader, end, batch)? {
         for bucket in &mut buckets {
             bucket.changes.sort_unstable_by_key(|change| (change.page, change.at));
             // One look at all of it in order brings it into the cache.
@@ -75,13 +75,13 @@ pub(crate) fn redo(pool: &Arc<Pool>, reader: &mut WalReader, end: Lsn) -> Result
 }
 
 /// Takes the next records; false if there are none.
-fn fill(buckets: &mut [Bucket], reader: &mut WalReader, end: Lsn) -> Result<bool, StorageError> {
+fn fill(buckets: &mut [Bucket], reader: &mut WalReader, end: Lsn, batch: u64) -> Result<bool, StorageError> {
     for bucket in &mut *buckets {
         bucket.bytes.clear();
         bucket.changes.clear();
     }
     let first = reader.position();
-    while reader.position().0 - first.0 < BATCH && reader.position() < end {
+    while reader.position().0 - first.0 < batch.max(1) && reader.position() < end {
         let Some(entry) = reader.next()? else { break };
         let malformed = |_| bad(entry.start, "it is malformed");
         let Record::Pages { partition, mut ops, .. } = record::parse(entry.payload).map_err(malformed)? else {

@@ -118,7 +118,8 @@ pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, policy: Policy
         hold_reads: AtomicBool::new(false),
     });
     io.restore_torn().unwrap();
-    let pool = Pool::new(PoolConfig { frames, policy }, io.clone(), wal.clone(), io_pool).unwrap();
+    let pool =
+        Pool::new(PoolConfig { frames, policy, ..PoolConfig::default() }, io.clone(), wal.clone(), io_pool).unwrap();
     Fixture { disk: MemDisk::new(), wal, io, pool }
 }
 

@@ -1,6 +1,6 @@
 //! Space on the disk: taken before a page is created, so that no write needs any.
 
-use clearway_buffer::{PAGE_SIZE, PageError, PageIo, PolicyKind, Pool, PoolConfig, Want};
+use clearway_buffer::{PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, Want};
 use clearway_env::{IoPool, MemDisk};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn a_page_far_behind_the_end_takes_all_before_it() {
 #[test]
 fn a_pool_creates_no_page_without_space() {
     let disk = MemDisk::new();
-    let config = PoolConfig { frames: 64, policy: PolicyKind::default() };
+    let config = PoolConfig { frames: 64, ..PoolConfig::default() };
     let threads = Arc::new(IoPool::new(1, "test-io").unwrap());
     let f = Pool::new(config, Arc::new(files(&disk)), Arc::new(FakeWal::default()), threads).unwrap();
     let id = page(2, 0);

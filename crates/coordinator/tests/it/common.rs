@@ -28,6 +28,7 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
         dispatch: Dispatch::Baton,
         checkpoint_interval: Duration::from_secs(3600),
         checkpoint_log: 8 << 20,
+        ..EngineConfig::default()
     };
     let wakers = (0..workers).map(|_| Arc::new(|| {}) as Waker).collect();
     Engine::open(Arc::new(disk.clone()), FilePath::new("/data"), config, wakers).unwrap()

@@ -10,7 +10,7 @@
 //!    `poll` or `submit`, of whatever thread. Who was told must see to it that one comes.
 //! 3. Messages of one thread are handled in the order in which it submitted them; a message whose `submit` returned
 //!    before another's began is handled before that one.
-//! 4. A hold handles at most [`DRAIN_LIMIT`] messages, so that a thread that came with one message of its own gets
+//! 4. A hold handles at most so many messages ([`DRAIN_LIMIT`], unless said otherwise), so that a thread that came with one message of its own gets
 //!    back to its other work.
 //! 5. If a handler panics, the combiner is poisoned before the panic leaves `submit` or `poll`: every later call panics,
 //!    and the messages that wait are never handled (they are dropped, at the latest with the combiner). The state may
@@ -44,7 +44,7 @@ use clearway_sync::cell::UnsafeCell;
 use clearway_sync::thread::yield_now;
 use inbox::{Inbox, Node, Pushed};
 
-/// The most messages that one hold of the baton handles.
+/// The most messages that one hold of the baton handles, unless said otherwise.
 pub const DRAIN_LIMIT: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// What became of a submitted message.
@@ -52,7 +52,7 @@ pub const DRAIN_LIMIT: usize = if cfg!(loom) { 2 } else { 64 };
 #[must_use = "`more` makes the caller responsible for the messages left"]
 pub enum Submitted {
     /// The caller was inside. It has handled its message, those that waited before it, and those that came meanwhile;
-    /// with `more`, only [`DRAIN_LIMIT`] of them in order of arrival, and the caller must call [`Combiner::poll`] soon.
+    /// with `more`, only as many of them as a hold may in order of arrival, and the caller must call [`Combiner::poll`] soon.
     Ran {
         /// Messages are left.
         more: bool,
@@ -68,6 +68,8 @@ pub enum Submitted {
 pub struct Combiner<S, M> {
     inbox: CachePadded<Inbox<M>>,
     inside: UnsafeCell<Inside<S, M>>,
+    /// The most messages of one hold, at least 1.
+    limit: usize,
 }
 
 struct Inside<S, M> {
@@ -92,8 +94,13 @@ impl<M> Drop for PoisonOnUnwind<'_, M> {
 impl<S: Send, M: Send> Combiner<S, M> {
     /// A free combiner with no messages.
     pub fn new(state: S) -> Self {
+        Self::with_limit(state, DRAIN_LIMIT)
+    }
+
+    /// As [`Combiner::new`]; one hold handles at most `limit` messages (at least 1).
+    pub fn with_limit(state: S, limit: usize) -> Self {
         let inside = Inside { state, backlog: VecDeque::new() };
-        Self { inbox: CachePadded::new(Inbox::new()), inside: UnsafeCell::new(inside) }
+        Self { inbox: CachePadded::new(Inbox::new()), inside: UnsafeCell::new(inside), limit: limit.max(1) }
     }
 
     /// Handles the message and what waits, or leaves the message to the thread that is inside.
@@ -118,14 +125,14 @@ impl<S: Send, M: Send> Combiner<S, M> {
             return false;
         }
         let poison = PoisonOnUnwind(&self.inbox);
-        let more = self.drain(DRAIN_LIMIT, handle);
+        let more = self.drain(self.limit, handle);
         mem::forget(poison);
         more
     }
 
     /// Waits until the baton is free and runs `f` inside: for start-up and shutdown. Returns `f`'s result, and whether
     /// messages are left: then the caller must call [`Combiner::poll`]. The wait ends when the holder lets go, after at
-    /// most [`DRAIN_LIMIT`] messages, unless others take the baton each time.
+    /// most as many messages as a hold may handle, unless others take the baton each time.
     ///
     /// # Panics
     /// If the combiner is poisoned. A panic in `f` poisons it. In a handler of this combiner it would wait for ever.
@@ -164,7 +171,7 @@ impl<S: Send, M: Send> Combiner<S, M> {
     fn run<H: FnMut(&mut S, M) + ?Sized>(&self, message: M, handle: &mut H) -> Submitted {
         let poison = PoisonOnUnwind(&self.inbox);
         self.enter(|inside| handle(&mut inside.state, message));
-        let more = if self.inbox.let_go(false) { false } else { self.drain(DRAIN_LIMIT - 1, handle) };
+        let more = if self.inbox.let_go(false) { false } else { self.drain(self.limit - 1, handle) };
         mem::forget(poison);
         Submitted::Ran { more }
     }
@@ -179,7 +186,7 @@ impl<S: Send, M: Send> Combiner<S, M> {
                 let poison = PoisonOnUnwind(&self.inbox);
                 // Behind those that came before it (invariant 3).
                 self.enter(|inside| inside.backlog.push_back(node));
-                let more = self.drain(DRAIN_LIMIT, handle);
+                let more = self.drain(self.limit, handle);
                 mem::forget(poison);
                 Submitted::Ran { more }
             }

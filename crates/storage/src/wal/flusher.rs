@@ -29,19 +29,41 @@ use super::record::{self, HEADER, MAX_RECORD};
 use super::segment::BLOCK;
 use super::shared::Shared;
 
-/// How much a write gathers from the ring, in bytes, before the record that exceeds it.
-const WRITE_LIMIT: usize = 4 << 20;
-/// A sync happens, though nobody asks, when so many bytes were written since the last.
-const SYNC_EVERY: u64 = 16 << 20;
+/// The most that a write gathers from the ring, in bytes, before the record that exceeds it.
+pub(super) const WRITE_LIMIT: usize = 4 << 20;
+/// The most bytes that are written without a sync that nobody asks for.
+pub(super) const SYNC_EVERY: u64 = 16 << 20;
 /// No record of a log lies this far behind the end of what is durable, or farther.
 pub(super) const MAX_UNSYNCED: u64 = 32 << 20;
 const _: () = assert!(SYNC_EVERY + WRITE_LIMIT as u64 + (MAX_RECORD as u64) + BLOCK < MAX_UNSYNCED);
 
+/// How much is written, and synced, at once.
+#[derive(Clone, Copy)]
+pub(super) struct Pace {
+    write_limit: usize,
+    sync_every: u64,
+}
+
+impl Pace {
+    /// Within the bounds that invariant 2 needs.
+    pub(super) fn new(write_limit: usize, sync_every: u64) -> Self {
+        Self { write_limit: write_limit.clamp(1, WRITE_LIMIT), sync_every: sync_every.min(SYNC_EVERY) }
+    }
+}
+
 /// Starts the flusher, which writes from the ring's start on; `file` is the segment that holds it.
-pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>) -> io::Result<JoinHandle<()>> {
+pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>, pace: Pace) -> io::Result<JoinHandle<()>> {
     let written = shared.durable();
-    let mut flusher =
-        Flusher { shared, file, written, dirty: Vec::new(), marked: written, mark_unsynced: false, buffer: Vec::new() };
+    let mut flusher = Flusher {
+        shared,
+        pace,
+        file,
+        written,
+        dirty: Vec::new(),
+        marked: written,
+        mark_unsynced: false,
+        buffer: Vec::new(),
+    };
     thread::Builder::new().name("wal-flusher".into()).spawn(move || {
         // Closes the log even if a hook panics, so that nobody waits for ever.
         let _close = CloseOnDrop(flusher.shared.clone());
@@ -66,6 +88,7 @@ impl Drop for CloseOnDrop {
 
 struct Flusher {
     shared: Arc<Shared>,
+    pace: Pace,
     /// The segment that holds `written`, or that ends there.
     file: Arc<dyn File>,
     /// What was drained and, unless the log has failed, written.
@@ -112,7 +135,7 @@ impl Flusher {
     fn round(&mut self) {
         self.buffer.clear();
         let from = self.written;
-        self.written = self.shared.ring.drain(from, WRITE_LIMIT, &mut self.buffer);
+        self.written = self.shared.ring.drain(from, self.pace.write_limit, &mut self.buffer);
         self.shared.release_room();
         if self.shared.failure().is_some() {
             if self.written == from {
@@ -205,8 +228,8 @@ impl Flusher {
         let requested = self.shared.requested();
         let wanted = requested > durable || self.shared.stopping();
         // If the buffer was full, the rest of the group is still in the ring: one sync for all of it.
-        let complete = self.written >= requested || self.buffer.len() < WRITE_LIMIT;
-        if !(wanted && complete) && self.written - durable < SYNC_EVERY {
+        let complete = self.written >= requested || self.buffer.len() < self.pace.write_limit;
+        if !(wanted && complete) && self.written - durable < self.pace.sync_every {
             return Ok(());
         }
         // In the log's order: what is durable has no gap even if a later file fails.

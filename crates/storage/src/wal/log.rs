@@ -12,7 +12,7 @@ use clearway_sync::{Mutex, PoisonError};
 use clearway_types::Lsn;
 
 use super::back::BackReader;
-use super::flusher::{self, MAX_UNSYNCED};
+use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, MAX_RECORD};
 use super::room::RoomDone;
 use super::segments::Segments;
@@ -30,11 +30,21 @@ pub struct WalConfig {
     /// Bytes of the ring that appenders fill; rounded up to a power of two, at least 4096. Default 16 MiB. A record may
     /// take up to half of it, but not more than 8 MiB.
     pub buffer_size: usize,
+    /// Bytes that a write gathers from the ring, before the record that exceeds them. Default 4 MiB, which is also the most.
+    pub write_limit: usize,
+    /// Bytes after which a sync happens though nobody asks. Default 16 MiB, which is also the most.
+    pub sync_every: u64,
 }
 
 impl Default for WalConfig {
     fn default() -> Self {
-        Self { dir: PathBuf::from("wal"), segment_size: 64 << 20, buffer_size: 16 << 20 }
+        Self {
+            dir: PathBuf::from("wal"),
+            segment_size: 64 << 20,
+            buffer_size: 16 << 20,
+            write_limit: flusher::WRITE_LIMIT,
+            sync_every: flusher::SYNC_EVERY,
+        }
     }
 }
 
@@ -64,6 +74,7 @@ impl Wal {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{end} is not a place in a log")));
         }
         let capacity = config.buffer_size.max(4096).next_power_of_two();
+        let pace = Pace::new(config.write_limit, config.sync_every);
         let segments = Segments::open(disk, config.dir, config.segment_size, end, MAX_UNSYNCED)?;
         let (start, _, _) = segments.locate(end);
         let file = segments.enter(start)?;
@@ -71,7 +82,7 @@ impl Wal {
         let mut threads = Vec::with_capacity(2);
         let maker = flusher::spawn_segment_maker(shared.clone())?;
         threads.push(maker);
-        match flusher::spawn(shared.clone(), file) {
+        match flusher::spawn(shared.clone(), file, pace) {
             Ok(flusher) => threads.insert(0, flusher),
             Err(error) => {
                 shared.stop();

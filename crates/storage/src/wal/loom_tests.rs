@@ -12,7 +12,7 @@ use clearway_types::Lsn;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::flusher::{self, MAX_UNSYNCED};
+use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, Header};
 use super::ring::Ring;
 use super::segments::Segments;
@@ -104,14 +104,19 @@ fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
         Segments::open(shared_disk, "wal".into(), SEGMENT, LOG_START.0, MAX_UNSYNCED).expect("a disk in order");
     let file = segments.enter(0).expect("the first segment");
     let shared = std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments));
-    let flusher = flusher::spawn(shared.clone(), file).expect("a thread");
+    let flusher = flusher::spawn(shared.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");
     (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher])))
 }
 
 /// What a crash now would leave of the log for certain: the first bytes of its records, in order.
 fn surely_there(disk: &MemDisk) -> Vec<u8> {
     let after = |seed| {
-        let config = WalConfig { dir: Path::new("wal").into(), segment_size: SEGMENT, buffer_size: 4096 };
+        let config = WalConfig {
+            dir: Path::new("wal").into(),
+            segment_size: SEGMENT,
+            buffer_size: 4096,
+            ..WalConfig::default()
+        };
         let disk = std::sync::Arc::new(disk.crash(seed));
         let mut reader = WalReader::open(disk, &config, Lsn(0)).expect("a log");
         let mut seen = Vec::new();
