@@ -130,7 +130,7 @@ impl Script {
         let mut tables: Vec<&Arc<TableDef>> = catalog.tables.values().collect();
         tables.sort_unstable_by_key(|t| &t.name);
         if tables.is_empty() || (tables.len() < 5 && self.rng.percent(self.mix.ddl)) {
-            let kind = self.rng.pick(&[Kind::Keyed, Kind::Spread, Kind::Unique, Kind::Heap]);
+            let kind = self.rng.pick(&Kind::ALL);
             return Stmt::CreateTable { table: self.fresh_name("t"), kind };
         }
         let table = tables[self.rng.below(tables.len() as u64) as usize];
@@ -203,7 +203,7 @@ impl Script {
         // A unique column is changed in one row at a time: in which order several rows change is not said.
         if !kind.key().is_empty() && self.rng.percent(20) {
             let pred = self.point(kind.key());
-            let column = self.rng.pick(kind.key());
+            let column = self.rng.pick(kind.moves());
             let to = if column == D { self.rng.within(0..=5) } else { self.key() };
             return Stmt::Update { table, set: Set::To(column, Some(to)), pred };
         }
@@ -250,8 +250,11 @@ impl Script {
 
 /// A table's kind, as its definition says it.
 pub fn kind_of(table: &TableDef) -> Kind {
+    let guarded_key = table.primary_key_guard.is_some();
     match (table.primary_key.len(), table.indexes.iter().any(|i| i.unique)) {
-        (1, _) => Kind::Keyed,
+        (1, _) if guarded_key => Kind::Apart,
+        (1, true) => Kind::Guarded,
+        (1, false) => Kind::Keyed,
         (2, _) => Kind::Spread,
         (_, true) => Kind::Unique,
         _ => Kind::Heap,

@@ -35,6 +35,10 @@ impl fmt::Display for Row {
 pub enum Kind {
     /// PRIMARY KEY (k).
     Keyed,
+    /// PRIMARY KEY (k), UNIQUE (u), distributed by k: u is unique by a guard.
+    Guarded,
+    /// PRIMARY KEY (k), UNIQUE (u), distributed by d: both are unique by guards.
+    Apart,
     /// PRIMARY KEY (d, k), UNIQUE (d, u), distributed by d.
     Spread,
     /// UNIQUE (u), and so distributed by it; no primary key.
@@ -44,12 +48,24 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Keyed, Self::Guarded, Self::Apart, Self::Spread, Self::Unique, Self::Heap];
+
     /// The columns of the primary key.
     pub fn key(self) -> &'static [usize] {
         match self {
-            Self::Keyed => &[K],
+            Self::Keyed | Self::Guarded | Self::Apart => &[K],
             Self::Spread => &[D, K],
             Self::Unique | Self::Heap => &[],
+        }
+    }
+
+    /// The columns that an UPDATE of one row, found by the primary key, changes beside those in no key.
+    pub fn moves(self) -> &'static [usize] {
+        match self {
+            Self::Guarded => &[K, U],
+            Self::Apart => &[D, K, U],
+            other => other.key(),
         }
     }
 
@@ -57,6 +73,7 @@ impl Kind {
     pub fn uniques(self) -> &'static [&'static [usize]] {
         match self {
             Self::Keyed => &[&[K]],
+            Self::Guarded | Self::Apart => &[&[K], &[U]],
             Self::Spread => &[&[D, K], &[D, U]],
             Self::Unique => &[&[U]],
             Self::Heap => &[],
@@ -66,6 +83,8 @@ impl Kind {
     fn constraints(self) -> &'static str {
         match self {
             Self::Keyed => ", PRIMARY KEY (k))",
+            Self::Guarded => ", PRIMARY KEY (k), UNIQUE (u)) DISTRIBUTED BY (k)",
+            Self::Apart => ", PRIMARY KEY (k), UNIQUE (u)) DISTRIBUTED BY (d)",
             Self::Spread => ", PRIMARY KEY (d, k), UNIQUE (d, u)) DISTRIBUTED BY (d)",
             Self::Unique => ", UNIQUE (u))",
             Self::Heap => ")",
