@@ -4,6 +4,8 @@
 //! and whether everything is as the model says; then in earnest, with crashes at any operation of the recovery, again and again,
 //! after which the same must be there.
 
+mod rot;
+
 use crate::disk::TracedDisk;
 use crate::generate::Script;
 use crate::history::{Found, compare};
@@ -15,7 +17,7 @@ use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
 use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
 use crate::world::{Weather, World};
-use clearway_coordinator::{CheckOptions, Engine, OpenError};
+use clearway_coordinator::{CheckOptions, CheckReport, Engine, OpenError};
 use clearway_env::{Disk, MemDisk, Open, Operation};
 use clearway_sync::{thread, virtual_time};
 use std::path::Path;
@@ -350,17 +352,27 @@ impl Story<'_> {
             .map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
         self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
         engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        drop(engine);
+        if self.world.rots {
+            let rotten = if self.rng.percent(70) { copy } else { disk.crash(0) };
+            self.rot(&rotten).map_err(|why| format!("after bits have flipped: {why}"))?;
+        }
         Ok(disk)
     }
 
-    /// Whether every page, tree, free list and index is sound.
-    fn check(&self, disk: &MemDisk) -> Result<(), String> {
+    /// What `clearway check` says.
+    fn report(&self, disk: &MemDisk) -> Result<CheckReport, String> {
         let scratch = MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
         let options =
             CheckOptions { scratch, frames: 64, log_buffer: self.world.engine.node.wal_buffer_size, memory: 1 << 16 };
         let report = clearway_coordinator::check(Arc::new(disk.crash(0)), Path::new("/db"), options, &mut ());
-        let report = report.map_err(|e| format!("check: {e}"))?;
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
+        report.map_err(|e| format!("check: {e}"))
+    }
+
+    /// Whether every page, tree, free list and index is sound.
+    fn check(&self, disk: &MemDisk) -> Result<(), String> {
+        let report = self.report(disk)?;
         if report.storage.is_sound() && report.not_compared == 0 {
             return Ok(());
         }

@@ -267,7 +267,8 @@ pub fn plan(sql: &str, client: &Client) -> SqlResult<Arc<Plan>> {
     Ok(Arc::new(clearway_planner::plan(stmt, &client.catalog(), &[], &SessionEnv::default())?))
 }
 
-fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
+/// What a statement answered.
+pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
     Ok(match (stmt, outcome.tag) {
         (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
         (Stmt::Select { .. }, _) => Answer::Rows(rows(&outcome.rows)?),

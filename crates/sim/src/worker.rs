@@ -1,7 +1,7 @@
 //! A worker: a thread with an event loop and some sessions, as the server has them, but without sockets.
 
 use crate::session::{Session, Shared};
-use clearway_coordinator::{Client, Engine, Event, Port, RunOptions, Step, Waker};
+use clearway_coordinator::{Client, Engine, Event, Outcome, Port, RunOptions, Step, Waker};
 use clearway_plan::Env;
 use clearway_sync::{Condvar, Mutex, PoisonError};
 use clearway_types::RowBatch;
@@ -130,13 +130,18 @@ impl Reader {
 
     /// Runs a statement to its end.
     pub fn run(&mut self, sql: &str) -> Result<RowBatch, String> {
+        self.outcome(sql).map(|outcome| outcome.rows)
+    }
+
+    /// As [`Reader::run`], with all that was answered.
+    pub fn outcome(&mut self, sql: &str) -> Result<Outcome, String> {
         let failed = |e: clearway_types::SqlError| format!("{sql}: {} {}", e.state().as_str(), e.message());
         let plan = crate::session::plan(sql, &self.client).map_err(failed)?;
         let mut step = self.client.start(&mut self.port, &plan, &Arc::new(Env::default()), RunOptions::default());
         let mut events: Vec<Event> = Vec::new();
         loop {
             match step {
-                Step::Done(result) => return result.map(|outcome| outcome.rows).map_err(failed),
+                Step::Done(result) => return result.map_err(failed),
                 Step::Replan => return Err(format!("{sql}: to be planned again, though nobody changes the catalog")),
                 Step::Pending => {
                     events.clear();

@@ -104,6 +104,8 @@ pub struct World {
     pub weather: Weather,
     /// The virtual time may move though threads could go on.
     pub impatient: bool,
+    /// After each life bits flip in a copy of what is there.
+    pub rots: bool,
 }
 
 impl World {
@@ -155,6 +157,7 @@ impl World {
             weather: rng.pick(&Weather::ALL),
             uneven: rng.percent(50),
             impatient: rng.percent(50),
+            rots: knobs.percent(30),
         }
     }
 }
