@@ -1,7 +1,7 @@
 use super::histogram::bucket;
 use super::*;
 use crate::{Latch, Monitor};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -212,21 +212,17 @@ fn a_thread_counts_to_its_very_end() {
     assert_eq!((requests("test.late"), rows("test.late")[0].contended), (6, 4));
 }
 
-/// A location of its own to a thread's table, though of one place.
-fn copy_of(location: &'static Location<'static>) -> &'static Location<'static> {
-    Box::leak(Box::new(*location))
-}
-
 #[test]
 fn what_finds_no_row_is_counted_in_the_last() {
     let _alone = alone();
     static CLASS: Class = Class::new("test.full");
+    /// To a thread's table each is a location of its own, though all are of one place.
+    static COPIES: OnceLock<Vec<Location<'static>>> = OnceLock::new();
     reset();
-    let waits = ROWS + 10;
+    let copies = COPIES.get_or_init(|| vec![*Location::caller(); ROWS + 10]);
     // A thread of its own, whose rows are free.
-    thread::spawn(move || {
-        let here = Location::caller();
-        (0..waits).for_each(|_| CLASS.waited(copy_of(here), 64));
+    thread::spawn(|| {
+        copies.iter().for_each(|copy| CLASS.waited(copy, 64));
         let others = contention().pop().unwrap();
         assert_eq!((others.name, others.contended), (OTHER_CALLERS, 10));
     })
