@@ -8,6 +8,7 @@
 //! Locking: none of its own; a port lives in its worker's thread.
 
 use crate::core::Core;
+use crate::deadlock::Added;
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
@@ -215,6 +216,7 @@ impl PortInner {
     }
 
     /// Hands a message to a partition: runs it here if the partition is free, else whoever holds it will.
+    #[track_caller]
     pub(crate) fn submit(self: &Rc<Self>, partition: PartitionId, message: Message) {
         if self.submitting.get() {
             self.backlog.borrow_mut().push_back((partition, message));
@@ -230,6 +232,7 @@ impl PortInner {
         self.submitting.set(false);
     }
 
+    #[track_caller]
     fn run(self: &Rc<Self>, partition: PartitionId, message: Message) {
         if self.engine.dispatch() == Dispatch::Pinned {
             let home = self.engine.home(partition);
@@ -272,12 +275,22 @@ impl PortInner {
             Out::Yield { partition, txn } => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Waits { txn, partition, on, .. } => {
-                if self.engine.waits_for().add(txn, partition, on) {
-                    self.backlog.borrow_mut().push_back((partition, control(txn, Body::Cancel(deadlock()))));
+            Out::Waits { txn, partition, wait, on, class, caller, .. } => {
+                let added = self.engine.waits_for().add(txn, (partition, wait), on, class.wait(caller));
+                match added {
+                    Added::Waits => {}
+                    Added::Deadlock => {
+                        self.backlog.borrow_mut().push_back((partition, control(txn, Body::Cancel(deadlock()))));
+                    }
+                    Added::Over(wait) => wait.end(),
                 }
             }
-            Out::Granted { txn, partition } => self.engine.waits_for().remove(txn, partition),
+            Out::Granted { txn, partition, wait } => {
+                let over = self.engine.waits_for().remove(txn, (partition, wait));
+                if let Some(wait) = over {
+                    wait.end();
+                }
+            }
         }
     }
 

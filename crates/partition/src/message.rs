@@ -1,10 +1,12 @@
 //! What a partition is told and what it answers.
 
 use clearway_buffer::Want;
+use clearway_latch::lockstat::Class;
 use clearway_plan::Program;
 use clearway_plan::program::Env;
 use clearway_storage::LogRead;
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// Where a reply goes.
@@ -205,16 +207,24 @@ pub enum Out {
         /// The call.
         to: Origin,
     },
-    /// The transaction waits for locks.
+    /// The transaction waits for a lock, or in line for a partition that another has to itself. Whoever carries this out may come to it
+    /// after another thread has carried out the [`Out::Granted`] of the same wait.
     Waits {
         /// Who.
         txn: TxnId,
         /// Where.
         partition: PartitionId,
+        /// Which wait of this partition: never used again.
+        wait: u64,
         /// The call that waits.
         origin: Origin,
-        /// For whom: holders, and earlier waiters, in conflict with it. It will wait for nobody else.
+        /// For whom: holders, and earlier waiters, in conflict with it. It will wait for nobody else. Nobody: it is in line for the
+        /// partition.
         on: Vec<TxnId>,
+        /// What the wait is counted under, by who has a clock; the request has been counted.
+        class: &'static Class,
+        /// Where a statement asked for it.
+        caller: &'static Location<'static>,
     },
     /// It no longer waits (granted, or the wait was cancelled).
     Granted {
@@ -222,6 +232,8 @@ pub enum Out {
         txn: TxnId,
         /// Where.
         partition: PartitionId,
+        /// Which wait.
+        wait: u64,
     },
 }
 

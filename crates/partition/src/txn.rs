@@ -46,8 +46,8 @@ pub(crate) struct Task {
 pub(crate) enum Waiting {
     /// Nothing: it runs.
     No,
-    /// A grant.
-    Lock,
+    /// The grant that ends this wait, as numbered by the partition.
+    Lock(u64),
     /// [`crate::Body::Resume`].
     Resume,
 }

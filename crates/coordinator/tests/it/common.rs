@@ -191,10 +191,15 @@ impl Bank {
         (!rows.is_empty()).then(|| rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as i32)
     }
     pub fn add(&self, worker: &mut Worker, id: i32, amount: i32) -> SqlResult<Outcome> {
+        let plan = self.adding(worker, id, amount);
+        worker.run(&plan)
+    }
+    /// The statement that adds to an account.
+    pub fn adding(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, Path::Point(vec![int(id)]));
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
         let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
-        worker.plain(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+        plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
     }
     /// Adds to every account by one statement.
     pub fn add_to_all(&self, worker: &mut Worker, amount: i32) -> SqlResult<Outcome> {
@@ -275,13 +280,6 @@ impl Transfer {
         Self { client: Client::new(port, session), stage: 0, from: 0, to: 0, amount: 0 }
     }
 
-    fn update(&self, bank: &Bank, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
-        let access = bank.access(worker, Path::Point(vec![int(id)]));
-        let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
-        let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
-        plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
-    }
-
     /// Runs on as far as it goes; 1 if a transfer has committed.
     fn advance(&mut self, bank: &Bank, worker: &mut Worker) -> u64 {
         let mut committed = 0;
@@ -291,8 +289,8 @@ impl Transfer {
             } else {
                 let plan = match self.stage {
                     1 => plan(Statement::Begin(TxnOptions::default())),
-                    2 => self.update(bank, worker, self.from, -self.amount),
-                    3 => self.update(bank, worker, self.to, self.amount),
+                    2 => bank.adding(worker, self.from, -self.amount),
+                    3 => bank.adding(worker, self.to, self.amount),
                     4 => plan(Statement::Commit),
                     _ => plan(Statement::Rollback),
                 };

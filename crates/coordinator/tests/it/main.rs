@@ -4,5 +4,6 @@ mod backup;
 mod bank;
 mod check;
 mod common;
+mod contention;
 mod guards;
 mod users;

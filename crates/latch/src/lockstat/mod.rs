@@ -106,13 +106,15 @@ impl Class {
 
     /// Does what waits, and counts how long it took. The request itself has been counted.
     pub fn timed<R>(&'static self, caller: &'static Location<'static>, wait: impl FnOnce() -> R) -> R {
-        if self.place() == OFF {
-            return wait();
-        }
-        let began = Instant::now();
+        let waiting = self.wait(caller);
         let result = wait();
-        self.waited(caller, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        waiting.end();
         result
+    }
+
+    /// A contended request begins to wait, perhaps without a thread that waits with it. The request itself has been counted.
+    pub fn wait(&'static self, caller: &'static Location<'static>) -> Wait {
+        Wait { class: self, caller, since: (self.place() != OFF).then(Instant::now) }
     }
 
     #[cold]
@@ -128,6 +130,25 @@ impl Class {
         match self.slot.load(Ordering::Relaxed) {
             NEW => registry::enter(self),
             slot => slot,
+        }
+    }
+}
+
+/// A wait that goes on: counted when it is told that it has ended, not if it is dropped.
+#[derive(Debug)]
+#[must_use = "a wait is counted when it ends"]
+pub struct Wait {
+    class: &'static Class,
+    caller: &'static Location<'static>,
+    /// None: counting was off.
+    since: Option<Instant>,
+}
+
+impl Wait {
+    /// It is over: granted, or given up.
+    pub fn end(self) {
+        if let Some(since) = self.since {
+            self.class.waited(self.caller, u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
         }
     }
 }

@@ -65,6 +65,7 @@ impl Steps {
     }
 
     /// Locks what the steps touch (before the first is taken), then takes those that are left. `new_row` is what an insert is about.
+    #[track_caller]
     pub(super) fn take<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
@@ -96,6 +97,7 @@ impl Steps {
         Ok(())
     }
 
+    #[track_caller]
     pub(super) fn lock<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef) -> Result<(), Stop> {
         while let Some(step) = self.steps.get(self.locked) {
             let (tree, key) = step.place();

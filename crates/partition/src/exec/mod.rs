@@ -21,7 +21,7 @@ pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use raw::run_raw;
 
-use crate::lock::{Acquired, LockTable, Mode, Target};
+use crate::lock::{Acquired, LockTable, Mode, Target, Wait, class};
 use crate::message::Failure;
 use crate::trees::Trees;
 use clearway_buffer::Want;
@@ -29,6 +29,7 @@ use clearway_plan::program::Env;
 use clearway_plan::{Expr, Program, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, TableId, TreeId, TxnId};
+use std::panic::Location;
 use std::sync::Arc;
 
 /// Rows that a fragment visits before others have a turn.
@@ -43,8 +44,8 @@ pub(crate) enum Stop {
     Want(Vec<Want>),
     /// This piece of the log must have been read.
     Log(LogRead),
-    /// These must let go of their locks.
-    Wait(Vec<TxnId>),
+    /// Others must let go of their locks.
+    Wait(Wait),
     /// With [`Locking::Check`]: somebody's lock is in the way.
     Conflict,
     /// It has had its turn.
@@ -94,18 +95,26 @@ pub(crate) struct Cx<'a, T: Trees> {
 }
 
 impl<T: Trees> Cx<'_, T> {
+    #[track_caller]
     fn lock(&mut self, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
         match self.locking {
             Locking::None => Ok(()),
-            Locking::Check if self.locks.free(self.txn, target, mode) => Ok(()),
+            Locking::Check if self.locks.free(self.txn, target, mode) => {
+                class(target, mode).request();
+                Ok(())
+            }
             Locking::Check => Err(Stop::Conflict),
-            Locking::Take => granted(self.locks.acquire(self.txn, target, mode)),
+            Locking::Take => granted(self.locks.acquire(self.txn, target, mode), target, mode),
         }
     }
 
+    #[track_caller]
     fn lock_row(&mut self, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
         match self.locking {
-            Locking::Take => granted(self.locks.acquire_row(self.txn, table, tree, key, mode)),
+            Locking::Take => {
+                let acquired = self.locks.acquire_row(self.txn, table, tree, key, mode);
+                granted(acquired, Target::Key(tree, key), mode)
+            }
             _ => self.lock(Target::Key(tree, key), mode),
         }
     }
@@ -117,10 +126,12 @@ impl<T: Trees> Cx<'_, T> {
     }
 }
 
-fn granted(acquired: Acquired) -> Result<(), Stop> {
+/// What a request for a lock led to.
+#[track_caller]
+pub(crate) fn granted(acquired: Acquired, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
     match acquired {
         Acquired::Granted => Ok(()),
-        Acquired::Waits(on) => Err(Stop::Wait(on)),
+        Acquired::Waits(on) => Err(Stop::Wait(Wait { on, class: class(target, mode), caller: Location::caller() })),
     }
 }
 

@@ -122,6 +122,7 @@ impl Modify {
         }
     }
 
+    #[track_caller]
     fn lock_path<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>) -> Result<(), Stop> {
         if let (false, Some(keys)) = (self.locked, &self.keys) {
             keys.lock(cx, plan.access, Mode::Exclusive)?;

@@ -102,6 +102,7 @@ impl Keys {
     }
 
     /// Locks the table and the range; single keys are locked as they are visited.
+    #[track_caller]
     pub(super) fn lock<T: Trees>(&self, cx: &mut Cx<'_, T>, access: &Access, mode: Mode) -> Result<(), Stop> {
         if cx.locking == Locking::None {
             return Ok(());

@@ -15,11 +15,13 @@
 //!
 //! Source: Gray and Reuter, chapter 7 (modes, intents, queues); Eswaran and others 1976 (predicates).
 
+mod class;
 mod scope;
 mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use class::{PARTITION, Wait, class};
 pub(crate) use table::{Acquired, LockTable};
 
 use clearway_types::{TableId, TreeId};

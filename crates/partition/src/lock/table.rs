@@ -1,7 +1,7 @@
 //! Who holds and waits for what, over all scopes.
 
 use super::scope::{Place, Scope, Spot};
-use super::{Mode, Target};
+use super::{Mode, Target, class};
 use clearway_types::{TableId, TreeId, TxnId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -78,13 +78,14 @@ impl LockTable {
         self.scopes.get(&ScopeId::of(target)).is_some_and(|s| s.covered(txn, Spot::of(target), mode))
     }
 
-    /// Takes a lock, or its place in line for it.
+    /// Takes a lock, or its place in line for it. What the transaction has already is no request.
     pub(crate) fn acquire(&mut self, txn: TxnId, target: Target<'_>, mode: Mode) -> Acquired {
         let (id, spot) = (ScopeId::of(target), Spot::of(target));
         let scope = self.scopes.entry(id).or_default();
         if scope.covered(txn, spot, mode) {
             return Acquired::Granted;
         }
+        class(target, mode).request();
         let owner = self.owners.entry(txn).or_default();
         assert!(owner.waits.is_none(), "invariant 4: {txn} waits already");
         if scope.free(txn, spot, mode) {

@@ -15,13 +15,14 @@
 
 use super::Partition;
 use crate::exec::{Locking, only_reads, table_of};
-use crate::lock::{Acquired, Mode, Target};
-use crate::message::{Body, Failure, Message, Origin, Outbox, Reply};
+use crate::lock::{Acquired, Mode, PARTITION, Target};
+use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
 use crate::trees::Trees;
 use crate::txn::Txn;
 use clearway_plan::Program;
 use clearway_types::{SqlError, TableId, TxnId};
 use std::collections::VecDeque;
+use std::panic::Location;
 
 /// To whom the partition belongs, and who waits for it.
 #[derive(Default)]
@@ -29,24 +30,20 @@ pub(super) struct Blocking {
     by: Option<TxnId>,
     /// The tables that it has used, and whether it may have changed them.
     used: Vec<(TableId, bool)>,
-    line: VecDeque<Message>,
+    /// With the numbers of their waits.
+    line: VecDeque<(u64, Message)>,
 }
 
 impl Blocking {
-    /// Whether the message has to wait in line.
+    /// Whether the message, which may wait, has to.
     #[inline]
     pub(super) fn stops(&self, message: &Message) -> bool {
         self.by.is_some_and(|by| by != message.txn)
-            && !matches!(message.body, Body::Finish { .. } | Body::Cancel(_) | Body::Unavailable(_) | Body::Unblock)
-    }
-
-    pub(super) fn push(&mut self, message: Message) {
-        self.line.push_back(message);
     }
 
     /// The next in line, if the partition is free.
     #[inline]
-    pub(super) fn next(&mut self) -> Option<Message> {
+    pub(super) fn next(&mut self) -> Option<(u64, Message)> {
         if self.by.is_some() { None } else { self.line.pop_front() }
     }
 
@@ -68,6 +65,12 @@ impl Blocking {
             None => self.used.push((table, changes)),
         }
     }
+}
+
+/// Whether a message waits in line while another transaction has the partition.
+#[inline]
+pub(super) fn may_wait(body: &Body) -> bool {
+    !matches!(body, Body::Finish { .. } | Body::Cancel(_) | Body::Unavailable(_) | Body::Unblock)
 }
 
 impl<T: Trees> Partition<T> {
@@ -107,10 +110,19 @@ impl<T: Trees> Partition<T> {
         Locking::None
     }
 
+    /// Puts the message in line.
+    pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
+        let (wait, caller) = (self.next_wait(), Location::caller());
+        let Message { txn, origin, .. } = message;
+        self.blocking.line.push_back((wait, message));
+        out.push(Out::Waits { txn, partition: self.id, wait, origin, on: Vec::new(), class: &PARTITION, caller });
+    }
+
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
-        let Some(at) = self.blocking.line.iter().position(|m| m.txn == id) else { return false };
-        let Some(message) = self.blocking.line.remove(at) else { return false };
+        let Some(at) = self.blocking.line.iter().position(|(_, m)| m.txn == id) else { return false };
+        let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
+        out.push(Out::Granted { txn: id, partition: self.id, wait });
         // A resumption is owed nothing: its task is, and that is cancelled as any other.
         if matches!(message.body, Body::Resume) {
             return false;

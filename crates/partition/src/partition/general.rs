@@ -1,7 +1,7 @@
 //! Messages of general transactions: statements, savepoints, table locks, DDL.
 
 use super::{After, Partition, answer};
-use crate::exec::{Exec, Locking, Stop, run_raw};
+use crate::exec::{Exec, Locking, Stop, granted, run_raw};
 use crate::lock::{Mode, Target};
 use crate::message::{Body, Failure, Origin, Outbox, Reply};
 use crate::trees::{Trees, UndoLog};
@@ -48,10 +48,9 @@ impl<T: Trees> Partition<T> {
             }
             Job::LockTable { table, exclusive } => {
                 let mode = if *exclusive { Mode::Exclusive } else { Mode::Shared };
-                match self.locks.acquire(id, Target::Table(*table), mode) {
-                    crate::lock::Acquired::Granted => Ok(Reply::default()),
-                    crate::lock::Acquired::Waits(on) => Err(Stop::Wait(on)),
-                }
+                let target = Target::Table(*table);
+                granted(self.locks.acquire(id, target, mode), target, mode)?;
+                Ok(Reply::default())
             }
             Job::CreateTrees { trees, at } => {
                 while let Some(tree) = trees.get(*at) {

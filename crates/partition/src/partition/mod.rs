@@ -18,7 +18,7 @@ mod one_shot;
 
 use self::blocking::Blocking;
 use crate::exec::{Cx, Locking, SLICE_ROWS, Scratch, Stop};
-use crate::lock::LockTable;
+use crate::lock::{LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
 use crate::scheme::{BlockingLocking, Scheme};
 use crate::trees::{Trees, UndoLog};
@@ -41,6 +41,8 @@ pub struct Partition<T: Trees = Store> {
     granted: VecDeque<TxnId>,
     /// The end of the last commit record that concerns this partition.
     last_commit: Lsn,
+    /// Waits so far, for locks and in line.
+    waits: u64,
     /// The least good version of tables that have changed since the start.
     versions: HashMap<TableId, u64>,
     scratch: Scratch,
@@ -71,6 +73,7 @@ impl<T: Trees> Partition<T> {
             txns: HashMap::new(),
             granted: VecDeque::new(),
             last_commit: Lsn(0),
+            waits: 0,
             versions: HashMap::new(),
             scratch: Scratch::default(),
         }
@@ -96,10 +99,10 @@ impl<T: Trees> Partition<T> {
         self.take(message, out);
         loop {
             if let Some(txn) = self.granted.pop_front() {
-                out.push(Out::Granted { txn, partition: self.id });
-                self.go_on(txn, Waiting::Lock, out);
-            } else if let Some(message) = self.blocking.next() {
-                self.take(message, out);
+                self.lock_granted(txn, out);
+            } else if let Some((wait, message)) = self.blocking.next() {
+                out.push(Out::Granted { txn: message.txn, partition: self.id, wait });
+                self.take_up(message, out);
             } else {
                 break;
             }
@@ -107,9 +110,16 @@ impl<T: Trees> Partition<T> {
     }
 
     fn take(&mut self, message: Message, out: &mut Outbox) {
-        if self.blocking.stops(&message) {
-            return self.blocking.push(message);
+        if blocking::may_wait(&message.body) {
+            PARTITION.request();
+            if self.blocking.stops(&message) {
+                return self.wait_in_line(message, out);
+            }
         }
+        self.take_up(message, out);
+    }
+
+    fn take_up(&mut self, message: Message, out: &mut Outbox) {
         let Message { txn, origin, body } = message;
         match body {
             Body::OneShot { program, env, rows } => self.one_shot(txn, origin, program, env, rows, out),
@@ -123,13 +133,20 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    fn resume(&mut self, id: TxnId, out: &mut Outbox) {
-        self.go_on(id, Waiting::Resume, out);
+    /// What the transaction's task waits for.
+    fn waiting(&self, id: TxnId) -> Waiting {
+        self.txns.get(&id).and_then(|txn| txn.task.as_ref()).map_or(Waiting::No, |task| task.waiting)
     }
 
-    /// Runs a task that waited for this.
-    fn go_on(&mut self, id: TxnId, waited: Waiting, out: &mut Outbox) {
-        if self.txns.get(&id).is_some_and(|t| t.task.as_ref().is_some_and(|task| task.waiting == waited)) {
+    fn resume(&mut self, id: TxnId, out: &mut Outbox) {
+        if self.waiting(id) == Waiting::Resume {
+            self.run(id, out);
+        }
+    }
+
+    fn lock_granted(&mut self, id: TxnId, out: &mut Outbox) {
+        if let Waiting::Lock(wait) = self.waiting(id) {
+            out.push(Out::Granted { txn: id, partition: self.id, wait });
             self.run(id, out);
         }
     }
@@ -215,9 +232,10 @@ impl<T: Trees> Partition<T> {
                 task.waiting = Waiting::Resume;
                 out.push(Out::Yield { partition, txn: id });
             }
-            Stop::Wait(on) => {
-                task.waiting = Waiting::Lock;
-                out.push(Out::Waits { txn: id, partition, origin: task.origin, on });
+            Stop::Wait(Wait { on, class, caller }) => {
+                let wait = self.next_wait();
+                task.waiting = Waiting::Lock(wait);
+                out.push(Out::Waits { txn: id, partition, wait, origin: task.origin, on, class, caller });
             }
             Stop::Conflict => {
                 let error = SqlError::internal("a locking transaction met a conflict");
@@ -340,10 +358,17 @@ impl<T: Trees> Partition<T> {
     }
 
     fn stop_waiting(&mut self, id: TxnId, task: &Task, out: &mut Outbox) {
-        if task.waiting == Waiting::Lock && self.locks.waits(id) {
+        if let Waiting::Lock(wait) = task.waiting
+            && self.locks.waits(id)
+        {
             self.locks.stop_waiting(id, &mut self.granted);
-            out.push(Out::Granted { txn: id, partition: self.id });
+            out.push(Out::Granted { txn: id, partition: self.id, wait });
         }
+    }
+
+    fn next_wait(&mut self) -> u64 {
+        self.waits += 1;
+        self.waits
     }
 
     /// Whether a program's trees are here and its table is as it was planned.

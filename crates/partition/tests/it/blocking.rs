@@ -25,9 +25,11 @@ fn all_others_wait_in_line_and_go_on_in_their_order() {
     let g = d.send(general, add(2).statement(&table()));
     let s = d.send(single, select(Find::All { a_less: None }).one_shot(&table()));
     assert!(d.take(g).is_none() && d.take(s).is_none() && d.waits.is_empty());
+    assert_eq!(d.waiting(), 2, "to wait in line is told, too");
     commit(&mut d, multi);
     assert_eq!(as_expected(&d.take(g).unwrap()), Ok(vec![(2, Some(3), 2)]));
     assert!(d.take(s).is_none(), "it came later and waits for the row now");
+    assert_eq!(d.waiting(), 1);
     assert_eq!(d.waits[&single], [general]);
     commit(&mut d, general);
     assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1), (2, Some(3), 2)]);

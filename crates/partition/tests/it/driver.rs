@@ -56,6 +56,8 @@ pub struct Driver<T: Paged> {
     pub answers: Vec<(u32, Answer)>,
     pub suspended: Vec<(TxnId, Vec<Want>)>,
     pub waits: BTreeMap<TxnId, Vec<TxnId>>,
+    /// Whose waits have not ended, by their numbers.
+    numbers: BTreeMap<u64, TxnId>,
     pub suspensions: u64,
     pub deadlocks: u64,
     /// How often a transaction lost the partition that it had to itself.
@@ -82,12 +84,18 @@ impl<T: Paged> Driver<T> {
             answers: Vec::new(),
             suspended: Vec::new(),
             waits: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             suspensions: 0,
             deadlocks: 0,
             stalls: 0,
             log_reads: 0,
             next_txn: 0,
         }
+    }
+
+    /// How many wait, for locks and in line.
+    pub fn waiting(&self) -> usize {
+        self.numbers.len()
     }
 
     pub fn txn(&mut self) -> TxnId {
@@ -122,15 +130,20 @@ impl<T: Paged> Driver<T> {
                     self.suspended.push((txn, Vec::new()));
                 }
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
-                Out::Waits { txn, on, .. } => {
-                    assert!(!on.is_empty() && !on.contains(&txn));
-                    self.waits.insert(txn, on);
+                Out::Waits { txn, wait, on, .. } => {
+                    assert!(!on.contains(&txn));
+                    assert!(self.numbers.insert(wait, txn).is_none(), "a wait has its own number");
+                    // Nobody: it is in line for the partition, which is no edge of the graph.
+                    if !on.is_empty() {
+                        self.waits.insert(txn, on);
+                    }
                     if self.reaches(txn) {
                         victims.push(txn);
                     }
                 }
-                Out::Granted { txn, .. } => {
-                    assert!(self.waits.remove(&txn).is_some(), "a grant ends a wait");
+                Out::Granted { txn, wait, .. } => {
+                    assert_eq!(self.numbers.remove(&wait), Some(txn), "a grant ends its wait");
+                    self.waits.remove(&txn);
                 }
             }
         }
@@ -187,6 +200,6 @@ impl<T: Paged> Driver<T> {
     }
 
     pub fn owes_nothing(&self) -> bool {
-        self.owed.is_empty() && self.waits.is_empty() && self.suspended.is_empty()
+        self.owed.is_empty() && self.numbers.is_empty() && self.suspended.is_empty()
     }
 }

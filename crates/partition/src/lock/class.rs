@@ -1,0 +1,40 @@
+//! What requests for locks are counted under: what is asked for, and how.
+
+use super::{Mode, Target};
+use clearway_latch::lockstat::Class;
+use clearway_types::TxnId;
+use std::panic::Location;
+
+static KEY_SHARED: Class = Class::new("lock.key_shared");
+static KEY_EXCLUSIVE: Class = Class::new("lock.key_exclusive");
+static RANGE_SHARED: Class = Class::new("lock.range_shared");
+static RANGE_EXCLUSIVE: Class = Class::new("lock.range_exclusive");
+static TABLE_INTENT_SHARED: Class = Class::new("lock.table_intent_shared");
+static TABLE_INTENT_EXCLUSIVE: Class = Class::new("lock.table_intent_exclusive");
+static TABLE_SHARED: Class = Class::new("lock.table_shared");
+static TABLE_EXCLUSIVE: Class = Class::new("lock.table_exclusive");
+/// The whole partition, which a transaction of several may have to itself: every message asks for it.
+pub(crate) static PARTITION: Class = Class::new("lock.partition");
+
+/// The class of a request.
+pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
+    match (target, mode) {
+        (Target::Key(..), Mode::Shared | Mode::IntentShared) => &KEY_SHARED,
+        (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive) => &KEY_EXCLUSIVE,
+        (Target::Range(..), Mode::Shared | Mode::IntentShared) => &RANGE_SHARED,
+        (Target::Range(..), Mode::Exclusive | Mode::IntentExclusive) => &RANGE_EXCLUSIVE,
+        (Target::Table(_), Mode::IntentShared) => &TABLE_INTENT_SHARED,
+        (Target::Table(_), Mode::IntentExclusive) => &TABLE_INTENT_EXCLUSIVE,
+        (Target::Table(_), Mode::Shared) => &TABLE_SHARED,
+        (Target::Table(_), Mode::Exclusive) => &TABLE_EXCLUSIVE,
+    }
+}
+
+/// A request that waits: whom for, and what its wait is counted under.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub on: Vec<TxnId>,
+    pub class: &'static Class,
+    /// Where a statement asked.
+    pub caller: &'static Location<'static>,
+}
