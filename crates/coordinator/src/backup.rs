@@ -4,17 +4,19 @@
 //! 1. The statement ends only when the thread has: what it does next finds no backup running.
 //! 2. A statement that is cancelled, or whose client has gone, ends the copy after the block that is being copied.
 //!
-//! Locking: one mutex over what the thread and the statement tell each other, never held during I/O. A crash leaves a target
+//! Locking: one monitor over what the thread and the statement tell each other, never held during I/O. A crash leaves a target
 //! without a manifest, which is no backup.
 
 use crate::client::{Outcome, Stop};
 use crate::core::{Block, Core};
 use crate::pace::Pace;
 use crate::tag::Tag;
+use clearway_latch::lockstat::Class;
+use clearway_latch::{Monitor, MonitorGuard};
 use clearway_plan::statement::Backup;
 use clearway_storage::backup::{BackupReport, Progress};
+use clearway_sync::thread;
 use clearway_sync::time::{Duration, Instant};
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError, thread};
 use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -32,29 +34,33 @@ struct State {
     result: Option<Result<BackupReport, SqlError>>,
 }
 
+static BACKUP: Class = Class::new("coordinator.backup");
+
 /// What the thread and the statement share.
-#[derive(Default)]
 struct Job {
-    state: Mutex<State>,
-    cancelled: Condvar,
+    state: Monitor<State>,
 }
 
 impl Job {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> Self {
+        Self { state: Monitor::new(&BACKUP, State::default()) }
+    }
+
+    #[track_caller]
+    fn state(&self) -> MonitorGuard<'_, State> {
+        self.state.lock()
     }
 
     fn cancel(&self) {
         self.state().cancelled = true;
-        self.cancelled.notify_all();
+        self.state.notify_all();
     }
 
     /// Waits, if there is something to wait for, and says whether to go on.
     fn go_on(&self, wait: Option<Duration>) -> ControlFlow<()> {
         let mut state = self.state();
         if let Some(wait) = wait {
-            let waited = self.cancelled.wait_timeout_while(state, wait, |s| !s.cancelled);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.state.wait_timeout_while(state, wait, |s| !s.cancelled).0;
         }
         if state.cancelled { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -72,7 +78,7 @@ pub(crate) async fn run(core: &Rc<Core>, backup: &Backup) -> Result<Outcome, Sto
         return Err(e.hint("The server's working directory is not yours.").into());
     }
     let began = Instant::now();
-    let job = Arc::new(Job::default());
+    let job = Arc::new(Job::new());
     start(core, job.clone(), target, Pace::new(backup.bytes_a_second))?;
     let report = std::future::poll_fn(|_| {
         if let Err(e) = core.check_cancelled() {

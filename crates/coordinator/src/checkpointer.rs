@@ -1,14 +1,17 @@
 //! The checkpointer's thread: checkpoints in an interval, when the log has grown by so much, and on request; and a log flush now and then for those who do not wait for one.
 //!
 //! Invariant: a request made before a checkpoint begins is answered after it has ended, never by one that had begun already.
-//! Locking: one mutex over the requests, never held during I/O. A crash leaves the last completed checkpoint.
+//! Locking: one monitor over the requests, never held during I/O. A crash leaves the last completed checkpoint.
 
 use crate::engine::Engine;
+use clearway_latch::Monitor;
+use clearway_latch::lockstat::Class;
 use clearway_sync::thread::{self, JoinHandle};
 use clearway_sync::time::{Duration, Instant};
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use clearway_types::{SqlError, SqlState};
 use std::sync::Arc;
+
+static CHECKPOINTER: Class = Class::new("coordinator.checkpointer");
 
 type Answer = Box<dyn FnOnce(Result<(), SqlError>) + Send>;
 
@@ -22,9 +25,14 @@ struct State {
 }
 
 /// The thread and what is asked of it.
-#[derive(Default)]
 pub(crate) struct Checkpointer {
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<Monitor<State>>,
+}
+
+impl Default for Checkpointer {
+    fn default() -> Self {
+        Self { shared: Arc::new(Monitor::new(&CHECKPOINTER, State::default())) }
+    }
 }
 
 impl Checkpointer {
@@ -51,36 +59,36 @@ impl Checkpointer {
                 begun_at = Some(appended);
                 let result = engine.node().checkpoint().map_err(|e| SqlError::new(SqlState::IO, e.to_string()));
                 match &result {
-                    Ok(()) => lock(&shared).made += 1,
+                    Ok(()) => shared.lock().made += 1,
                     Err(e) => tracing::error!("checkpoint failed: {e}"),
                 }
                 requests.into_iter().for_each(|answer| answer(result.clone()));
             }
         });
         match spawned {
-            Ok(handle) => lock(&self.shared).thread = Some(handle),
+            Ok(handle) => self.shared.lock().thread = Some(handle),
             Err(e) => tracing::error!("no checkpoints: their thread cannot be started: {e}"),
         }
     }
 
     /// Asks for a checkpoint; `answer` is called when it has ended.
     pub(crate) fn request(&self, answer: Answer) {
-        lock(&self.shared).requests.push(answer);
-        self.shared.1.notify_all();
+        self.shared.lock().requests.push(answer);
+        self.shared.notify_all();
     }
 
     /// How many checkpoints have been made.
     pub(crate) fn made(&self) -> u64 {
-        lock(&self.shared).made
+        self.shared.lock().made
     }
 
     pub(crate) fn stop(&self) {
         let thread = {
-            let mut state = lock(&self.shared);
+            let mut state = self.shared.lock();
             state.stop = true;
             state.thread.take()
         };
-        self.shared.1.notify_all();
+        self.shared.notify_all();
         if let Some(thread) = thread
             && thread.join().is_err()
         {
@@ -89,16 +97,9 @@ impl Checkpointer {
     }
 }
 
-fn lock(shared: &(Mutex<State>, Condvar)) -> MutexGuard<'_, State> {
-    shared.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Waits for a request or the time; `None` when it is to stop.
-fn next_turn(shared: &(Mutex<State>, Condvar), wait: Duration) -> Option<Vec<Answer>> {
-    let state = lock(shared);
-    let (mut state, _) = shared
-        .1
-        .wait_timeout_while(state, wait, |s| !s.stop && s.requests.is_empty())
-        .unwrap_or_else(PoisonError::into_inner);
+fn next_turn(shared: &Monitor<State>, wait: Duration) -> Option<Vec<Answer>> {
+    let idle = |s: &mut State| !s.stop && s.requests.is_empty();
+    let (mut state, _) = shared.wait_timeout_while(shared.lock(), wait, idle);
     if state.stop { None } else { Some(std::mem::take(&mut state.requests)) }
 }

@@ -136,6 +136,7 @@ impl Core {
     }
 
     /// Sends a message; its answer is taken by [`Core::reply`] or [`Core::try_reply`].
+    #[track_caller]
     pub(crate) fn send(&self, partition: PartitionId, txn: TxnId, body: Body) -> u32 {
         let seq = self.next_seq.get();
         self.next_seq.set(seq.wrapping_add(1));

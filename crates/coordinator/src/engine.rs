@@ -6,7 +6,7 @@
 //!    transaction's locks are let go: whoever then gets the lock with an old plan is told so by the partition.
 //! 3. A catalog version is given out once, and versions grow in the order in which catalogs are published.
 //!
-//! Locking: `catalog` is a short read-write latch (workers cache what they read and compare versions first); `waits_for` a mutex that
+//! Locking: `catalog` is a latch, held to copy a pointer (workers cache what they read and compare versions first); `waits_for` one that
 //! only lock waits take. Neither is held while anything else is taken. A crash leaves the data directory as `storage` says.
 
 use crate::activity::Workers;
@@ -18,12 +18,12 @@ use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
 use crate::system::System;
 use clearway_buffer::Pool;
-use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Submitted};
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
 use clearway_partition::{Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
 use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use clearway_sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, TxnId};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -70,6 +70,10 @@ impl Default for EngineConfig {
     }
 }
 
+static BATON: Class = Class::new("partition.baton");
+static CATALOG: Class = Class::new("coordinator.catalog");
+static WAITS_FOR: Class = Class::new("coordinator.waits_for");
+
 /// Transaction ids are taken from the node this many at a time.
 const TXN_ID_BLOCK: u64 = 1024;
 
@@ -83,13 +87,13 @@ pub struct Engine {
     /// Transactions that have ended, by worker.
     ended: Workers,
     dispatch: Dispatch,
-    catalog: RwLock<Arc<Catalog>>,
+    catalog: Latch<Arc<Catalog>>,
     catalog_version: AtomicU64,
     /// Where the commit record of the last change of the catalog ends.
     catalog_commit: AtomicU64,
     next_catalog_version: AtomicU64,
     next_id: AtomicU32,
-    waits_for: Mutex<WaitsFor>,
+    waits_for: Latch<WaitsFor>,
     /// Plain std: set once, before there are sessions.
     system: OnceLock<Box<dyn System>>,
     pub(crate) checkpointer: Checkpointer,
@@ -112,7 +116,8 @@ impl Engine {
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
-        let partitions = stores.into_iter().map(|s| Combiner::with_limit(Partition::new(s), drain_limit)).collect();
+        let baton = |store| Combiner::with_limit(&BATON, Partition::new(store), drain_limit);
+        let partitions = stores.into_iter().map(baton).collect();
         let engine = Arc::new(Self {
             partitions,
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
@@ -122,9 +127,9 @@ impl Engine {
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
             next_catalog_version: AtomicU64::new(catalog.version + 1),
-            catalog: RwLock::new(Arc::new(catalog)),
+            catalog: Latch::new(&CATALOG, Arc::new(catalog)),
             next_id: AtomicU32::new(next_id),
-            waits_for: Mutex::default(),
+            waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
             node,
@@ -176,7 +181,7 @@ impl Engine {
     }
     /// The committed catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
-        self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.catalog.lock().clone()
     }
     /// The version of the committed catalog.
     pub fn catalog_version(&self) -> u64 {
@@ -197,7 +202,9 @@ impl Engine {
         let version = catalog.version;
         // Relaxed: published by the Release below.
         self.catalog_commit.fetch_max(commit.0, Ordering::Relaxed);
-        *self.catalog.write().unwrap_or_else(PoisonError::into_inner) = catalog;
+        let old = std::mem::replace(&mut *self.catalog.lock(), catalog);
+        // Not under the latch, should we be the last to have it.
+        drop(old);
         // Release: pairs with the Acquire in `catalog_version`.
         self.catalog_version.store(version, Ordering::Release);
     }
@@ -255,8 +262,9 @@ impl Engine {
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {
         partition.0 % self.mailboxes.len() as u16
     }
-    pub(crate) fn waits_for(&self) -> MutexGuard<'_, WaitsFor> {
-        self.waits_for.lock().unwrap_or_else(PoisonError::into_inner)
+    #[track_caller]
+    pub(crate) fn waits_for(&self) -> LatchGuard<'_, WaitsFor> {
+        self.waits_for.lock()
     }
     pub(crate) fn txn_id_block(&self) -> (u64, u64) {
         let first = self.node.alloc_txn_ids(TXN_ID_BLOCK).0;
@@ -268,6 +276,7 @@ impl Engine {
     }
 
     /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.
+    #[track_caller]
     pub(crate) fn submit(&self, partition: PartitionId, message: Message, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
         matches!(

@@ -6,11 +6,14 @@
 use crate::engine::Engine;
 use crate::mailbox::Mail;
 use clearway_buffer::{Keep, Want};
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Message, Origin};
 use clearway_storage::StorageError;
-use clearway_sync::{Mutex, PoisonError};
 use clearway_types::{PartitionId, SqlError, TxnId};
 use std::sync::Arc;
+
+static GATHERING: Class = Class::new("coordinator.fetched");
 
 /// What a retry needs, kept in the pool until dropped; or why it cannot be had.
 pub(crate) type Held = Result<Vec<Keep>, SqlError>;
@@ -20,30 +23,40 @@ struct Gathering {
     held: Held,
 }
 
+impl Gathering {
+    /// Adds what has come: all of it, if this was the last, and what is not kept after all.
+    fn add(&mut self, result: Result<Keep, SqlError>) -> (Option<Held>, Held) {
+        self.left -= 1;
+        let useless = match (result, &mut self.held) {
+            (Ok(keep), Ok(held)) => {
+                held.push(keep);
+                Ok(Vec::new())
+            }
+            (Ok(keep), Err(_)) => Ok(vec![keep]),
+            (Err(e), held) => std::mem::replace(held, Err(e)),
+        };
+        let all = (self.left == 0).then(|| std::mem::replace(&mut self.held, Ok(Vec::new())));
+        (all, useless)
+    }
+}
+
 /// Fetches all of `wants`, then posts [`Mail::Fetched`] to `worker`.
 pub(crate) fn fetch(engine: &Arc<Engine>, worker: u16, partition: PartitionId, txn: TxnId, wants: Vec<Want>) {
     if wants.is_empty() {
         engine.mailbox(worker).post(Mail::Fetched { partition, txn, held: Ok(Vec::new()) });
         return;
     }
-    let gathering = Arc::new(Mutex::new(Gathering { left: wants.len(), held: Ok(Vec::with_capacity(wants.len())) }));
+    let gathering =
+        Arc::new(Latch::new(&GATHERING, Gathering { left: wants.len(), held: Ok(Vec::with_capacity(wants.len())) }));
     for want in wants {
         let (gathering, engine_of_reply) = (gathering.clone(), engine.clone());
         engine.pool().fetch(
             want,
             Box::new(move |result| {
-                let mut g = gathering.lock().unwrap_or_else(PoisonError::into_inner);
-                g.left -= 1;
-                match result {
-                    Ok(keep) => {
-                        if let Ok(held) = &mut g.held {
-                            held.push(keep);
-                        }
-                    }
-                    Err(e) => g.held = Err(StorageError::Page(e).into()),
-                }
-                if g.left == 0 {
-                    let held = std::mem::replace(&mut g.held, Ok(Vec::new()));
+                let result = result.map_err(|e| StorageError::Page(e).into());
+                let (all, _useless) = gathering.lock().add(result);
+                // The latch is free again.
+                if let Some(held) = all {
                     engine_of_reply.mailbox(worker).post(Mail::Fetched { partition, txn, held });
                 }
             }),

@@ -12,10 +12,11 @@
 use crate::client::{End, Outcome, Stop, stopped};
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::multi;
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Access, Program};
-use clearway_sync::{Mutex, PoisonError};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -336,15 +337,17 @@ pub(crate) fn set_options(core: &Core, options: TxnOptions, session: bool) -> Re
     Ok(outcome)
 }
 
+static ANSWER: Class = Class::new("coordinator.checkpoint_answer");
+
 /// Has a checkpoint made and waits for it.
 pub(crate) async fn checkpoint(core: &Rc<Core>) -> SqlResult<()> {
-    let answer = Arc::new(Mutex::new(None));
+    let answer = Arc::new(Latch::new(&ANSWER, None));
     let (set, wake) = (answer.clone(), core.port.waker(core.token));
     core.engine().checkpointer.request(Box::new(move |result| {
-        *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *set.lock() = Some(result);
         wake();
     }));
-    std::future::poll_fn(move |_| match answer.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    std::future::poll_fn(move |_| match answer.lock().take() {
         Some(result) => std::task::Poll::Ready(result),
         None => std::task::Poll::Pending,
     })

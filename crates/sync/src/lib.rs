@@ -26,19 +26,19 @@ pub use condvar::Condvar;
 #[cfg(loom)]
 pub use loom::{
     hint,
-    sync::{Mutex, MutexGuard, RwLock, mpsc},
+    sync::{Mutex, MutexGuard, mpsc},
     thread,
 };
 #[cfg(shuttle)]
 pub use shuttle::{
     hint,
-    sync::{Mutex, MutexGuard, RwLock, mpsc},
+    sync::{Mutex, MutexGuard, mpsc},
     thread,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
     hint,
-    sync::{Condvar, Mutex, MutexGuard, RwLock, mpsc},
+    sync::{Condvar, Mutex, MutexGuard, mpsc},
     thread,
 };
 

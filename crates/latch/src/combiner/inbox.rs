@@ -17,6 +17,7 @@ use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::lockstat::Wait;
 use clearway_sync::atomic::AtomicUsize;
 
 const FREE: usize = 0;
@@ -27,6 +28,7 @@ const POISONED: usize = 3;
 /// A message that waits.
 pub(super) struct Node<M> {
     pub(super) message: M,
+    pub(super) wait: Wait,
     /// `HELD`, or the address of the node that came before.
     next: usize,
 }
@@ -71,8 +73,8 @@ impl<M> Inbox<M> {
     ///
     /// # Panics
     /// If the combiner is poisoned.
-    pub(super) fn push_or_take(&self, message: M) -> Pushed<M> {
-        let node = Box::into_raw(Box::new(Node { message, next: HELD }));
+    pub(super) fn push_or_take(&self, message: M, wait: Wait) -> Pushed<M> {
+        let node = Box::into_raw(Box::new(Node { message, wait, next: HELD }));
         // Exposed: whoever collects the node makes the pointer from the address.
         let address = node.expose_provenance();
         // Relaxed: only a hint of what to exchange.

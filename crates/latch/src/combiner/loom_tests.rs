@@ -5,6 +5,9 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::{Combiner, Submitted};
+use crate::lockstat::Class;
+
+static CLASS: Class = Class::new("test.combiner");
 
 type Log = Combiner<Vec<u8>, Letter>;
 
@@ -56,7 +59,7 @@ fn place(messages: &[u8], of: u8) -> usize {
 fn two_threads_lose_nothing() {
     // Invariants 1 (loom checks each access of the state) and 2.
     loom::model(|| {
-        let log = Arc::new(Log::new(Vec::new()));
+        let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
             let log = Arc::clone(&log);
             move || send(&log, 2)
@@ -71,7 +74,7 @@ fn two_threads_lose_nothing() {
 fn three_threads_lose_nothing() {
     // Invariants 1 and 2, with a list of more than one node.
     loom::model(|| {
-        let log = Arc::new(Log::new(Vec::new()));
+        let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let others = [2, 3].map(|message| {
             let log = Arc::clone(&log);
             thread::spawn(move || send(&log, message))
@@ -88,7 +91,7 @@ fn three_threads_lose_nothing() {
 fn a_thread_keeps_its_order() {
     // Invariant 3; and 4, as under loom two messages fill a hold.
     loom::model(|| {
-        let log = Arc::new(Log::new(Vec::new()));
+        let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
             let log = Arc::clone(&log);
             move || [3, 4].into_iter().for_each(|message| send(&log, message))
@@ -123,7 +126,7 @@ fn a_message_that_meets_a_backlog_goes_behind_it() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
-        let log = Arc::new(Log::new(Vec::new()));
+        let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
             let log = Arc::clone(&log);
             move || {
@@ -148,7 +151,7 @@ fn a_message_that_meets_a_backlog_goes_behind_it() {
 fn another_thread_may_handle_what_is_left() {
     // Invariants 1 and 2: the poll that finds the backlog need not be that of the thread which left it.
     loom::model(|| {
-        let log = Arc::new(Log::new(Vec::new()));
+        let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
             let log = Arc::clone(&log);
             move || while log.poll(&mut note) {}
@@ -163,7 +166,7 @@ fn another_thread_may_handle_what_is_left() {
 fn an_exclusive_visit_loses_nothing() {
     // Invariants 1 and 2: messages that come during the visit are handled by the submitter or by the visitor's poll.
     loom::model(|| {
-        let log = Arc::new(Log::new(Vec::new()));
+        let log = Arc::new(Log::new(&CLASS, Vec::new()));
         let other = thread::spawn({
             let log = Arc::clone(&log);
             move || [1, 2].into_iter().for_each(|message| send(&log, message))

@@ -38,7 +38,9 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::mem;
+use std::panic::Location;
 
+use crate::lockstat::Class;
 use crate::padded::CachePadded;
 use clearway_sync::cell::UnsafeCell;
 use clearway_sync::thread::yield_now;
@@ -66,6 +68,7 @@ pub enum Submitted {
 /// `S` is the state, `M` a message; the handler comes with each call, and all calls' handlers must mean the same, as
 /// each handles other callers' messages.
 pub struct Combiner<S, M> {
+    class: &'static Class,
     inbox: CachePadded<Inbox<M>>,
     inside: UnsafeCell<Inside<S, M>>,
     /// The most messages of one hold, at least 1.
@@ -92,15 +95,17 @@ impl<M> Drop for PoisonOnUnwind<'_, M> {
 }
 
 impl<S: Send, M: Send> Combiner<S, M> {
-    /// A free combiner with no messages.
-    pub fn new(state: S) -> Self {
-        Self::with_limit(state, DRAIN_LIMIT)
+    /// A free combiner with no messages. Each submission is a request in lockstat, contended if the message was left to others; its wait
+    /// ends when it is handled.
+    pub fn new(class: &'static Class, state: S) -> Self {
+        Self::with_limit(class, state, DRAIN_LIMIT)
     }
 
     /// As [`Combiner::new`]; one hold handles at most `limit` messages (at least 1).
-    pub fn with_limit(state: S, limit: usize) -> Self {
+    pub fn with_limit(class: &'static Class, state: S, limit: usize) -> Self {
         let inside = Inside { state, backlog: VecDeque::new() };
-        Self { inbox: CachePadded::new(Inbox::new()), inside: UnsafeCell::new(inside), limit: limit.max(1) }
+        let inbox = CachePadded::new(Inbox::new());
+        Self { class, inbox, inside: UnsafeCell::new(inside), limit: limit.max(1) }
     }
 
     /// Handles the message and what waits, or leaves the message to the thread that is inside.
@@ -108,8 +113,14 @@ impl<S: Send, M: Send> Combiner<S, M> {
     /// # Panics
     /// If a handler panicked, in this call or in an earlier one (invariant 5).
     #[inline]
+    #[track_caller]
     pub fn submit<H: FnMut(&mut S, M) + ?Sized>(&self, message: M, handle: &mut H) -> Submitted {
-        if self.inbox.try_take_free() { self.run(message, handle) } else { self.submit_busy(message, handle) }
+        self.class.request();
+        if self.inbox.try_take_free() {
+            self.run(message, handle)
+        } else {
+            self.submit_busy(message, handle, Location::caller())
+        }
     }
 
     /// Handles what waits if the baton is free, and returns whether messages are left: then the caller must poll again.
@@ -178,8 +189,13 @@ impl<S: Send, M: Send> Combiner<S, M> {
 
     /// The caller has found the baton held, or messages waiting.
     #[cold]
-    fn submit_busy<H: FnMut(&mut S, M) + ?Sized>(&self, message: M, handle: &mut H) -> Submitted {
-        match self.inbox.push_or_take(message) {
+    fn submit_busy<H: FnMut(&mut S, M) + ?Sized>(
+        &self,
+        message: M,
+        handle: &mut H,
+        caller: &'static Location<'static>,
+    ) -> Submitted {
+        match self.inbox.push_or_take(message, self.class.wait(caller)) {
             Pushed::Queued => Submitted::Queued,
             Pushed::TookFree(node) => self.run(node.message, handle),
             Pushed::TookLeft(node) => {
@@ -202,7 +218,9 @@ impl<S: Send, M: Send> Combiner<S, M> {
                 while handled < limit
                     && let Some(node) = inside.backlog.pop_front()
                 {
-                    handle(&mut inside.state, node.message);
+                    let Node { message, wait, .. } = *node;
+                    wait.end();
+                    handle(&mut inside.state, message);
                     handled += 1;
                 }
                 !inside.backlog.is_empty()

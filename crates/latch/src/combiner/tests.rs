@@ -7,13 +7,15 @@ use std::thread;
 
 use super::*;
 
+static CLASS: Class = Class::new("test.combiner");
+
 fn note(log: &mut Vec<u32>, message: u32) {
     log.push(message);
 }
 
 /// A combiner in whose first hold `count` more messages, 1 and up, were submitted.
 fn overfilled(count: u32) -> (Combiner<Vec<u32>, u32>, Submitted) {
-    let log = Combiner::new(Vec::new());
+    let log = Combiner::new(&CLASS, Vec::new());
     let submitted = log.submit(0, &mut |state: &mut Vec<u32>, message| {
         note(state, message);
         if message == 0 {
@@ -25,7 +27,7 @@ fn overfilled(count: u32) -> (Combiner<Vec<u32>, u32>, Submitted) {
 
 #[test]
 fn a_free_combiner_handles_at_once() {
-    let log = Combiner::new(Vec::new());
+    let log = Combiner::new(&CLASS, Vec::new());
     assert_eq!(log.submit(7, &mut note), Submitted::Ran { more: false });
     assert!(!log.poll(&mut note));
     assert_eq!(log.into_inner(), [7]);
@@ -54,7 +56,7 @@ fn a_hold_is_bounded() {
 fn a_panic_poisons() {
     // Invariant 5.
     let alive = Arc::new(());
-    let log: Combiner<(), Arc<()>> = Combiner::new(());
+    let log: Combiner<(), Arc<()>> = Combiner::new(&CLASS, ());
     let panic = catch_unwind(AssertUnwindSafe(|| {
         log.submit(Arc::clone(&alive), &mut |(), message: Arc<()>| {
             assert_eq!(log.submit(message, &mut |(), _| {}), Submitted::Queued);
@@ -74,7 +76,7 @@ fn a_panic_poisons() {
 #[test]
 fn what_waits_is_dropped_with_the_combiner() {
     let alive = Arc::new(());
-    let log: Combiner<(), Arc<()>> = Combiner::new(());
+    let log: Combiner<(), Arc<()>> = Combiner::new(&CLASS, ());
     let ((), more) = log.with_exclusive(|()| {
         assert_eq!(log.submit(Arc::clone(&alive), &mut |(), _| {}), Submitted::Queued);
     });
@@ -85,7 +87,7 @@ fn what_waits_is_dropped_with_the_combiner() {
 
 #[test]
 fn a_busy_combiner_does_not_hold_up_the_submitter() {
-    let log = Arc::new(Combiner::new(Vec::new()));
+    let log = Arc::new(Combiner::new(&CLASS, Vec::new()));
     let (entered, is_inside) = mpsc::channel();
     let (leave, may_leave) = mpsc::channel();
     let holder = thread::spawn({
@@ -113,7 +115,7 @@ fn many_threads_lose_nothing_and_keep_their_order() {
     // Invariants 1 to 3 at full speed.
     const THREADS: usize = 4;
     let each: usize = if cfg!(miri) { 50 } else { 50_000 };
-    let counts = Combiner::new([0; THREADS]);
+    let counts = Combiner::new(&CLASS, [0; THREADS]);
     let inside = AtomicUsize::new(0);
     let handle = |counts: &mut [usize; THREADS], message: (usize, usize)| {
         // Relaxed: the baton orders the holders; the counter only notices two at once.

@@ -1,6 +1,6 @@
 use super::histogram::bucket;
 use super::*;
-use crate::{Latch, Monitor};
+use crate::{Combiner, Latch, Monitor, Submitted};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
@@ -255,4 +255,23 @@ fn buckets_cover_all_times_and_quantiles_lie_in_theirs() {
     let p99 = waits.quantile_ns(0.99);
     assert!((786_432.0..=1_048_576.0).contains(&p99), "{p99}");
     assert!(waits.quantile_ns(0.0) >= 0.0 && waits.quantile_ns(1.0) >= p99);
+}
+
+#[test]
+fn a_baton_counts_what_is_left_to_its_holder() {
+    let _alone = alone();
+    static CLASS: Class = Class::new("test.baton");
+    let baton = Combiner::new(&CLASS, 0);
+    let add = |sum: &mut u32, n: u32| *sum += n;
+    let mut handle = |sum: &mut u32, n: u32| {
+        add(sum, n);
+        if n == 1 {
+            assert_eq!(baton.submit(2, &mut { add }), Submitted::Queued);
+        }
+    };
+    assert_eq!(baton.submit(4, &mut handle), Submitted::Ran { more: false });
+    assert_eq!((requests("test.baton"), rows("test.baton")[0].contended), (1, 0));
+    assert_eq!(baton.submit(1, &mut handle), Submitted::Ran { more: false });
+    assert_eq!((requests("test.baton"), rows("test.baton")[0].contended), (3, 1));
+    assert_eq!(baton.into_inner(), 7);
 }
