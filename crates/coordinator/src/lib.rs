@@ -46,5 +46,7 @@ pub use tag::Tag;
 
 /// What a check is given and what it tells.
 pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Report, Severity};
+/// What replies that wait for the log are counted under.
+pub use clearway_storage::wal::DURABLE;
 /// How the storage under an engine is opened, and what that did: the server configures it without knowing the rest.
 pub use clearway_storage::{Hindrance, NodeConfig, OpenError, RecoveryReport, backup as copy_of};

@@ -8,9 +8,12 @@
 //! Locking: none; a connection belongs to one worker. A crash loses what was not sent, which nobody has seen.
 
 use crate::net::Stream;
+use clearway_coordinator::DURABLE;
+use clearway_latch::lockstat::Wait;
 use clearway_types::Lsn;
 use std::collections::VecDeque;
 use std::io;
+use std::panic::Location;
 
 /// Output beyond this is sent before more is made, and if the client does not take it, nothing more is made.
 pub const HIGH_WATER: usize = 256 << 10;
@@ -75,6 +78,14 @@ pub enum ReadOutcome {
     Closed,
 }
 
+/// Output that waits for the log.
+struct Hold {
+    /// From here on.
+    at: usize,
+    lsn: Lsn,
+    wait: Wait,
+}
+
 /// A connection with its output.
 pub struct Io {
     /// The socket.
@@ -91,7 +102,7 @@ pub struct Io {
     traffic: (u64, u64),
     sent: usize,
     release: usize,
-    holds: VecDeque<(usize, Lsn)>,
+    holds: VecDeque<Hold>,
 }
 
 impl Io {
@@ -149,15 +160,18 @@ impl Io {
 
     /// What has not been released yet, and what is said from here on, must not be seen before the log is durable up to `lsn`. The hold begins
     /// at the last release, and not here, so that a group's replies still leave in one send.
-    pub fn hold(&mut self, lsn: Lsn) {
-        if self.holds.back().is_none_or(|&(_, last)| last < lsn) {
-            self.holds.push_back((self.release, lsn));
+    /// There is none if the log is known to be `durable` so far.
+    #[track_caller]
+    pub fn hold(&mut self, lsn: Lsn, durable: Lsn) {
+        DURABLE.request();
+        if lsn > durable && self.holds.back().is_none_or(|last| last.lsn < lsn) {
+            self.holds.push_back(Hold { at: self.release, lsn, wait: DURABLE.wait(Location::caller()) });
         }
     }
 
     /// The durable end that the output waits for, if any.
     pub fn waits_for(&self) -> Option<Lsn> {
-        self.holds.back().map(|&(_, lsn)| lsn)
+        self.holds.back().map(|hold| hold.lsn)
     }
 
     /// Whether too much is waiting to be sent for more to be made.
@@ -172,10 +186,10 @@ impl Io {
 
     /// Sends what may be sent.
     pub fn flush(&mut self, durable: Lsn) -> io::Result<()> {
-        while self.holds.front().is_some_and(|&(_, lsn)| lsn <= durable) {
-            self.holds.pop_front();
+        while let Some(hold) = self.holds.pop_front_if(|hold| hold.lsn <= durable) {
+            hold.wait.end();
         }
-        let end = self.holds.front().map_or(self.release, |&(at, _)| at.min(self.release));
+        let end = self.holds.front().map_or(self.release, |hold| hold.at.min(self.release));
         while self.sent < end && self.writable {
             match self.stream.write(&self.out[self.sent..end]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -205,8 +219,8 @@ impl Io {
         self.out.drain(..gone);
         self.sent = 0;
         self.release -= gone;
-        for (at, _) in &mut self.holds {
-            *at -= gone;
+        for hold in &mut self.holds {
+            hold.at -= gone;
         }
     }
 }
@@ -237,10 +251,11 @@ mod tests {
         io.flush(Lsn(0)).unwrap();
         assert_eq!(got(&mut peer), b"");
         io.release();
-        io.hold(Lsn(10));
+        io.hold(Lsn(10), Lsn(9));
         io.out.extend_from_slice(b"b");
         io.release();
-        io.hold(Lsn(20));
+        io.hold(Lsn(8), Lsn(9));
+        io.hold(Lsn(20), Lsn(9));
         io.out.extend_from_slice(b"c");
         io.release();
         io.out.extend_from_slice(b"d");

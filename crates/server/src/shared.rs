@@ -4,7 +4,7 @@
 //! 1. A backend id is in the registry from before its client learns it until its session has ended.
 //! 2. `connections` counts every accepted connection until it is closed.
 //!
-//! Locking: each inbox and the registry are mutexes held for a few instructions; none is taken while another is held. A crash leaves nothing.
+//! Locking: each inbox and the registry are latches held for a few instructions; none is taken while another is held. A crash leaves nothing.
 
 use crate::config::Config;
 use crate::counters::{Counters, Totals};
@@ -12,10 +12,11 @@ use crate::doorbell::Doorbell;
 use crate::latches::Latches;
 use crate::net::Stream;
 use clearway_env::{Clock, Entropy};
-use clearway_latch::CachePadded;
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Latch};
 use hashbrown::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What one thread leaves for a worker.
@@ -42,9 +43,12 @@ struct Target {
     slot: u32,
 }
 
+static INBOX: Class = Class::new("server.inbox");
+static REGISTRY: Class = Class::new("server.registry");
+
 /// One worker's inbox.
 pub struct Inbox {
-    notes: Mutex<Vec<Note>>,
+    notes: Latch<Vec<Note>>,
     /// Rings when something for the worker has come.
     pub bell: Arc<Doorbell>,
 }
@@ -63,16 +67,12 @@ pub struct Shared {
     pub started: Instant,
     inboxes: Vec<Inbox>,
     counters: Vec<CachePadded<Counters>>,
-    registry: Mutex<HashMap<i32, Target>>,
+    registry: Latch<HashMap<i32, Target>>,
     next_pid: AtomicI32,
     connections: AtomicUsize,
     /// Sessions that had something to do lately, in all workers: decides whether spinning pays.
     pub busy: AtomicUsize,
     stopping: AtomicBool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -91,8 +91,8 @@ impl Shared {
             entropy,
             started: Instant::now(),
             counters: bells.iter().map(|_| CachePadded::default()).collect(),
-            inboxes: bells.into_iter().map(|bell| Inbox { notes: Mutex::default(), bell }).collect(),
-            registry: Mutex::default(),
+            inboxes: bells.into_iter().map(|bell| Inbox { notes: Latch::new(&INBOX, Vec::new()), bell }).collect(),
+            registry: Latch::new(&REGISTRY, HashMap::new()),
             next_pid: AtomicI32::new(1000),
             connections: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
@@ -130,13 +130,13 @@ impl Shared {
 
     /// Leaves a note for a worker.
     pub fn post(&self, worker: usize, note: Note) {
-        lock(&self.inboxes[worker].notes).push(note);
+        self.inboxes[worker].notes.lock().push(note);
         self.inboxes[worker].bell.ring();
     }
 
     /// Takes a worker's notes.
     pub fn take_notes(&self, worker: usize, into: &mut Vec<Note>) {
-        into.append(&mut lock(&self.inboxes[worker].notes));
+        into.append(&mut self.inboxes[worker].notes.lock());
     }
 
     /// Counts a connection; false if there are too many now.
@@ -154,7 +154,7 @@ impl Shared {
     /// Gives a session its backend id and cancel key.
     pub fn register(&self, worker: u16, slot: u32) -> (i32, i32) {
         let secret = self.entropy.u64() as i32;
-        let mut registry = lock(&self.registry);
+        let mut registry = self.registry.lock();
         loop {
             // Relaxed: uniqueness is the registry's.
             let pid = self.next_pid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
@@ -167,12 +167,12 @@ impl Shared {
 
     /// The session has ended.
     pub fn unregister(&self, pid: i32) {
-        lock(&self.registry).remove(&pid);
+        self.registry.lock().remove(&pid);
     }
 
     /// Passes a cancel request on; one with a wrong key is ignored, as it must be.
     pub fn cancel(&self, pid: i32, secret: i32) {
-        let target = match lock(&self.registry).get(&pid) {
+        let target = match self.registry.lock().get(&pid) {
             Some(t) if t.secret == secret => (t.worker, t.slot),
             _ => return,
         };

@@ -5,12 +5,13 @@
 //! 2. A transaction's records are in the log's files as long as it is active (`store`, invariant 3), and a record counts
 //!    only when the log is durable beyond it: what is still in the ring is waited for.
 //!
-//! Locking: the slot's mutex, for moments. A crash leaves nothing of it: recovery reads the same records.
+//! Locking: the slot's latch, for moments. A crash leaves nothing of it: recovery reads the same records.
 
 use std::fmt;
 use std::sync::Arc;
 
-use clearway_sync::{Mutex, PoisonError};
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_types::{Lsn, PartitionId, TxnId};
 
 use crate::error::StorageError;
@@ -21,16 +22,24 @@ use crate::wal::{Wal, WalError};
 /// Undos, oldest first, and the record that is to be undone after them.
 pub(crate) type Piece = Result<(UndoStack, Lsn), StorageError>;
 
+static LOG_READ: Class = Class::new("storage.log_read");
+
 /// Where a transaction finds what was read for it.
-#[derive(Debug, Default)]
-pub(crate) struct Slot(Mutex<Option<Piece>>);
+#[derive(Debug)]
+pub(crate) struct Slot(Latch<Option<Piece>>);
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self(Latch::new(&LOG_READ, None))
+    }
+}
 
 impl Slot {
     pub(crate) fn take(&self) -> Option<Piece> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
     fn put(&self, piece: Piece) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(piece);
+        *self.0.lock() = Some(piece);
     }
 }
 

@@ -9,7 +9,7 @@
 //!    log is durable up to what it refers to.
 //! 3. A directory is complete or nothing in it counts.
 //!
-//! Locking: a mutex around the control file for the whole of a checkpoint. A crash leaves what `recovery` mends.
+//! Locking: a monitor (no latch) around the control file for the whole of a checkpoint, its I/O included. A crash leaves what `recovery` mends.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use std::sync::{Arc, OnceLock};
 
 use clearway_buffer::{Files, PAGE_SIZE, PageIo, PolicyKind, Pool, PoolConfig, WRITE_BATCH, WalBarrier, Want};
 use clearway_env::{Disk, DiskLock, IoPool, QUEUE_LIMIT};
-use clearway_latch::CachePadded;
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::time::{Duration, Instant};
-use clearway_sync::{Mutex, PoisonError};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
@@ -114,6 +114,8 @@ pub struct RecoveryReport {
     pub undone: u64,
 }
 
+static CONTROL: Class = Class::new("storage.control");
+
 /// A node's storage.
 pub struct Node {
     wal: Arc<Wal>,
@@ -121,7 +123,7 @@ pub struct Node {
     io: Arc<IoPool>,
     stores: Vec<Store>,
     oldest: Oldest,
-    control: Mutex<Control>,
+    control: Monitor<Control>,
     next_txn: AtomicU64,
     /// Why no checkpoint can be made any more.
     failed: OnceLock<String>,
@@ -327,7 +329,7 @@ impl Node {
         record::start_pages(&mut note, PartitionId(0), &Role::Plain);
         wal.append(&[&note]);
         let next_txn = AtomicU64::new(state.next_txn.max(analysis.highest_txn + 1));
-        let control = Mutex::new(control);
+        let control = Monitor::new(&CONTROL, control);
         let (failed, disk, pinned) = (OnceLock::new(), opening.disk, AtomicU64::new(UNPINNED));
         let mut node =
             Self { wal, pool, io, stores, oldest, control, next_txn, failed, report, disk, files, pinned, _lock: lock };
@@ -391,7 +393,7 @@ impl Node {
     }
 
     fn take_checkpoint(&self) -> Result<State, OpenError> {
-        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut control = self.control.lock();
         if let Some(why) = self.failed.get() {
             return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why.clone()) });
         }

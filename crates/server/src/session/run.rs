@@ -200,7 +200,7 @@ impl Session {
                 self.fail(cx, &origin, &e);
             }
             Ok(outcome) => {
-                self.said(&outcome);
+                self.said(cx, &outcome);
                 self.follow_savepoint(&plan.statement);
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
                 if let Statement::Noop(tag) = &plan.statement {
@@ -212,9 +212,10 @@ impl Session {
     }
 
     /// Holds what follows until the outcome is durable, and passes its notices on.
-    pub(super) fn said(&mut self, outcome: &Outcome) {
+    #[track_caller]
+    pub(super) fn said(&mut self, cx: &Context<'_>, outcome: &Outcome) {
         if outcome.wait.0 != 0 && self.synchronous_commit {
-            self.io.hold(outcome.wait);
+            self.io.hold(outcome.wait, cx.durable);
         }
         self.notices(&outcome.notices);
     }
@@ -363,7 +364,7 @@ impl Session {
     fn implicit_ended(&mut self, cx: &mut Context<'_>, commit: bool, result: SqlResult<Outcome>) {
         match result {
             Ok(outcome) => {
-                self.said(&outcome);
+                self.said(cx, &outcome);
                 self.settle_settings(commit);
             }
             Err(e) => {

@@ -1,6 +1,6 @@
 //! System views: what they show, by every way of asking, and how the counts of waits are set to 0.
 
-use crate::raw::{Fixture, bind, describe, execute, parse, sync};
+use crate::raw::{Fixture, bind, describe, execute, parse, query, sync};
 use clearway_latch::lockstat::Class;
 use std::panic::Location;
 
@@ -39,6 +39,28 @@ fn waits_are_seen_by_a_prepared_statement_until_they_are_reset() {
     assert_eq!(answer.iter().map(|m| m.tag).collect::<String>(), "12TDCZ");
     assert_eq!(answer[3].values(), [Some(Vec::new())]);
     assert!(seen().is_none_or(|row| row.starts_with("0 0 0 0 f")), "the counts are still there");
+}
+
+#[test]
+fn a_wait_for_a_row_and_one_for_the_log_are_seen_with_who_waited() {
+    let server = Fixture::new("waits");
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    holder.query("create table t (a int primary key, n int)");
+    holder.query("insert into t values (1, 0)");
+    let seen = "select name from clearway.contention where contended > 0 and total_wait_us > 0 \
+                and (name = 'lock.key_exclusive' and caller like '%partition/src/exec/modify.rs:%' \
+                or name = 'log.durable' and caller like '%server/src/session/run.rs:%') order by name";
+    // The waiter may come too late, and another test may set the counts to 0.
+    let both = (0..1000).any(|_| {
+        holder.query("begin; update t set n = n + 1 where a = 1");
+        waiter.send_all(&[query("update t set n = n + 1 where a = 1")]);
+        holder.query("select pg_sleep(0.002); commit");
+        waiter.until_ready();
+        let mut names = holder.column(seen);
+        names.dedup();
+        names == ["lock.key_exclusive", "log.durable"]
+    });
+    assert!(both);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! 2. What is read is what a disk with the same content would give after the same calls.
 //!
 //! # Locking
-//! `names` before a file's own mutex, which is held through its I/O. A crash leaves nothing: the scratch file is nobody's.
+//! `names` before a file's own monitor; both are held through I/O. A crash leaves nothing: the scratch file is nobody's.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -16,15 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clearway_env::{Disk, DiskLock, File, Open};
+use clearway_latch::Monitor;
+use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU64, Ordering};
-use clearway_sync::{Mutex, MutexGuard, PoisonError};
 
 /// What is kept in the scratch file as one piece, in bytes.
 const BLOCK: u64 = 4096;
 
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static NAMES: Class = Class::new("storage.check_names");
+static FILE: Class = Class::new("storage.check_file");
 
 struct Scratch {
     file: Arc<dyn File>,
@@ -35,7 +35,7 @@ struct Scratch {
 pub(super) struct Overlay {
     base: Arc<dyn Disk>,
     scratch: Arc<Scratch>,
-    names: Mutex<Names>,
+    names: Monitor<Names>,
 }
 
 #[derive(Default)]
@@ -49,14 +49,14 @@ impl Overlay {
     /// A disk that starts as a copy of `base`; `scratch` is an empty file for what changes.
     pub(super) fn new(base: Arc<dyn Disk>, scratch: Arc<dyn File>) -> Self {
         let scratch = Arc::new(Scratch { file: scratch, next: AtomicU64::new(0) });
-        Self { base, scratch, names: Mutex::default() }
+        Self { base, scratch, names: Monitor::new(&NAMES, Names::default()) }
     }
 
     /// Whether the block that holds `offset` was written here.
     pub(super) fn is_changed(&self, path: &Path, offset: u64) -> bool {
-        let names = guard(&self.names);
+        let names = self.names.lock();
         match names.files.get(path) {
-            Some(Some(file)) => guard(&file.state).blocks.contains_key(&(offset / BLOCK)),
+            Some(Some(file)) => file.state.lock().blocks.contains_key(&(offset / BLOCK)),
             _ => false,
         }
     }
@@ -76,7 +76,7 @@ impl Overlay {
         let base = if there { Some(self.base.open(path, Open::Existing)?) } else { None };
         let len = base.as_ref().map_or(Ok(0), |base| base.len())?;
         let state = State { len, base_len: len, blocks: HashMap::new() };
-        let file = Arc::new(OverFile { base, scratch: self.scratch.clone(), state: Mutex::new(state) });
+        let file = Arc::new(OverFile { base, scratch: self.scratch.clone(), state: Monitor::new(&FILE, state) });
         names.files.insert(path.to_owned(), Some(file.clone()));
         Ok(file)
     }
@@ -88,7 +88,7 @@ fn told(kind: io::ErrorKind, path: &Path) -> io::Error {
 
 impl Disk for Overlay {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
-        let mut names = guard(&self.names);
+        let mut names = self.names.lock();
         let there = self.there(&names, path)?;
         match how {
             Open::Existing if !there => return Err(told(io::ErrorKind::NotFound, path)),
@@ -99,18 +99,18 @@ impl Disk for Overlay {
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
-        self.there(&guard(&self.names), path)
+        self.there(&self.names.lock(), path)
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         if !self.base.exists(path)? {
-            guard(&self.names).dirs.extend(path.ancestors().map(Path::to_owned));
+            self.names.lock().dirs.extend(path.ancestors().map(Path::to_owned));
         }
         Ok(())
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        let names = guard(&self.names);
+        let names = self.names.lock();
         let below =
             if names.dirs.contains(dir) && !self.base.exists(dir)? { Vec::new() } else { self.base.list(dir)? };
         let mut all: BTreeSet<String> = below.into_iter().collect();
@@ -125,7 +125,7 @@ impl Disk for Overlay {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut names = guard(&self.names);
+        let mut names = self.names.lock();
         if !self.there(&names, path)? {
             return Err(told(io::ErrorKind::NotFound, path));
         }
@@ -134,7 +134,7 @@ impl Disk for Overlay {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut names = guard(&self.names);
+        let mut names = self.names.lock();
         if !self.there(&names, from)? {
             return Err(told(io::ErrorKind::NotFound, from));
         }
@@ -156,7 +156,7 @@ impl Disk for Overlay {
 struct OverFile {
     base: Option<Arc<dyn File>>,
     scratch: Arc<Scratch>,
-    state: Mutex<State>,
+    state: Monitor<State>,
 }
 
 struct State {
@@ -223,14 +223,14 @@ impl OverFile {
 
 impl File for OverFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = guard(&self.state);
+        let state = self.state.lock();
         let n = (state.len.saturating_sub(offset) as usize).min(buf.len());
         self.read(&state, &mut buf[..n], offset)?;
         Ok(n)
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = guard(&self.state);
+        let mut state = self.state.lock();
         let mut done = 0;
         let mut block = [0; BLOCK as usize];
         while done < buf.len() {
@@ -253,7 +253,7 @@ impl File for OverFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut state = guard(&self.state);
+        let mut state = self.state.lock();
         if len < state.len {
             let kept = (len % BLOCK) as usize;
             if kept > 0 {
@@ -269,7 +269,7 @@ impl File for OverFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(guard(&self.state).len)
+        Ok(self.state.lock().len)
     }
 }
 

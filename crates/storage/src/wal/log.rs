@@ -2,18 +2,21 @@
 
 use std::fmt;
 use std::io;
+use std::panic::Location;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clearway_buffer::WalBarrier;
 use clearway_env::Disk;
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_sync::thread::{self, JoinHandle};
-use clearway_sync::{Mutex, PoisonError};
 use clearway_types::Lsn;
 
 use super::back::BackReader;
 use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, MAX_RECORD};
+use super::ring::RING;
 use super::room::RoomDone;
 use super::segments::Segments;
 use super::shared::Shared;
@@ -48,11 +51,13 @@ impl Default for WalConfig {
     }
 }
 
+static THREADS: Class = Class::new("log.threads");
+
 /// The log's appending side. Dropping it makes durable what was appended, as [`Wal::shutdown`] does.
 pub struct Wal {
     pub(super) shared: Arc<Shared>,
     max_record: usize,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Latch<Vec<JoinHandle<()>>>,
 }
 
 impl fmt::Debug for Wal {
@@ -95,7 +100,7 @@ impl Wal {
     /// A log with its threads.
     pub(super) fn of(shared: Arc<Shared>, threads: Vec<JoinHandle<()>>) -> Self {
         let max_record = MAX_RECORD.min(shared.ring.capacity() as usize / 2);
-        Self { shared, max_record, threads: Mutex::new(threads) }
+        Self { shared, max_record, threads: Latch::new(&THREADS, threads) }
     }
 
     /// The largest payload that [`Wal::append`] takes, in bytes.
@@ -111,7 +116,9 @@ impl Wal {
     ///
     /// # Panics
     /// If the payload is larger than [`Wal::max_payload`].
+    #[track_caller]
     pub fn append(&self, payload: &[&[u8]]) -> Lsn {
+        RING.request();
         let shared = &*self.shared;
         let len = HEADER + payload.iter().map(|part| part.len()).sum::<usize>();
         assert!(len <= self.max_record, "a log record of {len} bytes, more than {}", self.max_record);
@@ -120,7 +127,7 @@ impl Wal {
         let end = start + record_size(len - HEADER);
         let mut filled = shared.ring.filled_to(end);
         if filled > shared.ring.capacity() {
-            if !shared.wait_for_room(end) {
+            if !shared.wait_for_room(end, Location::caller()) {
                 // The log is closed: nothing of it becomes durable any more, and nobody is told that it did.
                 return Lsn(end);
             }
@@ -158,6 +165,7 @@ impl Wal {
     /// # Errors
     /// The log has failed or is closed; then it is unknown what survives. `InvalidInput`: `lsn` is above what has been
     /// appended.
+    #[track_caller]
     pub fn wait_durable(&self, lsn: Lsn) -> io::Result<()> {
         self.shared.wait_durable(lsn.0)
     }
@@ -198,6 +206,7 @@ impl Wal {
     /// Calls `done` when [`Wal::has_room`] is or may be true; at once, or later on a thread of the log, for which it must be
     /// brief. With an error if the log fails, is closed, or is full: the disk has no space, and checkpoints do not free
     /// enough (not with `must`, which waits on).
+    #[track_caller]
     pub fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
         self.shared.when_room(bytes, must, done);
     }
@@ -233,7 +242,7 @@ impl Wal {
     /// Makes durable all that was appended, and ends the log's threads. What is appended later is lost.
     pub fn shutdown(&self) {
         self.shared.stop();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // The last owner may be a hook, on the flusher's own thread, which then ends by itself.
             if thread.thread().id() != thread::current().id() && thread.join().is_err() {

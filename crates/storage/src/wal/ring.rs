@@ -17,17 +17,21 @@
 //! 2. Only the range `..= freed + capacity` is written to: an appender waits for room first.
 //! 3. An appender's waiting never depends on another appender that waits: who reserved earlier gets room earlier.
 //!
-//! Locking: `room` is taken by appenders that found the ring full, and by the flusher if there are any.
+//! Locking: `room`, a monitor, is taken by appenders that found the ring full, and by the flusher if there are any.
 //! A crash leaves nothing of the ring; nobody was told that what it held is durable.
 //!
 //! `loom_tests` tries the interleavings, but for the waiting for room. Where two threads each store and then look at what the other stores, fences make
 //! the order, not SeqCst accesses: loom takes those for AcqRel, and would report lost wake-ups that cannot be.
 
-use clearway_latch::CachePadded;
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use clearway_sync::{Condvar, Mutex, PoisonError};
 
 use super::record;
+
+/// Room in the ring: every append asks for it.
+pub(super) static RING: Class = Class::new("log.ring");
+static RING_WAITERS: Class = Class::new("log.ring_waiters");
 
 /// See the module's text.
 pub(super) struct Ring {
@@ -37,8 +41,7 @@ pub(super) struct Ring {
     /// All before it has been drained.
     freed: CachePadded<AtomicU64>,
     waiting: AtomicU32,
-    room: Mutex<()>,
-    room_made: Condvar,
+    room: Monitor<()>,
 }
 
 impl Ring {
@@ -51,8 +54,7 @@ impl Ring {
             reserved: CachePadded::new(AtomicU64::new(start)),
             freed: CachePadded::new(AtomicU64::new(start)),
             waiting: AtomicU32::new(0),
-            room: Mutex::new(()),
-            room_made: Condvar::new(),
+            room: Monitor::new(&RING_WAITERS, ()),
         }
     }
 
@@ -97,7 +99,7 @@ impl Ring {
         // SeqCst: pairs with the fence in `wake_waiting`. We count ourselves, then look at `freed`; the flusher stores `freed`,
         // then looks at the count. Whose fence comes later sees the other's store, so no wake-up is lost.
         fence(Ordering::SeqCst);
-        let mut guard = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.room.lock();
         let got_room = loop {
             // Acquire: as in `filled_to`.
             if end.saturating_sub(self.freed.load(Ordering::Acquire)) <= self.capacity() {
@@ -107,7 +109,7 @@ impl Ring {
                 break false;
             }
             nudge();
-            guard = self.room_made.wait(guard).unwrap_or_else(PoisonError::into_inner);
+            guard = self.room.wait(guard);
         };
         drop(guard);
         // Relaxed: a count that is too high for a moment costs a needless notification only.
@@ -121,8 +123,8 @@ impl Ring {
         fence(Ordering::SeqCst);
         // Relaxed: the fences order it.
         if self.waiting.load(Ordering::Relaxed) > 0 {
-            let _guard = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-            self.room_made.notify_all();
+            let _guard = self.room.lock();
+            self.room.notify_all();
         }
     }
 

@@ -14,18 +14,19 @@
 //! 3. A full log is not full for good: the maker tries again every [`RETRY`], and asks for checkpoints as long as someone
 //!    waits or was refused.
 //!
-//! Locking: one mutex, held for moments, nothing is called under it. A crash leaves nothing of it.
+//! Locking: one monitor, held for moments, nothing is called under it. A crash leaves nothing of it.
 //!
 //! Source: reserving log space for rollbacks is common practice (Gray and Reuter, "Transaction Processing", 1993, 11.3).
 
 use std::io;
+use std::panic::Location;
 
-use clearway_latch::CachePadded;
+use clearway_latch::lockstat::{Class, Wait};
+use clearway_latch::{CachePadded, Monitor, MonitorGuard};
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::time::{Duration, Instant};
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::shared::Shared;
+use super::shared::{HOOKS, Shared};
 
 /// How often a segment that could not be made for lack of space is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -33,6 +34,10 @@ const RETRY: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the flusher waits for space, all reserves being used up, before the log fails.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Room on the disk and in the ring for who may wait: every change asks for it.
+static ROOM: Class = Class::new("log.room");
+static ROOM_STATE: Class = Class::new("log.room_state");
 
 /// Gets the answer: there is room, or why there will be none.
 pub(crate) type RoomDone = Box<dyn FnOnce(io::Result<()>) + Send>;
@@ -44,6 +49,14 @@ struct Waiter {
     bytes: u64,
     must: bool,
     done: RoomDone,
+    wait: Wait,
+}
+
+impl Waiter {
+    fn answer(self, answer: io::Result<()>) {
+        self.wait.end();
+        (self.done)(answer);
+    }
 }
 
 #[derive(Default)]
@@ -64,9 +77,8 @@ pub(super) struct Room {
     reserve: u64,
     pledged: CachePadded<AtomicU64>,
     waiting: AtomicU64,
-    state: Mutex<State>,
-    changed: Condvar,
-    short_hooks: Mutex<Vec<Box<dyn Fn() + Send + Sync>>>,
+    state: Monitor<State>,
+    short_hooks: Monitor<Vec<Box<dyn Fn() + Send + Sync>>>,
 }
 
 impl Room {
@@ -76,38 +88,33 @@ impl Room {
             reserve,
             pledged: CachePadded::new(AtomicU64::new(0)),
             waiting: AtomicU64::new(0),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            short_hooks: Mutex::default(),
+            state: Monitor::new(&ROOM_STATE, State::default()),
+            short_hooks: Monitor::new(&HOOKS, Vec::new()),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing panics under this mutex.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    #[track_caller]
+    fn state(&self) -> MonitorGuard<'_, State> {
+        // Nothing panics in this monitor.
+        self.state.lock()
     }
 
     /// Has the maker look again, and a flusher that waits for space.
     pub(super) fn wake(&self) {
         self.state().news = true;
-        self.changed.notify_all();
+        self.state.notify_all();
     }
 
     /// See [`Wal::on_short`](super::Wal::on_short).
     pub(super) fn on_short(&self, hook: Box<dyn Fn() + Send + Sync>) {
-        self.short_hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+        self.short_hooks.lock().push(hook);
     }
 
     fn wait_for_news(&self, limit: Option<Duration>) {
         let mut state = self.state();
         match limit {
-            Some(limit) => {
-                let waited = self.changed.wait_timeout_while(state, limit, |s| !s.news);
-                state = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
-            None => {
-                state = self.changed.wait_while(state, |s| !s.news).unwrap_or_else(PoisonError::into_inner);
-            }
+            Some(limit) => state = self.state.wait_timeout_while(state, limit, |s| !s.news).0,
+            None => state = self.state.wait_while(state, |s| !s.news),
         }
         state.news = false;
     }
@@ -142,7 +149,7 @@ impl Room {
         let mut state = self.state();
         state.helped = state.short.is_some();
         state.news = true;
-        self.changed.notify_all();
+        self.state.notify_all();
     }
 }
 
@@ -165,14 +172,17 @@ impl Shared {
     /// See [`Wal::has_room`](super::Wal::has_room).
     #[inline]
     pub(super) fn has_room(&self, bytes: u64, must: bool) -> bool {
+        ROOM.request();
         self.has_room_on_disk(bytes, must) && self.has_room_in_ring(bytes) && self.failure().is_none()
     }
 
     /// See [`Wal::when_room`](super::Wal::when_room).
+    #[track_caller]
     pub(super) fn when_room(&self, bytes: u64, must: bool, done: RoomDone) {
+        let waiter = Waiter { bytes, must, done, wait: ROOM.wait(Location::caller()) };
         {
             let mut state = self.room.state();
-            state.waiters.push(Waiter { bytes, must, done });
+            state.waiters.push(waiter);
             // SeqCst: pairs with the load in `release_room`. We count ourselves, then look for room; who makes room does so,
             // then looks at the count. One of us sees the other.
             self.room.waiting.fetch_add(1, Ordering::SeqCst);
@@ -200,15 +210,15 @@ impl Shared {
                 let on_disk = self.has_room_on_disk(waiter.bytes, waiter.must);
                 let refusal = over.as_ref().or(full.as_ref().filter(|_| !on_disk && !waiter.must));
                 match refusal {
-                    Some((kind, text)) => answers.push((waiter.done, Err(io::Error::new(*kind, text.clone())))),
-                    None if on_disk && self.has_room_in_ring(waiter.bytes) => answers.push((waiter.done, Ok(()))),
+                    Some((kind, text)) => answers.push((waiter, Err(io::Error::new(*kind, text.clone())))),
+                    None if on_disk && self.has_room_in_ring(waiter.bytes) => answers.push((waiter, Ok(()))),
                     None => state.waiters.push(waiter),
                 }
             }
             self.room.waiting.fetch_sub(answers.len() as u64, Ordering::SeqCst);
         }
-        for (done, answer) in answers {
-            done(answer);
+        for (waiter, answer) in answers {
+            waiter.answer(answer);
         }
     }
 
@@ -241,7 +251,7 @@ impl Shared {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if clearway_env::is_full(&error) => {
                     if self.room.short(&error) {
-                        let hooks = self.room.short_hooks.lock().unwrap_or_else(PoisonError::into_inner);
+                        let hooks = self.room.short_hooks.lock();
                         hooks.iter().for_each(|hook| hook());
                     }
                     again = Some(RETRY);
@@ -264,7 +274,7 @@ impl Shared {
         tracing::error!("the log waits for room for its next segment: {error}");
         let state = self.room.state();
         // Whoever makes room wakes all; the maker may take the news for itself, hence the time.
-        drop(self.room.changed.wait_timeout_while(state, RETRY, |s| !s.news));
+        drop(self.room.state.wait_timeout_while(state, RETRY, |s| !s.news));
         true
     }
 }

@@ -5,7 +5,7 @@
 //! 2. `current` is one of them; those before it may be removed, it and those after it may not.
 //! 3. At most [`RECYCLE_AHEAD`] segments lie ahead of `current`.
 //!
-//! Locking: one mutex, held during the I/O that makes, recycles or removes a segment. The flusher takes it once a
+//! Locking: one monitor (no latch), held during the I/O that makes, recycles or removes a segment. The flusher takes it once a
 //! segment, and then waits if the next segment is just being made: it needs it. No other lock is taken under it.
 //!
 //! A crash leaves, besides whole segments, at most one unfinished one under a name of its own; the next start removes
@@ -17,8 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clearway_env::{Disk, File, Open};
+use clearway_latch::lockstat::Class;
+use clearway_latch::{Monitor, MonitorGuard};
 use clearway_sync::atomic::{AtomicU64, Ordering};
-use clearway_sync::{Mutex, MutexGuard, PoisonError};
 
 use super::segment::{self, BLOCK, Source};
 
@@ -26,6 +27,8 @@ use super::segment::{self, BLOCK, Source};
 const RECYCLE_AHEAD: u64 = 4;
 /// Segments that are made ahead of need.
 const MAKE_AHEAD: u64 = 1;
+
+static SEGMENTS: Class = Class::new("log.segments");
 
 struct State {
     oldest: u64,
@@ -38,7 +41,7 @@ pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     size: u64,
-    state: Mutex<State>,
+    state: Monitor<State>,
     /// `next`, for those who ask without the lock.
     limit: AtomicU64,
 }
@@ -73,12 +76,13 @@ impl Segments {
         clean_tail(disk.clone(), dir.clone(), size, end, unsynced)?;
         disk.sync_dir(&dir)?;
         let limit = AtomicU64::new(state.next);
-        Ok(Self { disk, dir, size, state: Mutex::new(state), limit })
+        Ok(Self { disk, dir, size, state: Monitor::new(&SEGMENTS, state), limit })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    #[track_caller]
+    fn state(&self) -> MonitorGuard<'_, State> {
         // Each change of the state is one assignment, so it is whole even after a panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Bytes of log in a segment.

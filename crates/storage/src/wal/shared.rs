@@ -7,18 +7,20 @@
 //!    appender blocks for ever.
 //! 4. The flusher sleeps only when nothing above `durable` is requested and the ring is not half full.
 //!
-//! Locking: `waiters` is held for moments; hooks are called under the lock of their list, by the flusher alone.
+//! Locking: `waiters` and `rung` are held for moments; hooks are called in the monitor of their list, by the flusher alone: no latch, since
+//! they wake threads.
 //! A crash leaves nothing of it.
 
 use std::io;
+use std::panic::Location;
 use std::sync::OnceLock;
 
-use clearway_latch::CachePadded;
+use clearway_latch::lockstat::Class;
+use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use clearway_sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use clearway_types::Lsn;
 
-use super::ring::Ring;
+use super::ring::{RING, Ring};
 use super::room::{Room, Told};
 use super::segments::Segments;
 
@@ -28,9 +30,12 @@ const RESERVE_PART: u64 = 4;
 type DurableHook = Box<dyn Fn(Lsn) + Send + Sync>;
 type FailedHook = Box<dyn Fn(&str) + Send + Sync>;
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// Durability of what was appended: who needs it asks, whether the log has it already or not.
+pub static DURABLE: Class = Class::new("log.durable");
+static DURABLE_WAITERS: Class = Class::new("log.durable_waiters");
+static BELL: Class = Class::new("log.bell");
+/// The lists of hooks, of the log's room, too.
+pub(super) static HOOKS: Class = Class::new("log.hooks");
 
 /// See the module's text.
 pub(super) struct Shared {
@@ -48,14 +53,12 @@ pub(super) struct Shared {
     /// A lack of space is waited for.
     patient: AtomicBool,
     /// Whether the sleeping flusher was woken.
-    rung: Mutex<bool>,
-    bell: Condvar,
+    rung: Monitor<bool>,
     failure: OnceLock<Told>,
     /// How many threads wait for `durable` to grow.
-    waiters: Mutex<u32>,
-    grown: Condvar,
-    durable_hooks: Mutex<Vec<DurableHook>>,
-    failed_hooks: Mutex<Vec<FailedHook>>,
+    waiters: Monitor<u32>,
+    durable_hooks: Monitor<Vec<DurableHook>>,
+    failed_hooks: Monitor<Vec<FailedHook>>,
 }
 
 impl Shared {
@@ -71,13 +74,11 @@ impl Shared {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             patient: AtomicBool::new(false),
-            rung: Mutex::new(false),
-            bell: Condvar::new(),
+            rung: Monitor::new(&BELL, false),
             failure: OnceLock::new(),
-            waiters: Mutex::new(0),
-            grown: Condvar::new(),
-            durable_hooks: Mutex::new(Vec::new()),
-            failed_hooks: Mutex::new(Vec::new()),
+            waiters: Monitor::new(&DURABLE_WAITERS, 0),
+            durable_hooks: Monitor::new(&HOOKS, Vec::new()),
+            failed_hooks: Monitor::new(&HOOKS, Vec::new()),
         }
     }
 
@@ -126,8 +127,8 @@ impl Shared {
         fence(Ordering::SeqCst);
         // Relaxed: the fences order it. The flusher alone stores it.
         if self.sleeping.load(Ordering::Relaxed) {
-            *locked(&self.rung) = true;
-            self.bell.notify_one();
+            *self.rung.lock() = true;
+            self.rung.notify_one();
         }
     }
 
@@ -141,9 +142,9 @@ impl Shared {
         fence(Ordering::SeqCst);
         if !work() {
             // The bell may have been rung between the look and here, or be left from a time when there was work.
-            let mut rung = locked(&self.rung);
+            let mut rung = self.rung.lock();
             while !std::mem::take(&mut *rung) {
-                rung = self.bell.wait(rung).unwrap_or_else(PoisonError::into_inner);
+                rung = self.rung.wait(rung);
             }
         }
         // Relaxed: only for `wake` to save ringing; a wake-up for nothing is harmless.
@@ -170,8 +171,8 @@ impl Shared {
         self.closed.store(true, Ordering::Release);
         self.ring.wake_waiting();
         {
-            let _waiters = locked(&self.waiters);
-            self.grown.notify_all();
+            let _waiters = self.waiters.lock();
+            self.waiters.notify_all();
         }
         self.release_room();
     }
@@ -201,12 +202,14 @@ impl Shared {
 
     /// Blocks until what ends at `end` has room in the ring; false if the log was closed before.
     #[cold]
-    pub(super) fn wait_for_room(&self, end: u64) -> bool {
-        self.ring.wait_for_room(end, || self.wake(), || self.closed())
+    pub(super) fn wait_for_room(&self, end: u64, caller: &'static Location<'static>) -> bool {
+        RING.timed(caller, || self.ring.wait_for_room(end, || self.wake(), || self.closed()))
     }
 
     /// See [`Wal::wait_durable`](super::Wal::wait_durable).
+    #[track_caller]
     pub(super) fn wait_durable(&self, lsn: u64) -> io::Result<()> {
+        DURABLE.request();
         if lsn <= self.durable() {
             return Ok(());
         }
@@ -216,7 +219,11 @@ impl Shared {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
         }
         self.request(lsn);
-        let mut waiters = locked(&self.waiters);
+        DURABLE.timed(Location::caller(), || self.wait_until_durable(lsn))
+    }
+
+    fn wait_until_durable(&self, lsn: u64) -> io::Result<()> {
+        let mut waiters = self.waiters.lock();
         *waiters += 1;
         let outcome = loop {
             let closed = self.closed();
@@ -226,7 +233,7 @@ impl Shared {
             if let Some((kind, text)) = self.over().filter(|_| closed || self.failure().is_some()) {
                 break Err(io::Error::new(kind, text));
             }
-            waiters = self.grown.wait(waiters).unwrap_or_else(PoisonError::into_inner);
+            waiters = self.waiters.wait(waiters);
         };
         *waiters -= 1;
         outcome
@@ -237,10 +244,10 @@ impl Shared {
         // Release: pairs with the Acquire load in `durable`.
         self.durable.store(lsn, Ordering::Release);
         // Who waits has looked at `durable` under the lock: before our store, and then it is counted, or after it.
-        if *locked(&self.waiters) > 0 {
-            self.grown.notify_all();
+        if *self.waiters.lock() > 0 {
+            self.waiters.notify_all();
         }
-        for hook in locked(&self.durable_hooks).iter() {
+        for hook in self.durable_hooks.lock().iter() {
             hook(Lsn(lsn));
         }
     }
@@ -248,15 +255,15 @@ impl Shared {
     /// Marks the log as failed, for good. By the log's own threads.
     pub(super) fn fail(&self, (kind, reason): Told) {
         // Under the lock of the hooks, so that each hook is called exactly once.
-        let hooks = locked(&self.failed_hooks);
+        let hooks = self.failed_hooks.lock();
         if self.failure().is_some() {
             return;
         }
         tracing::error!("the log has failed: {reason}");
         let (_, reason) = self.failure.get_or_init(|| (kind, reason));
         {
-            let _waiters = locked(&self.waiters);
-            self.grown.notify_all();
+            let _waiters = self.waiters.lock();
+            self.waiters.notify_all();
         }
         self.release_room();
         for hook in hooks.iter() {
@@ -269,11 +276,11 @@ impl Shared {
     }
 
     pub(super) fn on_durable(&self, hook: DurableHook) {
-        locked(&self.durable_hooks).push(hook);
+        self.durable_hooks.lock().push(hook);
     }
 
     pub(super) fn on_failed(&self, hook: FailedHook) {
-        let mut hooks = locked(&self.failed_hooks);
+        let mut hooks = self.failed_hooks.lock();
         match self.failure() {
             Some(reason) => hook(reason),
             None => hooks.push(hook),
