@@ -2,6 +2,7 @@
 //!
 //! Each check is a function from texts to findings, so that its own tests can show it failing; this file only reads the tree.
 
+mod classes;
 mod layers;
 mod links;
 mod ratchet;
@@ -10,6 +11,7 @@ mod tree;
 
 use clearway_harness::tools::repository_root;
 use clearway_harness::{Res, tools};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Where the ratchet keeps the sizes of the files that are over the limit.
@@ -22,7 +24,7 @@ pub fn run(update: bool) -> Res<()> {
     let mut findings = Vec::new();
     let map = read(&root, "ARCHITECTURE.md")?;
     findings.extend(layers::check(&map, &layers::from_metadata(&metadata()?)?));
-    let mut sizes = Vec::new();
+    let (mut sizes, mut names) = (Vec::new(), BTreeSet::new());
     for file in &files {
         let text = read(&root, file)?;
         findings.extend(source::machine_paths(file, &text));
@@ -31,9 +33,11 @@ pub fn run(update: bool) -> Res<()> {
         }
         if file.ends_with(".rs") {
             findings.extend(source::check(file, &text));
+            findings.extend(classes::check(file, &text, &mut names));
             sizes.push((file.clone(), text.lines().count()));
         }
     }
+    findings.extend(classes::compare(&read(&root, classes::TABLE)?, &names));
     let recorded = std::fs::read_to_string(root.join(RATCHET)).unwrap_or_default();
     if update {
         let text = ratchet::shrunk(&recorded, &sizes)?;
