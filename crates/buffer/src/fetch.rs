@@ -3,6 +3,9 @@
 //! A read that is under way has an entry in the page table's `loading`, with its waiters. The frame enters the page table
 //! only when the page is in it, so that no frame ever holds half a page. If the page is created meanwhile
 //! (`superseded`), the waiters get the created one; if that has left the pool again, the page is read again.
+//!
+//! Once a write or sync has failed, nothing that is read counts: the disk may have an older content of a page that was written and has left
+//! the pool, and what is done on top of that must not get into the log.
 
 use crate::error::{Damage, PageError};
 use crate::frame::FreeFrame;
@@ -170,7 +173,9 @@ unsafe impl ReadTarget for Target {
     fn done(self: Box<Self>, result: io::Result<usize>) {
         let Self { core, id, mut frame } = *self;
         let bytes = core.arena.free_bytes(&mut frame);
-        let result = core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
+        let accepted = core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
+        // After the read: a failed sync may have brought back what the page was before it was written.
+        let result = accepted.and_then(|()| core.check_not_failed());
         core.loaded(id, frame, result);
     }
 }

@@ -166,7 +166,7 @@ impl Core {
         (least != CLEAN).then_some(Lsn(least))
     }
 
-    fn check_not_failed(&self) -> Result<(), PageError> {
+    pub fn check_not_failed(&self) -> Result<(), PageError> {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 

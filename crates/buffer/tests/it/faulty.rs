@@ -99,6 +99,11 @@ fn after_a_failed_sync_nothing_is_written_although_the_disk_would_let_us() {
         f.pool.flush_before(Lsn(u64::MAX)).unwrap_err();
         disk.open(Path::new("/data/p0000.data"), Open::Existing).unwrap().sync_data().expect("as if nothing had been");
         assert!(f.pool.flush_before(Lsn(u64::MAX)).is_err(), "seed {seed}: the pool does not believe it");
+        // What a page had before it was written may be what is read now.
+        assert!(
+            f.pool.fetch_blocking(Want::Page(page(0, 5))).is_err(),
+            "seed {seed}: what is read now counts for nothing"
+        );
         let after = files(&disk.crash(seed));
         let mut bytes = [0; PAGE_SIZE];
         torn += u32::from(after.read_run(page(0, 3), &mut bytes).is_err());
