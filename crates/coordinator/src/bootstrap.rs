@@ -4,7 +4,7 @@
 
 use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_plan::Catalog;
-use clearway_storage::{Blocked, Node, OpenError, Store};
+use clearway_storage::{Blocked, Hindrance, Node, OpenError, Store};
 use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -58,7 +58,8 @@ pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog,
     }
 }
 
-/// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables whose drop was cut short.
+/// Drops the trees that no table of the catalog owns: made by DDL that did not commit, or of tables whose drop was cut short. What is
+/// left of one with a damaged page stays, and is tried again at the next start: nobody asks for it.
 pub(crate) fn drop_orphans(node: &Node, stores: &mut [Store], catalog: &Catalog) -> Result<(), OpenError> {
     let mut owned: HashSet<TreeId> = catalog.tables.values().flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
     owned.insert(CATALOG_TREE);
@@ -66,7 +67,17 @@ pub(crate) fn drop_orphans(node: &Node, stores: &mut [Store], catalog: &Catalog)
         let orphans: Vec<TreeId> = store.trees().into_iter().filter(|t| !owned.contains(t)).collect();
         for tree in orphans {
             tracing::info!(partition = %store.partition(), %tree, "dropping a tree that no table owns");
-            while !patiently(node, || store.drop_tree(tree))? {}
+            loop {
+                match patiently(node, || store.drop_tree(tree)) {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) if error.hindrance() == Hindrance::Damaged => {
+                        tracing::error!(partition = %store.partition(), %tree, "the tree cannot be freed: {error}");
+                        break;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
         }
     }
     Ok(())

@@ -151,6 +151,28 @@ fn a_damaged_page_costs_what_it_holds_and_nothing_else() {
     assert_eq!(run(&mut check(&place.data())).status.code(), Some(9));
 }
 
+/// A table with a damaged page can be dropped, and the next starts, which cannot free what is left of it, serve the rest.
+#[test]
+fn a_table_with_a_damaged_page_can_be_dropped() {
+    let place = Place::new("check-dropped");
+    filled(&place.data()).stop().unwrap();
+    damage(&place.data(), leaf_with(&place.data(), "owner 4"));
+    let server = kind().start(&place.data()).unwrap();
+    connect(&server).query("DROP TABLE account").unwrap();
+    server.stop().unwrap();
+    for _ in 0..2 {
+        let server = kind().start(&place.data()).unwrap();
+        let mut client = connect(&server);
+        assert_eq!(client.number("SELECT count(*) FROM other").unwrap(), 500);
+        assert!(client.query("SELECT 1 FROM account").is_err());
+        drop(client);
+        server.stop().unwrap();
+    }
+    let server = kind().start(&place.data()).unwrap();
+    connect(&server).query("CREATE TABLE account (id int PRIMARY KEY)").unwrap();
+    server.stop().unwrap();
+}
+
 /// Flips a bit of the log at `offset` of its only segment that has anything.
 fn flip(segment: &Path, offset: u64) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(segment).unwrap();
