@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 pub struct Finished {
     /// How it ended.
     pub status: ExitStatus,
-    /// Standard output and standard error, line by line as they came.
+    /// Standard output, then standard error: lines of the two have no order among them.
     pub output: String,
     /// From start to end.
     pub took: Duration,
@@ -24,12 +24,22 @@ impl Finished {
     }
 }
 
+/// Where a line was printed: the index of its stream.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Output = 0,
+    Error = 1,
+}
+
 /// A running program whose output lines can be waited for.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    lines: Receiver<String>,
+    lines: Receiver<(Source, String)>,
+    /// All lines as they came, for who watches it run.
     output: String,
+    /// The lines of standard output, of standard error.
+    streams: [String; 2],
     started: Instant,
 }
 
@@ -44,11 +54,13 @@ impl Running {
             .spawn()
             .map_err(|e| format!("{}: {e}", command.get_program().display()))?;
         let (tx, lines) = channel();
-        for stream in [child.stdout.take().map(boxed), child.stderr.take().map(boxed)].into_iter().flatten() {
+        let streams =
+            [(Source::Output, child.stdout.take().map(boxed)), (Source::Error, child.stderr.take().map(boxed))];
+        for (source, stream) in streams.into_iter().filter_map(|(source, stream)| Some((source, stream?))) {
             let tx = tx.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    if tx.send(line).is_err() {
+                    if tx.send((source, line)).is_err() {
                         break;
                     }
                 }
@@ -59,7 +71,7 @@ impl Running {
             // A program that ends before reading all its input closes the pipe; its exit status tells why.
             std::thread::spawn(move || pipe.write_all(input.as_bytes()));
         }
-        Ok(Self { child, lines, output: String::new(), started: Instant::now() })
+        Ok(Self { child, lines, output: String::new(), streams: Default::default(), started: Instant::now() })
     }
 
     /// The process id.
@@ -67,7 +79,7 @@ impl Running {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// What it has printed so far, line by line as it came.
     pub fn output(&self) -> &str {
         &self.output
     }
@@ -75,9 +87,11 @@ impl Running {
     /// Waits for the next line; `Ok(None)` when `limit` passed first, an error when the program closed its output.
     pub fn line(&mut self, limit: Duration) -> Res<Option<String>> {
         match self.lines.recv_timeout(limit) {
-            Ok(line) => {
-                self.output.push_str(&line);
-                self.output.push('\n');
+            Ok((source, line)) => {
+                for text in [&mut self.output, &mut self.streams[source as usize]] {
+                    text.push_str(&line);
+                    text.push('\n');
+                }
                 Ok(Some(line))
             }
             Err(RecvTimeoutError::Timeout) => Ok(None),
@@ -107,7 +121,7 @@ impl Running {
         }
         // Output is closed, so the end is near.
         let status = self.child.wait().map_err(|e| e.to_string())?;
-        Ok(Finished { status, output: std::mem::take(&mut self.output), took: self.started.elapsed() })
+        Ok(Finished { status, output: self.streams.concat(), took: self.started.elapsed() })
     }
 }
 
@@ -147,6 +161,14 @@ mod tests {
         assert_eq!(done.status.code(), Some(3));
         assert!(done.output.contains("in\n") && done.output.contains("err\n"));
         assert!(done.success("sh").unwrap_err().contains("err"));
+    }
+
+    #[test]
+    fn lines_of_a_stream_stay_together() {
+        let script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done";
+        let output = run(Command::new("sh").args(["-c", script]), "", Duration::from_secs(10)).unwrap().output;
+        let lines = |what: &str| (1..=8).map(|i| format!("{what} {i}\n")).collect::<String>();
+        assert_eq!(output, lines("out") + &lines("err"));
     }
 
     #[test]
