@@ -219,7 +219,10 @@ impl TxnLog {
         budget: usize,
     ) -> Result<(), Blocked> {
         debug_assert!(self.stack.is_empty());
-        if let Some(piece) = self.slot.take().and_then(|slot| slot.take()) {
+        // One slot until it is filled: who tries again early has a second read fill it, too, instead of making the first one useless.
+        let slot = self.slot.get_or_insert_default().clone();
+        if let Some(piece) = slot.take() {
+            self.slot = None;
             let (stack, next) = piece?;
             let left = self.spilled.checked_sub(stack.len()).filter(|left| (*left == 0) == (next == Lsn(0)));
             let what = "a transaction's records are not as many as its changes";
@@ -228,8 +231,6 @@ impl TxnLog {
             self.stack = stack;
             return Ok(());
         }
-        let slot = Arc::<Slot>::default();
-        self.slot = Some(slot.clone());
         let (wal, head, changes) = (wal.clone(), self.spilled_head, self.spilled);
         Err(Blocked::Log(LogRead { wal, txn: self.id, partition, head, from, changes, budget, slot }))
     }

@@ -3,7 +3,7 @@
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
 use clearway_env::{Disk, MemDisk};
-use clearway_storage::{Blocked, Node, NodeConfig, Store, TxnLog, TxnMode};
+use clearway_storage::{Blocked, LogRead, Node, NodeConfig, Store, TxnLog, TxnMode};
 use clearway_types::{TreeId, TxnId};
 use std::path::Path;
 
@@ -146,6 +146,31 @@ fn a_savepoint_half_way_is_come_back_to() {
         }
         check(world, &disk, &model);
     }
+}
+
+/// Who is tried again before its read has ended asks for another; each of the reads serves, whichever ends first.
+#[test]
+fn a_rollback_that_tries_again_early_gets_on() {
+    let disk = MemDisk::new();
+    let mut world = half_full(&disk, 0, ROWS / 8);
+    let mut log = TxnLog::new(TxnId(7));
+    change_all(&mut world, &mut log, 0..ROWS / 8, 0);
+    let (mut earlier, mut tries) = (None, 0);
+    // Every read runs one attempt late, so that there is always another one asked for by the time it ends.
+    world
+        .run(0, |s| {
+            loop {
+                tries += 1;
+                assert!(tries < 4 * ROWS, "the rollback makes no progress");
+                match s.rollback(&mut log, 0) {
+                    Err(Blocked::Log(read)) => earlier.replace(read).into_iter().for_each(LogRead::run),
+                    other => return other,
+                }
+            }
+        })
+        .unwrap();
+    world.stores[0].aborted(log);
+    check(world, &disk, &expected(ROWS / 8));
 }
 
 /// Repeats an attempt until it is done or the disk has failed: whether it is done.
