@@ -86,7 +86,7 @@ impl Core {
         let writable = self.failed.get().is_none();
         while clean.len() + dirty.len() < need && dirty.len() < self.write_batch {
             let mut claimed = None;
-            let taken = self.replacement.evict(&mut |frame| match self.frame(frame).idle() {
+            let taken = self.replacement.evict(None, &mut |frame| match self.frame(frame).idle() {
                 None => Probe::Skip,
                 Some(true) => {
                     if writable && !dirty.contains(&frame) {

@@ -9,7 +9,7 @@
 //!
 //! # Locking
 //! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
-//! (in [`crate::Locked`]) · page-table shard · free list. A page's shared latch is held by the write-back only to copy the
+//! (of `replacement`) · page-table shard · free list. A page's shared latch is held by the write-back only to copy the
 //! page, taking nothing meanwhile. Callbacks run with none of them held.
 //!
 //! # What a crash leaves
@@ -28,7 +28,7 @@ use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
 use crate::free::FreeList;
 use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
-use crate::policy::{PolicyKind, Replacement};
+use crate::replacement::{Replacement, ReplacementKind};
 use crate::table::PageTable;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
@@ -48,15 +48,15 @@ const SPIN_LIMIT: u32 = 64;
 pub struct PoolConfig {
     /// Frames of [`crate::PAGE_SIZE`] bytes; at least 16.
     pub frames: u32,
-    /// The replacement policy.
-    pub policy: PolicyKind,
+    /// How victims are chosen.
+    pub replacement: ReplacementKind,
     /// Pages written back at once, with two syncs a batch; 1 to [`WRITE_BATCH`]. Default [`WRITE_BATCH`].
     pub write_batch: usize,
 }
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        Self { frames: 16384, policy: PolicyKind::default(), write_batch: WRITE_BATCH }
+        Self { frames: 16384, replacement: ReplacementKind::default(), write_batch: WRITE_BATCH }
     }
 }
 
@@ -262,7 +262,7 @@ impl Pool {
             frames: (0..count).map(|_| Frame::new()).collect(),
             arena,
             table: PageTable::new(count),
-            replacement: config.policy.build(count),
+            replacement: config.replacement.build(count),
             free: FreeList::new(free),
             io,
             wal,
@@ -281,7 +281,7 @@ impl Pool {
     #[track_caller]
     pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
         let frame = self.core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
-        self.core.replacement.hit(frame);
+        self.core.replacement.hit(frame, id);
         Ok(PageRef::new(&self.core, frame))
     }
 
@@ -290,7 +290,7 @@ impl Pool {
     #[track_caller]
     pub fn write(&self, id: PageId) -> Result<PageMut<'_>, Want> {
         let frame = self.core.latch(id, Mode::Exclusive).ok_or(Want::Page(id))?;
-        self.core.replacement.hit(frame);
+        self.core.replacement.hit(frame, id);
         Ok(PageMut::new(&self.core, frame))
     }
 

@@ -2,6 +2,7 @@
 
 use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
 use clap::{Args, ValueEnum};
+use clearway_coordinator::ReplacementKind;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,6 +49,9 @@ pub struct Flags {
     /// Size of the log's buffer in memory [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     pub log_buffer: Option<Size>,
+    /// How the buffer pool chooses the pages that leave: clock-sweep, or a policy, or POLICY/WRAPPER, as lru/locked [default: clock-sweep]
+    #[arg(long, value_name = "HOW")]
+    pub replacement: Option<ReplacementKind>,
     /// Who reads and writes pages: the kernel's io_uring (uring), threads, or the first if the kernel lets us (auto) [default: auto]
     #[arg(long, value_name = "HOW")]
     pub io_engine: Option<IoEngine>,
@@ -164,6 +168,7 @@ struct File {
     checkpoint_log: Option<FileSize>,
     log_segment: Option<FileSize>,
     log_buffer: Option<FileSize>,
+    replacement: Option<TextOrNumber>,
     io_engine: Option<IoEngine>,
     direct_io: Option<DirectIo>,
     max_connections: Option<usize>,
@@ -218,6 +223,8 @@ pub struct Config {
     pub log_segment: u64,
     /// Bytes of the log's buffer.
     pub log_buffer: u64,
+    /// How the buffer pool chooses the pages that leave.
+    pub replacement: ReplacementKind,
     /// Who reads and writes pages.
     pub io_engine: IoEngine,
     /// Whether pages bypass the operating system's cache.
@@ -272,6 +279,7 @@ impl Config {
             checkpoint_log: 1 << 30,
             log_segment: 64 << 20,
             log_buffer: 16 << 20,
+            replacement: ReplacementKind::default(),
             io_engine: IoEngine::Auto,
             direct_io: DirectIo::Auto,
             max_connections: 10_000,
@@ -317,6 +325,7 @@ impl Config {
             checkpoint_log: size(flags.checkpoint_log, file.checkpoint_log, "checkpoint_log", d.checkpoint_log)?,
             log_segment: size(flags.log_segment, file.log_segment, "log_segment", d.log_segment)?,
             log_buffer: size(flags.log_buffer, file.log_buffer, "log_buffer", d.log_buffer)?,
+            replacement: told("replacement", flags.replacement, file.replacement)?,
             io_engine: flags.io_engine.or(file.io_engine).unwrap_or(d.io_engine),
             direct_io: flags.direct_io.or(file.direct_io).unwrap_or(d.direct_io),
             max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
@@ -390,6 +399,16 @@ mod tests {
             let refused = parse(bad).unwrap_err();
             assert!(refused.starts_with(named), "{refused}");
         }
+    }
+
+    #[test]
+    fn how_victims_are_chosen_can_be_told() {
+        let parse = |text: &str| Config::parse(Flags::default(), text);
+        assert_eq!(parse("").unwrap().replacement, ReplacementKind::ClockSweep);
+        let c = parse("replacement = \"lru/locked\"\n").unwrap();
+        assert_eq!(Ok(c.replacement), "lru/locked".parse());
+        let refused = parse("replacement = \"fifo\"\n").unwrap_err();
+        assert!(refused.starts_with("replacement: unknown replacement policy \"fifo\""), "{refused}");
     }
 
     #[test]

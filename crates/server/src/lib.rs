@@ -201,6 +201,7 @@ fn open_engine(disk: Arc<dyn Disk>, config: &Config, bells: &[Arc<Doorbell>]) ->
             frames: (config.buffer_pool / 8192) as u32,
             wal_segment_size: config.log_segment,
             wal_buffer_size: config.log_buffer as usize,
+            replacement: config.replacement,
             io_ring: config.io_engine == IoEngine::Uring,
             ..NodeConfig::default()
         },

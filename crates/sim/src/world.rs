@@ -2,7 +2,7 @@
 
 use crate::generate::Mix;
 use crate::rng::Rng;
-use clearway_buffer::PolicyKind;
+use clearway_buffer::ReplacementKind;
 use clearway_coordinator::{Dispatch, EngineConfig, NodeConfig};
 use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
 use std::time::Duration;
@@ -117,7 +117,7 @@ impl World {
         let node = NodeConfig {
             partitions: Some(rng.pick(&[1, 1, 2, 3, 4, 7])),
             frames,
-            policy: rng.pick(&[PolicyKind::ClockSweep, PolicyKind::Clock, PolicyKind::Lru]),
+            replacement: rng.pick(&ReplacementKind::all().collect::<Vec<_>>()),
             io_threads: rng.pick(&[1, 1, 2, 4]),
             wal_segment_size: rng.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 20]),
             wal_buffer_size: rng.pick(&[64 << 10, 64 << 10, 256 << 10]),

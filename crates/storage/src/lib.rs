@@ -37,6 +37,7 @@ mod store;
 mod txn;
 pub mod wal;
 
+pub use clearway_buffer::ReplacementKind;
 pub use cursor::Cursor;
 pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};
 pub use log_read::LogRead;

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, PAGE_SIZE, PageIo, PolicyKind, Pool, PoolConfig, WRITE_BATCH, WalBarrier, Want};
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, ReplacementKind, WRITE_BATCH, WalBarrier, Want};
 use clearway_env::{Disk, DiskLock, IoPool, QUEUE_LIMIT};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
@@ -48,8 +48,8 @@ pub struct NodeConfig {
     pub partitions: Option<u16>,
     /// Frames of the buffer pool, 8 KiB each. Default 16384 (128 MiB).
     pub frames: u32,
-    /// The pool's replacement policy.
-    pub policy: PolicyKind,
+    /// How the pool chooses victims.
+    pub replacement: ReplacementKind,
     /// Threads that read pages. Default 8.
     pub io_threads: usize,
     /// Whether the kernel's io_uring reads and writes pages instead; an error at opening if it refuses. Default no.
@@ -81,7 +81,7 @@ impl Default for NodeConfig {
         Self {
             partitions: None,
             frames: 16384,
-            policy: PolicyKind::default(),
+            replacement: ReplacementKind::default(),
             io_threads: 8,
             io_ring: false,
             wal_segment_size: wal.segment_size,
@@ -249,8 +249,8 @@ impl Opening {
     }
 
     fn pool(&self, files: Arc<Files>, wal: &Arc<Wal>, io: Arc<IoPool>) -> Result<Arc<Pool>, OpenError> {
-        let NodeConfig { frames, policy, write_batch, .. } = self.config;
-        let config = PoolConfig { frames, policy, write_batch };
+        let NodeConfig { frames, replacement, write_batch, .. } = self.config;
+        let config = PoolConfig { frames, replacement, write_batch };
         Pool::new(config, files, wal.clone() as Arc<dyn WalBarrier>, io).map_err(OpenError::io("cannot start threads"))
     }
 }

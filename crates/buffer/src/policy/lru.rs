@@ -58,7 +58,7 @@ impl Policy for Lru {
         self.push(frame.0);
     }
 
-    fn evict(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         let end = self.end();
         let mut at = self.newer[end as usize];
         while at != end {

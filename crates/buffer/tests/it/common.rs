@@ -103,12 +103,12 @@ pub fn files(disk: &MemDisk) -> Files {
     Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
 }
 
-pub fn pool_on(disk: &MemDisk, frames: u32, policy: PolicyKind) -> Fixture {
+pub fn pool_on(disk: &MemDisk, frames: u32, replacement: ReplacementKind) -> Fixture {
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
-    Fixture { disk: disk.clone(), ..pool_over(files(disk), io_pool, frames, policy) }
+    Fixture { disk: disk.clone(), ..pool_over(files(disk), io_pool, frames, replacement) }
 }
 
-pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, policy: PolicyKind) -> Fixture {
+pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, replacement: ReplacementKind) -> Fixture {
     let wal = Arc::new(FakeWal::default());
     let io = Arc::new(CheckedIo {
         files: files.with_io_pool(io_pool.clone()),
@@ -118,13 +118,13 @@ pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, policy: Policy
         hold_reads: AtomicBool::new(false),
     });
     io.restore_torn().unwrap();
-    let pool =
-        Pool::new(PoolConfig { frames, policy, ..PoolConfig::default() }, io.clone(), wal.clone(), io_pool).unwrap();
+    let pool = Pool::new(PoolConfig { frames, replacement, ..PoolConfig::default() }, io.clone(), wal.clone(), io_pool)
+        .unwrap();
     Fixture { disk: MemDisk::new(), wal, io, pool }
 }
 
 pub fn pool(frames: u32) -> Fixture {
-    pool_on(&MemDisk::new(), frames, PolicyKind::default())
+    pool_on(&MemDisk::new(), frames, ReplacementKind::default())
 }
 
 pub fn page(partition: u16, no: u32) -> PageId {

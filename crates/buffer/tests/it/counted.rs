@@ -27,7 +27,7 @@ fn requests(class: &str) -> u64 {
 #[test]
 fn every_class_reports() {
     let before = CLASSES.map(requests);
-    let fixture = pool_on(&MemDisk::new(), 16, PolicyKind::Lru);
+    let fixture = pool_on(&MemDisk::new(), 16, ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked));
     for no in 0..64 {
         with(&fixture.pool, |pool| pool.create(page(0, no), false).map(|mut p| stamp(&mut p, &fixture.wal, 1)));
     }

@@ -14,7 +14,7 @@ const PAGES: u32 = 64;
 /// A disk with a page for each stamp, and a plan that hits the page files only.
 fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<FaultPlan>) {
     let disk = MemDisk::new();
-    let f = pool_on(&disk, 32, PolicyKind::default());
+    let f = pool_on(&disk, 32, ReplacementKind::default());
     (0..PAGES).for_each(|no| put(&f, page(0, no), u64::from(no) + 1));
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
     // So that the double-write file has no copy any more from which a start would mend what is hit.
@@ -27,7 +27,7 @@ fn struck_by(seed: u64, fault: Fault, when: When, times: u64) -> (MemDisk, Arc<F
 
 /// A fresh pool on the disk, whose log goes on behind the changes of [`struck_by`].
 fn again(disk: &MemDisk) -> Fixture {
-    let f = pool_on(disk, 32, PolicyKind::default());
+    let f = pool_on(disk, 32, ReplacementKind::default());
     for _ in 0..=PAGES {
         f.wal.append();
     }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 #[test]
 fn hit_path() {
     let pages = 4096;
-    for policy in [PolicyKind::ClockSweep, PolicyKind::Clock, PolicyKind::Lru] {
+    for policy in ReplacementKind::all() {
         let f = pool_on(&MemDisk::new(), pages + 1024, policy);
         let random = SeededEntropy::new(1);
         for no in 0..pages {

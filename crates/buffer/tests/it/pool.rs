@@ -48,7 +48,7 @@ fn a_damaged_page_is_an_error_for_all_who_wait_and_for_no_other_page() {
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
     let file = f.disk.open("/data/p0000.data".as_ref(), Open::Existing).unwrap();
     file.write_all_at(&[99], 5000).unwrap();
-    let after = pool_on(&f.disk, 16, PolicyKind::default());
+    let after = pool_on(&f.disk, 16, ReplacementKind::default());
     // Restoring at the start has mended it from the double-write file: damage it again.
     file.write_all_at(&[99], 5000).unwrap();
     let error = after.pool.fetch_blocking(Want::Page(page(0, 1))).unwrap_err().to_string();
@@ -67,7 +67,7 @@ fn a_page_created_while_it_is_read_is_the_created_one() {
     let id = page(1, 1);
     put(&f, id, 1);
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
-    let after = pool_on(&f.disk, 16, PolicyKind::default());
+    let after = pool_on(&f.disk, 16, ReplacementKind::default());
     after.io.hold_reads.store(true, SeqCst);
     let waiting = start(&after.pool, Want::Page(id));
     while after.io.reads.load(SeqCst) == 0 {
@@ -185,7 +185,7 @@ fn shutting_down_refuses_who_waits_and_dropping_the_pool_ends_its_thread() {
 
 #[test]
 fn data_larger_than_the_pool_comes_back_from_disk() {
-    let f = pool_on(&MemDisk::new(), 32, PolicyKind::Lru);
+    let f = pool_on(&MemDisk::new(), 32, ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked));
     for no in 0..256 {
         with(&f.pool, |pool| pool.create(page(3, no), false).map(|mut p| stamp(&mut p, &f.wal, u64::from(no) + 1)));
     }

@@ -45,24 +45,24 @@ fn partition(fixture: &Fixture, number: u16, seed: u64, ops: u64) -> Vec<u64> {
     model
 }
 
-fn run(policy: PolicyKind, ops: u64) {
-    let fixture = pool_on(&MemDisk::new(), FRAMES, policy);
-    let models = work(&fixture, policy, ops);
+fn run(kind: ReplacementKind, ops: u64) {
+    let fixture = pool_on(&MemDisk::new(), FRAMES, kind);
+    let models = work(&fixture, kind, ops);
     // What the flush has synced survives every crash.
-    let after = pool_on(&fixture.disk.crash(7), FRAMES, policy);
+    let after = pool_on(&fixture.disk.crash(7), FRAMES, kind);
     after.wal.go_on_after(&fixture.wal);
-    compare(&after, policy, &models);
+    compare(&after, kind, &models);
 }
 
 /// Writes, reads, evicts and flushes everything; returns what the pages must have.
-fn work(fixture: &Fixture, policy: PolicyKind, ops: u64) -> Vec<Vec<u64>> {
+fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>> {
     let done = AtomicBool::new(false);
     let models: Vec<_> = std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| {
             while !done.load(SeqCst) {
                 let target = fixture.wal.appended();
                 fixture.pool.flush_before(target).unwrap();
-                assert!(fixture.pool.min_rec_lsn().is_none_or(|lsn| lsn >= target), "{policy}: a change left behind");
+                assert!(fixture.pool.min_rec_lsn().is_none_or(|lsn| lsn >= target), "{kind}: a change left behind");
                 std::thread::yield_now();
             }
         });
@@ -76,41 +76,37 @@ fn work(fixture: &Fixture, policy: PolicyKind, ops: u64) -> Vec<Vec<u64>> {
     fixture.pool.flush_before(Lsn(u64::MAX)).unwrap();
     assert_eq!(fixture.pool.min_rec_lsn(), None);
     let stats = fixture.pool.stats();
-    assert!(stats.evictions > u64::from(FRAMES) && stats.writes > u64::from(FRAMES), "{policy}: {stats:?}");
-    assert_eq!(fixture.io.violations.load(SeqCst), 0, "{policy}: written before the log, or half a page");
+    assert!(stats.evictions > u64::from(FRAMES) && stats.writes > u64::from(FRAMES), "{kind}: {stats:?}");
+    assert_eq!(fixture.io.violations.load(SeqCst), 0, "{kind}: written before the log, or half a page");
     models
 }
 
-fn compare(after: &Fixture, policy: PolicyKind, models: &[Vec<u64>]) {
+fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
     for (p, model) in models.iter().enumerate() {
         for (no, &value) in model.iter().enumerate() {
-            assert_eq!(
-                get(after, page(p as u16, no as u32)),
-                value,
-                "{policy}: partition {p} page {no} after the crash"
-            );
+            assert_eq!(get(after, page(p as u16, no as u32)), value, "{kind}: partition {p} page {no} after the crash");
         }
     }
 }
 
 #[test]
 fn clock_sweep_keeps_every_page_through_eviction_and_checkpoints() {
-    run(PolicyKind::ClockSweep, 4_000);
+    run(ReplacementKind::ClockSweep, 4_000);
 }
 
 #[test]
-fn locked_clock_keeps_every_page_through_eviction_and_checkpoints() {
-    run(PolicyKind::Clock, 2_000);
+fn every_policy_keeps_every_page_through_eviction_and_checkpoints() {
+    PolicyKind::ALL.iter().for_each(|policy| run(ReplacementKind::Wrapped(*policy, WrapperKind::default()), 1_000));
 }
 
 #[test]
-fn locked_lru_keeps_every_page_through_eviction_and_checkpoints() {
-    run(PolicyKind::Lru, 2_000);
+fn every_wrapper_keeps_every_page_through_eviction_and_checkpoints() {
+    WrapperKind::ALL.iter().for_each(|wrapper| run(ReplacementKind::Wrapped(PolicyKind::Lru, *wrapper), 2_000));
 }
 
 #[test]
 fn the_smallest_pool_makes_progress_with_many_threads() {
-    let fixture = pool_on(&MemDisk::new(), 1, PolicyKind::ClockSweep);
+    let fixture = pool_on(&MemDisk::new(), 1, ReplacementKind::ClockSweep);
     std::thread::scope(|scope| {
         for p in 0..PARTITIONS {
             let fixture = &fixture;
@@ -148,17 +144,17 @@ fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Resu
         return skipped(name, error);
     }
     let scratch = Scratch::new(name);
-    let policy = PolicyKind::ClockSweep;
+    let kind = ReplacementKind::ClockSweep;
     let open = || {
         let files = Files::open(disk, &scratch.0, PARTITIONS).unwrap();
-        pool_over(files, Arc::new(io_pool().unwrap()), FRAMES, policy)
+        pool_over(files, Arc::new(io_pool().unwrap()), FRAMES, kind)
     };
     let before = open();
-    let models = work(&before, policy, 1_000);
+    let models = work(&before, kind, 1_000);
     let after = open();
     after.wal.go_on_after(&before.wal);
     drop(before);
-    compare(&after, policy, &models);
+    compare(&after, kind, &models);
 }
 
 fn threads() -> std::io::Result<IoPool> {

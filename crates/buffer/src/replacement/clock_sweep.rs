@@ -6,7 +6,8 @@
 //!
 //! Source: BP-Wrapper's pgClock, PostgreSQL's clock sweep with a usage count of one.
 
-use super::{Probe, Replacement};
+use super::Replacement;
+use crate::policy::Probe;
 use clearway_sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 use clearway_types::{FrameId, PageId};
 
@@ -30,7 +31,7 @@ impl ClockSweep {
 // Relaxed throughout: see the module's header.
 impl Replacement for ClockSweep {
     #[inline]
-    fn hit(&self, frame: FrameId) {
+    fn hit(&self, frame: FrameId, _page: PageId) {
         let mark = &self.marks[frame.0 as usize];
         if mark.load(Relaxed) == OLD {
             mark.store(USED, Relaxed);
@@ -41,7 +42,7 @@ impl Replacement for ClockSweep {
         self.marks[frame.0 as usize].store(USED, Relaxed);
     }
 
-    fn evict(&self, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+    fn evict(&self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         for _ in 0..self.marks.len() * 2 {
             let at = self.hand.fetch_add(1, Relaxed) % self.marks.len();
             match self.marks[at].load(Relaxed) {

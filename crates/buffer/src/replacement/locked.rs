@@ -1,0 +1,36 @@
+//! A policy behind a latch that every access takes.
+//!
+//! A policy only chooses victims: whatever state a panic leaves, its choices are probed by the pool.
+//!
+//! Source: BP-Wrapper's pg2Q.
+
+use super::{POLICY, Replacement};
+use crate::policy::{Policy, Probe};
+use clearway_latch::Latch;
+use clearway_types::{FrameId, PageId};
+
+/// A policy behind a latch that every access takes.
+pub struct Locked(Latch<Box<dyn Policy>>);
+
+impl Locked {
+    /// Wraps a policy.
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Self(Latch::new(&POLICY, policy))
+    }
+}
+
+impl Replacement for Locked {
+    /// Needs no check of the page: a hit is told at once, so that it comes before whatever happens to the frame later.
+    fn hit(&self, frame: FrameId, _page: PageId) {
+        self.0.lock().hit(frame);
+    }
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.0.lock().miss(frame, page);
+    }
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.0.lock().evict(incoming, probe)
+    }
+    fn remove(&self, frame: FrameId) {
+        self.0.lock().remove(frame);
+    }
+}
