@@ -4,13 +4,16 @@
 //! (Ding, Jiang, Zhang, ICDE 2009).
 
 mod clock;
+mod list;
 mod lru;
 
 pub use clock::Clock;
+pub use list::{ListId, Lists};
 pub use lru::Lru;
 
 use clearway_types::{FrameId, PageId};
 use std::fmt;
+use std::ops::ControlFlow;
 use std::str::FromStr;
 
 /// The pool's answer to a proposed victim.
@@ -39,6 +42,21 @@ pub trait Policy: Send {
     /// The page in `frame` has left, though it was not taken when it was proposed (it had to be written first): what the policy remembers of
     /// it is what it would remember of a victim. A frame that the policy does not know is to be ignored.
     fn remove(&mut self, frame: FrameId);
+}
+
+/// Offers frames in order: breaks with the one that was taken, or with none if the answer was [`Probe::Stop`]; goes on if all were skipped.
+fn offer(
+    frames: impl IntoIterator<Item = u32>,
+    probe: &mut dyn FnMut(FrameId) -> Probe,
+) -> ControlFlow<Option<FrameId>> {
+    for frame in frames.into_iter().map(FrameId) {
+        match probe(frame) {
+            Probe::Take => return ControlFlow::Break(Some(frame)),
+            Probe::Skip => {}
+            Probe::Stop => return ControlFlow::Break(None),
+        }
+    }
+    ControlFlow::Continue(())
 }
 
 /// The policies.
