@@ -2,15 +2,14 @@
 
 use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
-use super::scan::{missing_row, read_ahead};
-use super::{COLLECT, Cx, Output, SLICE_ROWS, Stop};
+use super::scan::{go_on_in_turn, missing_row, read_ahead, unless};
+use super::{COLLECT, Cx, Output, Stop};
 use crate::lock::Mode;
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
 use clearway_plan::{Expr, Program, TableDef, UniqueKey};
 use clearway_types::row::RowBuilder;
 use clearway_types::{RowView, SqlResult};
-use std::ops::ControlFlow;
 
 #[derive(Default)]
 pub(super) struct Modify {
@@ -153,9 +152,6 @@ impl Modify {
             Keys::Points { keys, .. } => self.found.append(keys),
             Keys::Range(r) => {
                 while !r.done && (all || self.found.is_empty()) {
-                    if cx.budget == 0 {
-                        return Err(Stop::Slice);
-                    }
                     if r.by_index {
                         cx.spend()?;
                         read_ahead(cx, r, COLLECT, &mut self.found)?;
@@ -257,30 +253,10 @@ fn collect_rows<T: Trees>(
     found: &mut Vec<Vec<u8>>,
 ) -> Result<(), Stop> {
     let target = found.len() + COLLECT;
-    let mut budget = cx.budget.min(SLICE_ROWS);
-    let given = budget;
-    let mut last = Vec::new();
-    let mut broke = false;
-    let mut error = Ok(());
-    let (from, to) = r.bounds();
-    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
-        last.clear();
-        last.extend_from_slice(key);
-        budget -= 1;
-        match plan.filter(value) {
-            Ok(true) => found.push(key.to_vec()),
-            Ok(false) => {}
-            Err(e) => error = Err(e),
+    go_on_in_turn(cx, r, |key, value| {
+        if plan.filter(value)? {
+            found.push(key.to_vec());
         }
-        broke = error.is_err() || budget == 0 || found.len() >= target;
-        if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    cx.budget -= given - budget;
-    if !last.is_empty() {
-        r.advance(last);
-    }
-    error?;
-    result?;
-    r.done = !broke;
-    Ok(())
+        Ok(unless(found.len() >= target))
+    })
 }

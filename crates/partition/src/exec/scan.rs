@@ -150,6 +150,55 @@ impl State {
     }
 }
 
+/// Goes on along the range, key by key, until `visit` breaks or fails, or the range is done.
+fn go_on<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    r: &mut Range,
+    mut visit: impl FnMut(&[u8], &[u8]) -> SqlResult<ControlFlow<()>>,
+) -> Result<(), Stop> {
+    let mut last = Vec::new();
+    let mut flow = Ok(ControlFlow::Continue(()));
+    let (from, to) = r.bounds();
+    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
+        last.clear();
+        last.extend_from_slice(key);
+        flow = visit(key, value);
+        if matches!(flow, Ok(ControlFlow::Continue(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    });
+    if !last.is_empty() {
+        r.advance(last);
+    }
+    let flow = flow?;
+    result?;
+    r.done = flow.is_continue();
+    Ok(())
+}
+
+/// [`go_on`], until the turn is over, too.
+pub(super) fn go_on_in_turn<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    r: &mut Range,
+    mut visit: impl FnMut(&[u8], &[u8]) -> SqlResult<ControlFlow<()>>,
+) -> Result<(), Stop> {
+    if cx.budget == 0 {
+        return Err(Stop::Slice);
+    }
+    let given = cx.budget.min(SLICE_ROWS);
+    let mut budget = given;
+    let result = go_on(cx, r, |key, value| {
+        budget -= 1;
+        let flow = visit(key, value)?;
+        Ok(if budget == 0 { ControlFlow::Break(()) } else { flow })
+    });
+    cx.budget -= given - budget;
+    result
+}
+
+/// Breaks if it is enough.
+pub(super) fn unless(enough: bool) -> ControlFlow<()> {
+    if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+}
+
 /// Reads up to `most` index entries: the keys of their rows go to `into`.
 pub(super) fn read_ahead<T: Trees>(
     cx: &mut Cx<'_, T>,
@@ -157,52 +206,19 @@ pub(super) fn read_ahead<T: Trees>(
     most: usize,
     into: &mut Vec<Vec<u8>>,
 ) -> Result<(), Stop> {
-    let mut last = Vec::new();
-    let mut full = false;
     let target = into.len().saturating_add(most);
-    let (from, to) = r.bounds();
-    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
-        last.clear();
-        last.extend_from_slice(key);
+    go_on(cx, r, |_, value| {
         into.push(value.to_vec());
-        full = into.len() >= target;
-        if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    if !last.is_empty() {
-        r.advance(last);
-    }
-    result?;
-    r.done = !full;
-    Ok(())
+        Ok(unless(into.len() >= target))
+    })
 }
 
 /// Takes rows straight from the table's tree, until the batch, the limit or the turn is over.
 fn scan_rows<T: Trees>(cx: &mut Cx<'_, T>, r: &mut Range, rows: &mut Rows<'_>) -> Result<(), Stop> {
-    if cx.budget == 0 {
-        return Err(Stop::Slice);
-    }
-    let mut last = Vec::new();
-    let mut broke = false;
-    let mut budget = cx.budget.min(SLICE_ROWS);
-    let given = budget;
-    let mut error = Ok(());
-    let (from, to) = r.bounds();
-    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
-        last.clear();
-        last.extend_from_slice(key);
-        budget -= 1;
-        error = rows.take(RowView::new(value));
-        broke = error.is_err() || budget == 0 || *rows.left == 0 || rows.out.rows.len() >= rows.plan.batch;
-        if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    cx.budget -= given - budget;
-    if !last.is_empty() {
-        r.advance(last);
-    }
-    error?;
-    result?;
-    r.done = !broke;
-    Ok(())
+    go_on_in_turn(cx, r, |_, value| {
+        rows.take(RowView::new(value))?;
+        Ok(unless(*rows.left == 0 || rows.out.rows.len() >= rows.plan.batch))
+    })
 }
 
 /// Where found rows go.
