@@ -7,6 +7,8 @@
 //! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from front to back.
 //! 2. A node in no list has `UNLINKED` in `next`.
 
+use super::ensure;
+
 const UNLINKED: u32 = u32::MAX;
 
 /// Several lists over one set of nodes.
@@ -102,6 +104,26 @@ impl Lists {
         std::iter::successors(self.back(list), |node| self.prev(*node))
     }
 
+    /// Whether the invariants hold: every list comes back to its end in both directions, and no node is linked that is in none. O(n).
+    pub fn validate(&self) -> Result<(), String> {
+        let mut listed = 0;
+        for end in self.nodes..self.next.len() as u32 {
+            let mut at = end;
+            loop {
+                let next = self.next[at as usize];
+                ensure(next != UNLINKED && self.prev[next as usize] == at, || format!("{at} and {next} disagree"))?;
+                ensure(next < self.nodes || next == end, || format!("list {} runs into {next}", end - self.nodes))?;
+                at = next;
+                if at == end {
+                    break;
+                }
+                listed += 1;
+            }
+        }
+        let linked = (0..self.nodes).filter(|node| self.is_linked(*node)).count();
+        ensure(linked == listed, || format!("{linked} nodes are linked, {listed} are in lists"))
+    }
+
     fn link(&mut self, prev: u32, node: u32, next: u32) {
         debug_assert!(!self.is_linked(node) && node < self.nodes);
         self.next[prev as usize] = node;
@@ -130,5 +152,8 @@ mod tests {
         assert_eq!((lists.front(a), lists.back(a), lists.prev(2), lists.next(3)), (Some(0), Some(3), Some(4), None));
         assert_eq!((lists.front(b), lists.back(b)), (None, None));
         assert_eq!(lists.iter_back(a).collect::<Vec<_>>(), [3, 2, 4, 0]);
+        assert_eq!(lists.validate(), Ok(()));
+        lists.prev[2] = 0;
+        assert_eq!(lists.validate(), Err("4 and 2 disagree".into()));
     }
 }

@@ -37,4 +37,8 @@ impl Policy for Lru {
     fn remove(&mut self, frame: FrameId) {
         self.0.remove(frame.0);
     }
+
+    fn validate(&self) -> Result<(), String> {
+        self.0.validate()
+    }
 }

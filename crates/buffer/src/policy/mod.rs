@@ -42,6 +42,14 @@ pub trait Policy: Send {
     /// The page in `frame` has left, though it was not taken when it was proposed (it had to be written first): what the policy remembers of
     /// it is what it would remember of a victim. A frame that the policy does not know is to be ignored.
     fn remove(&mut self, frame: FrameId);
+    /// Whether its invariants hold, for tests: that its lists are well-formed, that each frame it knows is in the one place where it belongs,
+    /// that what it remembers of pages that have left is within its bound, and that its counts are those of what they count. O(n).
+    fn validate(&self) -> Result<(), String>;
+}
+
+/// What a validator answers: `Ok` if the condition holds, else what does not.
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
 }
 
 /// Offers frames in order: breaks with the one that was taken, or with none if the answer was [`Probe::Stop`]; goes on if all were skipped.

@@ -1,0 +1,71 @@
+//! The known figures of the literature's traces come out, and no policy is better than the optimum.
+
+use crate::cache::misses;
+use clearway_buffer::PolicyKind;
+use clearway_traces::{FIGURES, Figure, Known, Trace, directory, generate, load, opt_misses};
+
+/// How far a hit ratio in percent may be from one that is about so: LRU leaves its simulator no choice, and is off by rounding alone.
+fn tolerance(kind: PolicyKind) -> f64 {
+    if kind == PolicyKind::Lru { 0.006 } else { 0.3 }
+}
+
+/// What is wrong with a policy's misses.
+fn judge(kind: PolicyKind, trace: &Trace, known: Known, found: u64) -> Result<(), String> {
+    let percent = trace.hit_percent(found);
+    let (right, expected) = match known {
+        Known::Misses(misses) => (found == misses, format!("{misses} misses")),
+        Known::Printed(printed) => ((percent - printed).abs() <= 0.006, format!("{printed} %")),
+        Known::About(about) => ((percent - about).abs() <= tolerance(kind), format!("about {about} %")),
+    };
+    if right { Ok(()) } else { Err(format!("{kind} has {found} misses, {percent:.3} %, not {expected}")) }
+}
+
+fn check(figure: &Figure, trace: &Trace) -> Vec<String> {
+    let fault = |(name, known): &(&str, Known)| {
+        let kind = name.parse::<PolicyKind>().ok()?;
+        let found = misses(&mut *kind.build(figure.frames), figure.frames, &trace.pages);
+        judge(kind, trace, *known, found).err()
+    };
+    figure
+        .known
+        .iter()
+        .filter_map(fault)
+        .map(|fault| format!("{} at {}: {fault}", figure.trace, figure.frames))
+        .collect()
+}
+
+#[test]
+fn known_figures_come_out() {
+    let mut faults = Vec::new();
+    let (mut trace, mut seen): (Option<Trace>, u32) = (None, 0);
+    for figure in FIGURES {
+        if trace.as_ref().is_none_or(|trace| trace.name != figure.trace) {
+            trace = load(figure.trace).map(|read| read.unwrap_or_else(|error| panic!("{error}")));
+        }
+        if let Some(trace) = &trace {
+            faults.extend(check(figure, trace));
+            seen += 1;
+        }
+    }
+    if seen == 0 {
+        eprintln!("no traces in {}: no figure was checked, generated traces only", directory().display());
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// No policy is better than OPT, and each is better than nothing where there is something to gain.
+#[test]
+fn no_policy_is_better_than_the_optimum() {
+    for frames in [1, 10, 500] {
+        for trace in generate::all(frames, 30_000, 13) {
+            let fewest = opt_misses(&trace.pages, frames);
+            for kind in PolicyKind::ALL {
+                let found = misses(&mut *kind.build(frames), frames, &trace.pages);
+                assert!(found >= fewest, "{kind} on {}, {frames} frames: {found} misses, OPT {fewest}", trace.name);
+                let skewed = frames == 500 && trace.name == "zipf";
+                let gain = trace.hit_percent(found) / trace.hit_percent(fewest);
+                assert!(!skewed || gain > 0.7, "{kind} has {gain:.2} of the hits that OPT has on {}", trace.name);
+            }
+        }
+    }
+}
