@@ -31,7 +31,10 @@ pub use files::{Files, data_file_name};
 pub use guard::{Keep, PageMut, PageRef, Reservation};
 pub use io::{PageIo, Place, WalBarrier};
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
-pub use policy::{Clock, ListId, Lists, Lru, Policy, PolicyKind, Probe};
+pub use policy::{
+    ArcPolicy, Car, Clock, Directory, ListId, Lists, Lru, Policy, PolicyKind, Probe, Queues, S3Fifo, Seq,
+    SeqParameters, Sieve, Sketch, TinyLfuParameters, WTinyLfu,
+};
 pub use pool::{Pool, PoolConfig, Stats, Want};
 pub use replacement::{ClockSweep, Locked, Replacement, ReplacementKind, WrapperKind};
 pub use write_back::WRITE_BATCH;

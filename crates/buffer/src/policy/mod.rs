@@ -3,13 +3,31 @@
 //! What lets threads share one is a wrapper of `replacement`, and any policy works in any wrapper unchanged: that is the seam of BP-Wrapper
 //! (Ding, Jiang, Zhang, ICDE 2009).
 
+mod arc;
+mod car;
 mod clock;
+mod directory;
 mod list;
 mod lru;
+mod queues;
+mod s3_fifo;
+mod seq;
+mod sieve;
+mod sketch;
+mod w_tiny_lfu;
 
+pub use arc::ArcPolicy;
+pub use car::Car;
 pub use clock::Clock;
+pub use directory::Directory;
 pub use list::{ListId, Lists};
 pub use lru::Lru;
+pub use queues::Queues;
+pub use s3_fifo::S3Fifo;
+pub use seq::{Seq, SeqParameters};
+pub use sieve::Sieve;
+pub use sketch::Sketch;
+pub use w_tiny_lfu::{TinyLfuParameters, WTinyLfu};
 
 use clearway_types::{FrameId, PageId};
 use std::fmt;
@@ -70,29 +88,54 @@ fn offer(
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
+    /// [`ArcPolicy`].
+    Arc,
+    /// [`Car`].
+    Car,
     /// [`Clock`].
     Clock,
     /// [`Lru`].
     Lru,
+    /// [`S3Fifo`].
+    S3Fifo,
+    /// [`Seq`].
+    Seq,
+    /// [`Sieve`].
+    Sieve,
+    /// [`WTinyLfu`].
+    WTinyLfu,
 }
 
 impl PolicyKind {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Clock, Self::Lru];
+    pub const ALL: &[Self] =
+        &[Self::Arc, Self::Car, Self::Clock, Self::Lru, Self::S3Fifo, Self::Seq, Self::Sieve, Self::WTinyLfu];
 
     /// The policy for a pool of `frames` frames, with its paper's parameters.
     pub fn build(self, frames: u32) -> Box<dyn Policy> {
         match self {
+            Self::Arc => Box::new(ArcPolicy::new(frames)),
+            Self::Car => Box::new(Car::new(frames)),
             Self::Clock => Box::new(Clock::new(frames)),
             Self::Lru => Box::new(Lru::new(frames)),
+            Self::S3Fifo => Box::new(S3Fifo::new(frames)),
+            Self::Seq => Box::new(Seq::new(frames)),
+            Self::Sieve => Box::new(Sieve::new(frames)),
+            Self::WTinyLfu => Box::new(WTinyLfu::new(frames)),
         }
     }
 
     /// Its name in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Arc => "arc",
+            Self::Car => "car",
             Self::Clock => "clock",
             Self::Lru => "lru",
+            Self::S3Fifo => "s3-fifo",
+            Self::Seq => "seq",
+            Self::Sieve => "sieve",
+            Self::WTinyLfu => "w-tinylfu",
         }
     }
 }

@@ -3,9 +3,9 @@
 use clearway_buffer::{Policy, Probe};
 use clearway_types::{FrameId, PageId, PartitionId};
 
-/// The page of a number in a trace; over three partitions, so that policies see more than small numbers.
+/// The page of a number in a trace; over three partitions, so that policies see more than small numbers, and neighbours in each.
 pub fn page(no: u32) -> PageId {
-    PageId::new(PartitionId((no % 3) as u16), no)
+    PageId::new(PartitionId((no % 3) as u16), no / 3)
 }
 
 /// The misses of the accesses in a cache of so many frames, empty at first.

@@ -1,0 +1,188 @@
+//! W-TinyLFU: what leaves a small LRU window must have been used more often lately than the main part's victim, or it leaves altogether.
+//!
+//! New pages come to the window (1 % of the frames). The main part is a segmented LRU: a page on *probation* that is used becomes *protected*, and
+//! the protected ones (80 % of it) fall back on probation. A [`Sketch`] tells roughly how often a page was used lately, in the pool or not. A
+//! use costs O(1), the metadata is 17 bytes a frame and 8 to 16 for the sketch; there are no ghosts.
+//!
+//! The window's size may be learned: every ten uses a frame it is changed by a step, in the direction that it was changed in last if the
+//! hit ratio has risen since, else back; the steps become smaller, and large again when the hit ratio changes by a twentieth.
+//!
+//! # Invariants
+//! 1. After a miss no more pages are in the window than its size, unless that was lowered: then it gives two to probation at each miss until
+//!    it has come down. Protected pages are no more than their share, unless that was lowered.
+//! 2. Every known frame is in one of the three lists.
+//!
+//! Source: Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions on Storage 13(4), 2017; the learning:
+//! Einziger, Eytan, Friedman, Manes: Adaptive software cache management, Middleware 2018, with the steps of Ben Manes' Caffeine.
+
+use super::directory::Directory;
+use super::list::ListId;
+use super::queues::Queues;
+use super::sketch::Sketch;
+use super::{Policy, Probe, ensure, offer};
+use clearway_types::{FrameId, PageId};
+
+/// Most recently used in front, each of them.
+const WINDOW: ListId = ListId(0);
+const PROBATION: ListId = ListId(1);
+const PROTECTED: ListId = ListId(2);
+
+/// Sizes of the parts, and whether the window's is learned.
+#[derive(Clone, Copy, Debug)]
+pub struct TinyLfuParameters {
+    /// The window's share of the frames, at first.
+    pub window: f64,
+    /// The protected pages' share of the rest.
+    pub protected: f64,
+    /// Whether the window's size is learned.
+    pub climb: bool,
+}
+
+impl Default for TinyLfuParameters {
+    fn default() -> Self {
+        Self { window: 0.01, protected: 0.8, climb: false }
+    }
+}
+
+/// Learns the window's size.
+struct Climber {
+    step: f64,
+    hits: u32,
+    uses: u32,
+    last_ratio: f64,
+}
+
+impl Climber {
+    /// The first and the largest step, as a share of the frames.
+    const STEP: f64 = 0.0625;
+    const DECAY: f64 = 0.98;
+    /// A change of the hit ratio by so much starts anew with large steps.
+    const RESTART: f64 = 0.05;
+
+    fn new(frames: u32) -> Self {
+        Self { step: Self::STEP * f64::from(frames), hits: 0, uses: 0, last_ratio: 0.0 }
+    }
+
+    /// By how many frames to change the window, if it is time.
+    fn count(&mut self, hit: bool, frames: u32) -> Option<f64> {
+        self.hits += u32::from(hit);
+        self.uses += 1;
+        if self.uses < frames.saturating_mul(10) {
+            return None;
+        }
+        let ratio = f64::from(self.hits) / f64::from(self.uses);
+        let change = ratio - self.last_ratio;
+        let amount = if change >= 0.0 { self.step } else { -self.step };
+        let large = (Self::STEP * f64::from(frames)).copysign(amount);
+        self.step = if change.abs() >= Self::RESTART { large } else { Self::DECAY * amount };
+        (self.hits, self.uses, self.last_ratio) = (0, 0, ratio);
+        Some(amount)
+    }
+}
+
+/// Window TinyLFU.
+pub struct WTinyLfu {
+    frames: u32,
+    window: f64,
+    protected_share: f64,
+    climber: Option<Climber>,
+    queues: Queues,
+    directory: Directory,
+    sketch: Sketch,
+}
+
+impl WTinyLfu {
+    /// A policy for frames `0 .. frames`, with a window of 1 % of them.
+    pub fn new(frames: u32) -> Self {
+        Self::with(frames, TinyLfuParameters::default())
+    }
+
+    /// The same with these parameters.
+    pub fn with(frames: u32, parameters: TinyLfuParameters) -> Self {
+        Self {
+            frames,
+            window: (f64::from(frames) * parameters.window).max(1.0),
+            protected_share: parameters.protected,
+            climber: parameters.climb.then(|| Climber::new(frames)),
+            queues: Queues::new(frames, 3),
+            directory: Directory::new(frames, 0),
+            sketch: Sketch::new(frames),
+        }
+    }
+
+    fn sizes(&self) -> [u32; 3] {
+        [WINDOW, PROBATION, PROTECTED].map(|list| self.queues.len(list))
+    }
+
+    /// How many pages the window and the protected list should have at most.
+    fn limits(&self) -> [u32; 2] {
+        let window = self.window as u32;
+        [window, (f64::from(self.frames - window) * self.protected_share) as u32]
+    }
+
+    fn used(&mut self, page: PageId, hit: bool) {
+        self.sketch.count(page);
+        if let Some(change) = self.climber.as_mut().and_then(|climber| climber.count(hit, self.frames)) {
+            self.window = (self.window + change).clamp(1.0, (f64::from(self.frames) * 0.8).max(1.0));
+        }
+    }
+
+    fn frequency(&self, frame: u32) -> u32 {
+        self.sketch.frequency(self.directory.page(frame))
+    }
+
+    /// Whether the window's oldest page leaves rather than the main part's victim. Where frames are free, new pages will come to the window:
+    /// it counts as if they were there.
+    fn rejects(&self) -> bool {
+        let [window, probation, protected] = self.sizes();
+        let free = self.frames - (window + probation + protected);
+        let victim = self.queues.back(PROBATION).or_else(|| self.queues.back(PROTECTED));
+        let (Some(candidate), Some(victim)) = (self.queues.back(WINDOW), victim) else { return window > 0 };
+        window + free >= self.limits()[0] && self.frequency(candidate) <= self.frequency(victim)
+    }
+}
+
+impl Policy for WTinyLfu {
+    fn hit(&mut self, frame: FrameId) {
+        let Some(list) = self.queues.list_of(frame.0) else { return };
+        self.used(self.directory.page(frame.0), true);
+        self.queues.move_to_front(if list == WINDOW { WINDOW } else { PROTECTED }, frame.0);
+        if self.queues.len(PROTECTED) > self.limits()[1] {
+            let last = self.queues.back(PROTECTED);
+            last.into_iter().for_each(|frame| self.queues.move_to_front(PROBATION, frame));
+        }
+    }
+
+    fn miss(&mut self, frame: FrameId, page: PageId) {
+        self.used(page, false);
+        self.directory.set(frame.0, page);
+        self.queues.push_front(WINDOW, frame.0);
+        for _ in 0..2 {
+            if self.queues.len(WINDOW) > self.limits()[0] {
+                let last = self.queues.back(WINDOW);
+                last.into_iter().for_each(|frame| self.queues.move_to_front(PROBATION, frame));
+            }
+        }
+    }
+
+    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        let order = if self.rejects() { [WINDOW, PROBATION, PROTECTED] } else { [PROBATION, PROTECTED, WINDOW] };
+        let taken = offer(order.into_iter().flat_map(|list| self.queues.iter_back(list)), probe).break_value()??;
+        self.queues.remove(taken.0);
+        Some(taken)
+    }
+
+    fn remove(&mut self, frame: FrameId) {
+        self.queues.remove(frame.0);
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.queues.validate()?;
+        self.sketch.validate()?;
+        let ([window, _, protected], limits) = (self.sizes(), self.limits());
+        let fixed = self.climber.is_none();
+        ensure(!fixed || window <= limits[0], || format!("{window} pages in a window of {}", limits[0]))?;
+        ensure(!fixed || protected <= limits[1], || format!("{protected} protected pages, not {}", limits[1]))?;
+        ensure((1..=self.frames.max(1)).contains(&limits[0]), || format!("a window of {} frames", limits[0]))
+    }
+}
