@@ -25,6 +25,7 @@ mod park;
 mod raw;
 mod s_lock;
 mod spin;
+pub mod thread_index;
 mod ticket;
 
 #[cfg(not(any(loom, shuttle)))]

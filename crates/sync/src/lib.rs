@@ -27,30 +27,34 @@ pub use condvar::Condvar;
 pub use loom::{
     hint,
     sync::{Mutex, MutexGuard, mpsc},
-    thread,
+    thread, thread_local,
 };
 #[cfg(shuttle)]
 pub use shuttle::{
     hint,
     sync::{Mutex, MutexGuard, mpsc},
-    thread,
+    thread, thread_local,
 };
 #[cfg(not(any(loom, shuttle)))]
 pub use std::{
     hint,
     sync::{Condvar, Mutex, MutexGuard, mpsc},
-    thread,
+    thread, thread_local,
 };
 
 /// Atomic integers.
 pub mod atomic {
     #[cfg(loom)]
-    pub use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
     #[cfg(shuttle)]
-    pub use shuttle::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub use shuttle::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence,
+    };
     pub use std::sync::atomic::Ordering;
     #[cfg(not(any(loom, shuttle)))]
-    pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
+    pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, fence};
 }
 
 /// Moments and how long it is between them.

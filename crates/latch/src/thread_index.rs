@@ -1,0 +1,243 @@
+//! A small number for each thread, given back at its end: what a structure finds its part of a thread by.
+//!
+//! Invariants
+//! 1. No two living threads have the same index; a thread keeps its own from the first request to its end.
+//! 2. The indices that are in use are the smallest that were free when they were asked for: as many threads as live at once, as many indices.
+//! 3. Who has been told to [`attach`] hears of the thread's end on that thread, before the index is another's.
+//!
+//! Locking: a latch around the free indices, at a thread's first request and at its end; nothing is taken under it, and nothing is held
+//! while the attached are told.
+//!
+//! Under a model checker an index is a modelled thread's, and the free ones are those of the operating system's thread, in which an execution
+//! stays: so that executions side by side do not change each other's indices.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::sync::Weak;
+
+/// No index yet.
+const NONE: u32 = u32::MAX;
+/// The thread is at its end and has none any more.
+const ENDED: u32 = u32::MAX - 1;
+
+#[cfg(not(any(loom, shuttle)))]
+std::thread_local! {
+    /// This thread's index. Without a destructor, so that to reach it costs one instruction.
+    static INDEX: Cell<u32> = const { Cell::new(NONE) };
+    static PLACE: Place = const { Place(RefCell::new(Vec::new())) };
+}
+#[cfg(any(loom, shuttle))]
+clearway_sync::thread_local! {
+    static INDEX: Cell<u32> = Cell::new(NONE);
+    static PLACE: Place = Place(RefCell::new(Vec::new()));
+}
+
+/// Something that has a part for each thread.
+pub trait Attached: Send + Sync {
+    /// The thread of this index, which is the caller, ends, and another may get the index next.
+    fn thread_ends(&self, index: u32);
+}
+
+/// The calling thread's index, from 0; `None` at the end of its life, when its thread-local values are being dropped.
+#[inline]
+pub fn current() -> Option<u32> {
+    match INDEX.try_with(Cell::get) {
+        Ok(index) if index < ENDED => Some(index),
+        Ok(NONE) => first(),
+        _ => None,
+    }
+}
+
+#[cold]
+fn first() -> Option<u32> {
+    // Made first, so that its destructor is known to run.
+    PLACE.try_with(|_| ()).ok()?;
+    let index = numbers::take();
+    INDEX.set_to(index);
+    Some(index)
+}
+
+/// Has `whom` told when the calling thread ends. `index` is the calling thread's, or one that it acts as.
+pub fn attach(index: u32, whom: Weak<dyn Attached>) {
+    // A thread at its end has no index to attach with.
+    let _late = PLACE.try_with(|place| {
+        let mut attached = place.0.borrow_mut();
+        // Structures that are gone leave nothing behind either.
+        attached.retain(|(_, whom)| whom.strong_count() > 0);
+        attached.push((index, whom));
+    });
+}
+
+/// Runs `f` as if by the thread of this index: for simulations of many threads on one. Two threads that act as the same index at once may each
+/// undo what the other does to that thread's part of a structure.
+pub fn act_as<R>(index: u32, f: impl FnOnce() -> R) -> R {
+    struct Back(u32);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            INDEX.set_to(self.0);
+        }
+    }
+    assert!(index < ENDED, "no index of a thread");
+    let _back = Back(INDEX.try_with(Cell::get).unwrap_or(ENDED));
+    INDEX.set_to(index);
+    f()
+}
+
+trait SetTo {
+    fn set_to(&'static self, index: u32);
+}
+
+#[cfg(not(any(loom, shuttle)))]
+type Local = std::thread::LocalKey<Cell<u32>>;
+#[cfg(any(loom, shuttle))]
+type Local = clearway_sync::thread::LocalKey<Cell<u32>>;
+
+impl SetTo for Local {
+    fn set_to(&'static self, index: u32) {
+        // Under a checker the thread's values go in any order: then nobody asks any more.
+        let _gone = self.try_with(|own| own.set(index));
+    }
+}
+
+/// Whom to tell of the thread's end, and as which index.
+struct Place(RefCell<Vec<(u32, Weak<dyn Attached>)>>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let index = INDEX.try_with(Cell::get).unwrap_or(ENDED);
+        INDEX.set_to(ENDED);
+        for (index, whom) in self.0.take() {
+            if let Some(whom) = whom.upgrade() {
+                whom.thread_ends(index);
+            }
+        }
+        if index < ENDED {
+            numbers::give_back(index);
+        }
+    }
+}
+
+/// The indices that nobody has.
+struct Numbers {
+    given_back: BTreeSet<u32>,
+    /// From here on all are free.
+    next: u32,
+}
+
+impl Numbers {
+    const fn new() -> Self {
+        Self { given_back: BTreeSet::new(), next: 0 }
+    }
+
+    fn take(&mut self) -> u32 {
+        self.given_back.pop_first().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        })
+    }
+}
+
+#[cfg(not(any(loom, shuttle)))]
+mod numbers {
+    use super::Numbers;
+    use crate::Latch;
+    use crate::lockstat::Class;
+
+    static THREAD_INDEX: Class = Class::new("latch.thread_index");
+    static FREE: Latch<Numbers> = Latch::new(&THREAD_INDEX, Numbers::new());
+
+    pub fn take() -> u32 {
+        FREE.lock().take()
+    }
+
+    pub fn give_back(index: u32) {
+        FREE.lock().given_back.insert(index);
+    }
+}
+
+#[cfg(any(loom, shuttle))]
+mod numbers {
+    use super::Numbers;
+    use std::cell::RefCell;
+
+    std::thread_local! {
+        static FREE: RefCell<Numbers> = const { RefCell::new(Numbers::new()) };
+    }
+
+    pub fn take() -> u32 {
+        FREE.with_borrow_mut(Numbers::take)
+    }
+
+    pub fn give_back(index: u32) {
+        FREE.with_borrow_mut(|free| free.given_back.insert(index));
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::{Arc, Barrier, Mutex};
+
+    #[derive(Default)]
+    struct Told(Mutex<Vec<u32>>);
+
+    impl Attached for Told {
+        fn thread_ends(&self, index: u32) {
+            assert_eq!(current(), None, "at its end a thread has no index");
+            self.0.lock().unwrap().push(index);
+        }
+    }
+
+    /// Invariants 1 and 3. Other tests' threads take indices, too: so no smallest is asked for (invariant 2).
+    #[test]
+    fn living_threads_differ_and_their_ends_are_told() {
+        let told = Arc::new(Told::default());
+        let all_there = Barrier::new(8);
+        let indices: Vec<u32> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let index = current().unwrap();
+                        attach(index, Arc::downgrade(&told) as Weak<dyn Attached>);
+                        all_there.wait();
+                        assert_eq!(current(), Some(index));
+                        index
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(indices.iter().collect::<HashSet<_>>().len(), 8);
+        // A scope does not wait for the destructors of its threads' values; the last of these is the index's.
+        while told.0.lock().unwrap().len() < 8 {
+            std::thread::yield_now();
+        }
+        let mut ended = told.0.lock().unwrap().clone();
+        ended.sort_unstable();
+        let mut had = indices.clone();
+        had.sort_unstable();
+        assert_eq!(ended, had);
+    }
+
+    /// Invariant 2.
+    #[test]
+    fn what_is_given_back_is_taken_first() {
+        let mut numbers = Numbers::new();
+        assert_eq!([numbers.take(), numbers.take(), numbers.take()], [0, 1, 2]);
+        numbers.given_back.extend([1, 0]);
+        assert_eq!([numbers.take(), numbers.take(), numbers.take()], [0, 1, 3]);
+    }
+
+    #[test]
+    fn a_thread_may_act_as_another() {
+        let own = current();
+        assert_eq!(act_as(7, || act_as(9, current).and(current())), Some(7));
+        assert_eq!(current(), own);
+        let told = Arc::new(Told::default());
+        let whom = Arc::downgrade(&told) as Weak<dyn Attached>;
+        let acting = std::thread::spawn(move || act_as(100, || attach(100, whom)));
+        acting.join().unwrap();
+        assert_eq!(*told.0.lock().unwrap(), [100]);
+    }
+}
