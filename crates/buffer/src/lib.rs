@@ -32,9 +32,11 @@ pub use guard::{Keep, PageMut, PageRef, Reservation};
 pub use io::{PageIo, Place, WalBarrier};
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{
-    ArcPolicy, Car, Clock, Directory, ListId, Lists, Lru, Policy, PolicyKind, Probe, Queues, S3Fifo, Seq,
+    ArcPolicy, Car, Clock, Directory, Footprint, ListId, Lists, Lru, Policy, PolicyKind, Probe, Queues, S3Fifo, Seq,
     SeqParameters, Sieve, Sketch, TinyLfuParameters, WTinyLfu,
 };
 pub use pool::{Pool, PoolConfig, Stats, Want};
-pub use replacement::{ClockSweep, Locked, Replacement, ReplacementKind, WrapperKind};
+pub use replacement::{
+    Batched, ClockSweep, Locked, Prefetched, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
+};
 pub use write_back::WRITE_BATCH;

@@ -3,7 +3,7 @@
 //!
 //! Source: Corbató, A Paging Experiment with the Multics System, 1968.
 
-use super::{Policy, Probe, ensure};
+use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,5 +65,9 @@ impl Policy for Clock {
 
     fn validate(&self) -> Result<(), String> {
         ensure(self.hand < self.frames.len().max(1), || format!("the hand is at {}", self.hand))
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().array(&self.frames)
     }
 }

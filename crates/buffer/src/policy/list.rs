@@ -6,92 +6,194 @@
 //! # Invariants
 //! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from front to back.
 //! 2. A node in no list has `UNLINKED` in `next`.
+//!
+//! # Locking
+//! None: who changes lists has them to itself. The links are atomic, all relaxed, so that another thread may look at them to prefetch what they
+//! lead to ([`crate::Footprint`]); what it sees may be of any moment. On the processors that we know they are the loads and stores of plain integers.
 
 use super::ensure;
+use std::sync::Arc;
+// Plain std, also under a model checker: nothing is communicated by it.
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const UNLINKED: u32 = u32::MAX;
 
-/// Several lists over one set of nodes.
-pub struct Lists {
-    next: Vec<u32>,
-    prev: Vec<u32>,
+/// The links of several lists over one set of nodes. Two threads must not change the same lists at once: links would be lost.
+pub(crate) struct Links {
+    next: Box<[AtomicU32]>,
+    prev: Box<[AtomicU32]>,
     nodes: u32,
 }
+
+/// Several lists over one set of nodes.
+pub struct Lists(Arc<Links>);
 
 /// One of the lists: its number, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListId(pub u32);
 
-impl Lists {
+// Relaxed throughout: see the module's header.
+impl Links {
     /// `lists` empty lists over the nodes `0 .. nodes`.
     pub fn new(nodes: u32, lists: u32) -> Self {
-        let mut links = vec![UNLINKED; (nodes + lists) as usize];
-        (nodes..nodes + lists).for_each(|end| links[end as usize] = end);
-        Self { next: links.clone(), prev: links, nodes }
+        let links = || (0..nodes + lists).map(|at| AtomicU32::new(if at < nodes { UNLINKED } else { at })).collect();
+        Self { next: links(), prev: links(), nodes }
     }
 
-    fn end(&self, list: ListId) -> u32 {
+    #[inline]
+    fn next_of(&self, at: u32) -> u32 {
+        self.next[at as usize].load(Relaxed)
+    }
+
+    #[inline]
+    fn prev_of(&self, at: u32) -> u32 {
+        self.prev[at as usize].load(Relaxed)
+    }
+
+    #[inline]
+    fn join(&self, prev: u32, next: u32) {
+        self.next[prev as usize].store(next, Relaxed);
+        self.prev[next as usize].store(prev, Relaxed);
+    }
+
+    #[inline]
+    pub fn end(&self, list: ListId) -> u32 {
         self.nodes + list.0
     }
 
+    #[inline]
     fn node(&self, at: u32) -> Option<u32> {
         (at < self.nodes).then_some(at)
     }
 
+    pub fn is_linked(&self, node: u32) -> bool {
+        self.next_of(node) != UNLINKED
+    }
+
+    pub fn front(&self, list: ListId) -> Option<u32> {
+        self.node(self.next_of(self.end(list)))
+    }
+
+    pub fn back(&self, list: ListId) -> Option<u32> {
+        self.node(self.prev_of(self.end(list)))
+    }
+
+    pub fn next(&self, node: u32) -> Option<u32> {
+        self.node(self.next_of(node))
+    }
+
+    pub fn prev(&self, node: u32) -> Option<u32> {
+        self.node(self.prev_of(node))
+    }
+
+    pub fn push_front(&self, list: ListId, node: u32) {
+        let end = self.end(list);
+        self.link(end, node, self.next_of(end));
+    }
+
+    pub fn push_back(&self, list: ListId, node: u32) {
+        let end = self.end(list);
+        self.link(self.prev_of(end), node, end);
+    }
+
+    pub fn remove(&self, node: u32) -> bool {
+        let (prev, next) = (self.prev_of(node), self.next_of(node));
+        if next == UNLINKED {
+            return false;
+        }
+        self.join(prev, next);
+        self.next[node as usize].store(UNLINKED, Relaxed);
+        true
+    }
+
+    fn link(&self, prev: u32, node: u32, next: u32) {
+        debug_assert!(!self.is_linked(node) && node < self.nodes);
+        self.join(prev, node);
+        self.join(node, next);
+    }
+
+    /// See [`Lists::validate`].
+    pub fn validate(&self) -> Result<(), String> {
+        let mut listed = 0;
+        for end in self.nodes..self.next.len() as u32 {
+            let mut at = end;
+            loop {
+                let next = self.next_of(at);
+                ensure(next != UNLINKED && self.prev_of(next) == at, || format!("{at} and {next} disagree"))?;
+                ensure(next < self.nodes || next == end, || format!("list {} runs into {next}", end - self.nodes))?;
+                at = next;
+                if at == end {
+                    break;
+                }
+                listed += 1;
+            }
+        }
+        let linked = (0..self.nodes).filter(|node| self.is_linked(*node)).count();
+        ensure(linked == listed, || format!("{linked} nodes are linked, {listed} are in lists"))
+    }
+
+    /// The addresses of the node's links.
+    pub fn places(&self, node: u32) -> [usize; 2] {
+        [&self.next, &self.prev].map(|links| links.as_ptr().wrapping_add(node as usize).addr())
+    }
+
+    /// What the node's links lead to now, if this is a node: its neighbours, nodes or ends, or `UNLINKED`.
+    pub fn neighbours(&self, node: u32) -> [Option<u32>; 2] {
+        [&self.next, &self.prev].map(|links| links.get(node as usize).map(|link| link.load(Relaxed)))
+    }
+}
+
+impl Lists {
+    /// `lists` empty lists over the nodes `0 .. nodes`.
+    pub fn new(nodes: u32, lists: u32) -> Self {
+        Self(Arc::new(Links::new(nodes, lists)))
+    }
+
     /// Whether the node is in a list.
     pub fn is_linked(&self, node: u32) -> bool {
-        self.next[node as usize] != UNLINKED
+        self.0.is_linked(node)
     }
 
     /// The list's first node.
     pub fn front(&self, list: ListId) -> Option<u32> {
-        self.node(self.next[self.end(list) as usize])
+        self.0.front(list)
     }
 
     /// The list's last node.
     pub fn back(&self, list: ListId) -> Option<u32> {
-        self.node(self.prev[self.end(list) as usize])
+        self.0.back(list)
     }
 
     /// The node after this one, which is in a list, towards the back.
     pub fn next(&self, node: u32) -> Option<u32> {
-        self.node(self.next[node as usize])
+        self.0.next(node)
     }
 
     /// The node before this one, which is in a list, towards the front.
     pub fn prev(&self, node: u32) -> Option<u32> {
-        self.node(self.prev[node as usize])
+        self.0.prev(node)
     }
 
     /// Puts a node that is in no list at the front.
     pub fn push_front(&mut self, list: ListId, node: u32) {
-        let end = self.end(list);
-        self.link(end, node, self.next[end as usize]);
+        self.0.push_front(list, node);
     }
 
     /// Puts a node that is in no list at the back.
     pub fn push_back(&mut self, list: ListId, node: u32) {
-        let end = self.end(list);
-        self.link(self.prev[end as usize], node, end);
+        self.0.push_back(list, node);
     }
 
     /// Takes the node out of its list; whether it was in one.
     pub fn remove(&mut self, node: u32) -> bool {
-        let (prev, next) = (self.prev[node as usize], self.next[node as usize]);
-        if next == UNLINKED {
-            return false;
-        }
-        self.next[prev as usize] = next;
-        self.prev[next as usize] = prev;
-        self.next[node as usize] = UNLINKED;
-        true
+        self.0.remove(node)
     }
 
     /// Puts `new`, which is in no list, where `old` is, and takes that out.
     pub fn replace(&mut self, old: u32, new: u32) {
-        let (prev, next) = (self.prev[old as usize], self.next[old as usize]);
-        self.remove(old);
-        self.link(prev, new, next);
+        let (prev, next) = (self.0.prev_of(old), self.0.next_of(old));
+        self.0.remove(old);
+        self.0.link(prev, new, next);
     }
 
     /// The list's nodes from front to back.
@@ -106,30 +208,11 @@ impl Lists {
 
     /// Whether the invariants hold: every list comes back to its end in both directions, and no node is linked that is in none. O(n).
     pub fn validate(&self) -> Result<(), String> {
-        let mut listed = 0;
-        for end in self.nodes..self.next.len() as u32 {
-            let mut at = end;
-            loop {
-                let next = self.next[at as usize];
-                ensure(next != UNLINKED && self.prev[next as usize] == at, || format!("{at} and {next} disagree"))?;
-                ensure(next < self.nodes || next == end, || format!("list {} runs into {next}", end - self.nodes))?;
-                at = next;
-                if at == end {
-                    break;
-                }
-                listed += 1;
-            }
-        }
-        let linked = (0..self.nodes).filter(|node| self.is_linked(*node)).count();
-        ensure(linked == listed, || format!("{linked} nodes are linked, {listed} are in lists"))
+        self.0.validate()
     }
 
-    fn link(&mut self, prev: u32, node: u32, next: u32) {
-        debug_assert!(!self.is_linked(node) && node < self.nodes);
-        self.next[prev as usize] = node;
-        self.prev[node as usize] = prev;
-        self.next[node as usize] = next;
-        self.prev[next as usize] = node;
+    pub(crate) fn links(&self) -> Arc<Links> {
+        self.0.clone()
     }
 }
 
@@ -153,7 +236,7 @@ mod tests {
         assert_eq!((lists.front(b), lists.back(b)), (None, None));
         assert_eq!(lists.iter_back(a).collect::<Vec<_>>(), [3, 2, 4, 0]);
         assert_eq!(lists.validate(), Ok(()));
-        lists.prev[2] = 0;
+        lists.0.prev[2].store(0, Relaxed);
         assert_eq!(lists.validate(), Err("4 and 2 disagree".into()));
     }
 }

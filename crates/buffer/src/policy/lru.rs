@@ -1,7 +1,7 @@
 //! LRU: the page whose last use is longest ago leaves first. A use costs O(1), the metadata 8 bytes a frame.
 
 use super::list::{ListId, Lists};
-use super::{Policy, Probe, offer};
+use super::{Footprint, Policy, Probe, offer};
 use clearway_types::{FrameId, PageId};
 
 /// Most recently used first.
@@ -40,5 +40,9 @@ impl Policy for Lru {
 
     fn validate(&self) -> Result<(), String> {
         self.0.validate()
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().lists(&self.0)
     }
 }

@@ -7,6 +7,7 @@ mod arc;
 mod car;
 mod clock;
 mod directory;
+mod footprint;
 mod list;
 mod lru;
 mod queues;
@@ -20,6 +21,8 @@ pub use arc::ArcPolicy;
 pub use car::Car;
 pub use clock::Clock;
 pub use directory::Directory;
+pub use footprint::Footprint;
+pub(crate) use footprint::prefetch;
 pub use list::{ListId, Lists};
 pub use lru::Lru;
 pub use queues::Queues;
@@ -60,6 +63,10 @@ pub trait Policy: Send {
     /// The page in `frame` has left, though it was not taken when it was proposed (it had to be written first): what the policy remembers of
     /// it is what it would remember of a victim. A frame that the policy does not know is to be ignored.
     fn remove(&mut self, frame: FrameId);
+    /// What a hit touches, for the wrappers that prefetch it. Asked for once, when the policy is wrapped.
+    fn footprint(&self) -> Footprint {
+        Footprint::default()
+    }
     /// Whether its invariants hold, for tests: that its lists are well-formed, that each frame it knows is in the one place where it belongs,
     /// that what it remembers of pages that have left is within its bound, and that its counts are those of what they count. O(n).
     fn validate(&self) -> Result<(), String>;

@@ -1,21 +1,34 @@
 //! What lets the pool's threads share a replacement policy.
 //!
-//! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access; [`ClockSweep`], which is no
-//! wrapper, needs none on a hit because it keeps one reference bit a frame.
+//! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access, and [`Prefetched`] asks for what it will
+//! touch first; [`Batched`] takes it once for many hits; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
+//! reference bit a frame.
+//!
+//! A wrapper knows its callers by the index of their thread ([`clearway_latch::thread_index`]). A simulation that plays many threads on one
+//! calls `thread_index::act_as(index, || pages.hit(frame, page))`, and likewise for misses and evictions: what runs is the real thing.
 //!
 //! # Locking
 //! The policy's latch (`buffer.policy`) is taken under no other but the write-back's turn, and the probe of [`Replacement::evict`] takes
 //! the latch of a page-table shard under it.
 //!
-//! Source: Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009; its pgClock and pg2Q are [`ClockSweep`] and [`Locked`].
+//! Source: Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009; its five systems are [`ClockSweep`] (pgClock), [`Locked`] (pg2Q),
+//! [`Prefetched`] (pgPref), and [`Batched`] without and with prefetching (pgBatching, pgBat-Pre).
 
+mod batched;
 mod clock_sweep;
 mod locked;
+mod per_thread;
+mod prefetched;
+mod tagged;
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;
 
+pub use batched::{Batched, QUEUE, THRESHOLD};
 pub use clock_sweep::ClockSweep;
 pub use locked::Locked;
+pub use prefetched::Prefetched;
 
-use crate::policy::{PolicyKind, Probe};
+use crate::policy::{Policy, PolicyKind, Probe};
 use clearway_latch::lockstat::Class;
 use clearway_types::{FrameId, PageId};
 use std::fmt;
@@ -41,16 +54,35 @@ pub enum WrapperKind {
     /// [`Locked`].
     #[default]
     Locked,
+    /// [`Prefetched`].
+    Prefetched,
+    /// [`Batched`] without prefetching.
+    Batched,
+    /// [`Batched`] with prefetching.
+    BatchedPrefetched,
 }
 
 impl WrapperKind {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Locked];
+    pub const ALL: &[Self] = &[Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
+
+    /// A policy of `frames` frames, wrapped.
+    pub fn wrap(self, policy: Box<dyn Policy>, frames: u32) -> Box<dyn Replacement> {
+        match self {
+            Self::Locked => Box::new(Locked::new(policy)),
+            Self::Prefetched => Box::new(Prefetched::new(policy)),
+            Self::Batched => Box::new(Batched::new(policy, frames, false)),
+            Self::BatchedPrefetched => Box::new(Batched::new(policy, frames, true)),
+        }
+    }
 
     /// Its name in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Locked => "locked",
+            Self::Prefetched => "prefetched",
+            Self::Batched => "batched",
+            Self::BatchedPrefetched => "batched-prefetched",
         }
     }
 }
@@ -80,7 +112,7 @@ impl ReplacementKind {
     pub fn build(self, frames: u32) -> Box<dyn Replacement> {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::new(frames)),
-            Self::Wrapped(policy, WrapperKind::Locked) => Box::new(Locked::new(policy.build(frames))),
+            Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
         }
     }
 
@@ -112,48 +144,5 @@ impl fmt::Display for ReplacementKind {
             Self::ClockSweep => f.write_str("clock-sweep"),
             Self::Wrapped(policy, wrapper) => write!(f, "{policy}/{}", wrapper.name()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clearway_types::PartitionId;
-
-    fn page(no: u32) -> PageId {
-        PageId::new(PartitionId(0), no)
-    }
-
-    #[test]
-    fn every_replacement_proposes_each_frame_and_keeps_what_is_not_taken() {
-        for kind in ReplacementKind::all() {
-            let pages = kind.build(8);
-            (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
-            let mut proposed = [false; 8];
-            let found = pages.evict(None, &mut |f| {
-                proposed[f.0 as usize] = true;
-                Probe::Skip
-            });
-            assert_eq!((found, proposed), (None, [true; 8]), "{kind}");
-            assert_eq!(pages.evict(None, &mut |_| Probe::Stop), None, "{kind}");
-            pages.remove(FrameId(3));
-            pages.hit(FrameId(3), page(3));
-            let evict = || pages.evict(None, &mut |_| Probe::Take).map(|f| f.0);
-            let mut evicted: Vec<_> = std::iter::from_fn(evict).collect();
-            evicted.sort_unstable();
-            assert_eq!(evicted, [0, 1, 2, 4, 5, 6, 7], "{kind}");
-        }
-    }
-
-    #[test]
-    fn names_are_read_back() {
-        for kind in ReplacementKind::all() {
-            assert_eq!(kind.to_string().parse(), Ok(kind));
-        }
-        assert_eq!("lru".parse(), Ok(ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::default())));
-        let error = "fifo".parse::<ReplacementKind>().unwrap_err();
-        assert!(error.contains("\"fifo\"") && error.contains("lru") && error.contains("clock-sweep"), "{error}");
-        let error = "lru/free".parse::<ReplacementKind>().unwrap_err();
-        assert!(error.contains("\"free\"") && error.contains("locked"), "{error}");
     }
 }

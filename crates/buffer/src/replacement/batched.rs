@@ -1,0 +1,169 @@
+//! Batching: each thread keeps its hits in a queue of its own, and asks for the policy's latch once in many.
+//!
+//! A queue is first in, first out, and has room for S hits. From the T-th on each hit tries the latch; only a full queue waits for it. Who has
+//! the latch for a miss, an eviction or a removal commits its own queue first. A hit whose page has left its frame is skipped at commit. With
+//! prefetching, what the commit will touch is asked for before the latch is ([`crate::Footprint`] says what that is): the latch's line, for each
+//! hit in the queue what the wrapper keeps of the frame and the policy's own of it, its links, then the links of its neighbours.
+//!
+//! # Invariants
+//! 1. Only a queue's thread touches it (or, in a simulation, who acts as that thread). What is in it is committed in its order, each hit once.
+//! 2. A thread that ends commits what is in its queue.
+//!
+//! # Locking
+//! The policy's latch. The queues' atomics are all relaxed: a queue is one thread's at a time, and the next thread of that index comes after
+//! the latch of `thread_index`.
+//!
+//! Source: BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009): pgBatching and pgBat-Pre.
+
+use super::per_thread::PerThread;
+use super::tagged::{Entry, Tagged, Warm};
+use super::{POLICY, Replacement};
+use crate::policy::{Policy, Probe};
+use clearway_latch::thread_index::{self, Attached};
+use clearway_latch::{Latch, LatchGuard};
+use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use clearway_types::{FrameId, PageId};
+use std::sync::{Arc, Weak};
+
+/// A queue's room for hits (S), as in the source.
+pub const QUEUE: u32 = 64;
+/// How many hits in a queue have the latch tried (T), as in the source.
+pub const THRESHOLD: u32 = 32;
+
+/// `tail` of a queue that no thread has.
+const NOBODY: u32 = u32::MAX;
+
+/// A policy behind a latch, and a queue of hits for each thread.
+pub struct Batched(Arc<Shared>);
+
+struct Shared {
+    queues: PerThread<Queue>,
+    policy: Latch<Tagged>,
+    warm: Option<Warm>,
+    threshold: u32,
+}
+
+struct Queue {
+    /// How many hits are in it.
+    tail: AtomicU32,
+    entries: Box<[AtomicU64]>,
+}
+
+impl Queue {
+    fn new(room: u32) -> Self {
+        let entries = (0..room).map(|_| AtomicU64::new(0)).collect();
+        Self { tail: AtomicU32::new(NOBODY), entries }
+    }
+
+    /// The hits in it, oldest first.
+    fn entries(&self) -> impl Iterator<Item = Entry> + Clone {
+        let tail = self.tail.load(Relaxed);
+        let filled = if tail == NOBODY { 0 } else { tail as usize };
+        self.entries[..filled].iter().map(|entry| Entry::from_u64(entry.load(Relaxed)))
+    }
+
+    fn commit(&self, policy: &mut Tagged) {
+        let mut some = false;
+        self.entries().for_each(|entry| {
+            some = true;
+            policy.hit(entry);
+        });
+        if some {
+            self.tail.store(0, Relaxed);
+        }
+    }
+}
+
+impl Batched {
+    /// Wraps a policy of `frames` frames, with the source's S and T.
+    pub fn new(policy: Box<dyn Policy>, frames: u32, prefetch: bool) -> Self {
+        Self::with_sizes(policy, frames, prefetch, QUEUE, THRESHOLD)
+    }
+
+    /// Wraps a policy of `frames` frames. `queue` is S, `threshold` T: at least 1 each, and T at most S.
+    pub fn with_sizes(policy: Box<dyn Policy>, frames: u32, prefetch: bool, queue: u32, threshold: u32) -> Self {
+        let queue = queue.max(1);
+        let policy = Tagged::new(policy, frames);
+        Self(Arc::new(Shared {
+            warm: prefetch.then(|| Warm::new(policy.footprint())),
+            queues: PerThread::new(move || Queue::new(queue)),
+            policy: Latch::new(&POLICY, policy),
+            threshold: threshold.clamp(1, queue),
+        }))
+    }
+
+    /// Acquires the latch, with what the calling thread has queued committed.
+    #[track_caller]
+    fn lock(&self) -> LatchGuard<'_, Tagged> {
+        let own = thread_index::current().map(|index| self.0.queues.of(index));
+        if let (Some(warm), Some(queue)) = (&self.0.warm, own) {
+            warm.up(&self.0.policy, queue.entries());
+        }
+        let mut policy = self.0.policy.lock();
+        if let Some(queue) = own {
+            queue.commit(&mut policy);
+        }
+        policy
+    }
+
+    #[cold]
+    fn attach(&self, index: u32, queue: &Queue) {
+        queue.tail.store(0, Relaxed);
+        thread_index::attach(index, Arc::downgrade(&self.0) as Weak<dyn Attached>);
+    }
+
+    /// The queue has reached T.
+    #[cold]
+    #[inline(never)]
+    fn try_commit(&self, queue: &Queue, full: bool) {
+        if let Some(warm) = &self.0.warm {
+            warm.up(&self.0.policy, queue.entries());
+        }
+        match self.0.policy.try_lock() {
+            Some(mut policy) => queue.commit(&mut policy),
+            None if !full => {}
+            None => queue.commit(&mut self.0.policy.lock()),
+        }
+    }
+}
+
+impl Replacement for Batched {
+    #[inline]
+    fn hit(&self, frame: FrameId, page: PageId) {
+        let entry = Entry::new(frame, page);
+        let Some(index) = thread_index::current() else {
+            // The thread is at its end: it has no queue any more.
+            return self.0.policy.lock().hit(entry);
+        };
+        let queue = self.0.queues.of(index);
+        if queue.tail.load(Relaxed) == NOBODY {
+            self.attach(index, queue);
+        }
+        let tail = queue.tail.load(Relaxed);
+        queue.entries[tail as usize].store(entry.to_u64(), Relaxed);
+        queue.tail.store(tail + 1, Relaxed);
+        if tail + 1 >= self.0.threshold {
+            self.try_commit(queue, tail as usize + 1 == queue.entries.len());
+        }
+    }
+
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.lock().miss(frame, page);
+    }
+
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.lock().evict(incoming, probe)
+    }
+
+    fn remove(&self, frame: FrameId) {
+        self.lock().remove(frame);
+    }
+}
+
+impl Attached for Shared {
+    fn thread_ends(&self, index: u32) {
+        let queue = self.queues.of(index);
+        queue.commit(&mut self.policy.lock());
+        queue.tail.store(NOBODY, Relaxed);
+    }
+}

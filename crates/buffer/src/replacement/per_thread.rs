@@ -1,0 +1,58 @@
+//! A part for each thread, found by the thread's index without a latch, whatever the number of threads.
+//!
+//! The parts lie in segments, each twice as long as the one before, made when the first thread comes that needs them. They stay until all go:
+//! indices are given out smallest first, so that there are at most twice as many as threads have lived at once.
+
+use clearway_latch::CachePadded;
+use std::sync::OnceLock;
+
+/// Parts in the first segment.
+const FIRST: usize = if cfg!(any(loom, shuttle)) { 4 } else { 32 };
+/// Enough for 2^32 threads.
+const SEGMENTS: usize = 28;
+
+pub(super) struct PerThread<P> {
+    segments: [OnceLock<Box<[CachePadded<P>]>>; SEGMENTS],
+    make: Box<dyn Fn() -> P + Send + Sync>,
+}
+
+impl<P> PerThread<P> {
+    pub fn new(make: impl Fn() -> P + Send + Sync + 'static) -> Self {
+        let this = Self { segments: [const { OnceLock::new() }; SEGMENTS], make: Box::new(make) };
+        this.of(0);
+        this
+    }
+
+    /// The part of the thread of this index.
+    #[inline]
+    pub fn of(&self, index: u32) -> &P {
+        let at = index as usize + FIRST;
+        let segment = (at / FIRST).ilog2() as usize;
+        let first = FIRST << segment;
+        let parts = match self.segments[segment].get() {
+            Some(parts) => parts,
+            None => self.more(segment),
+        };
+        &parts[at - first]
+    }
+
+    /// Under a model checker: what makes a part creates atomics and touches none, so that nothing is scheduled meanwhile.
+    #[cold]
+    fn more(&self, segment: usize) -> &[CachePadded<P>] {
+        self.segments[segment].get_or_init(|| (0..FIRST << segment).map(|_| CachePadded::new((self.make)())).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_index_has_a_part_of_its_own() {
+        let parts = PerThread::new(|| 0_u8);
+        let last = FIRST as u32 * 7;
+        let places: HashSet<_> = (0..last).rev().map(|index| std::ptr::from_ref(parts.of(index)).addr()).collect();
+        assert_eq!(places.len(), last as usize);
+    }
+}

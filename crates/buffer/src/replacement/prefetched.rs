@@ -1,0 +1,48 @@
+//! Prefetching: a latch at each access, but what the access will touch under it is asked for before, so that the cache misses happen outside.
+//!
+//! What is prefetched: the latch's line, the policy's element of the frame, its links and those of its neighbours ([`crate::Footprint`]); at a
+//! miss, what there is of the frame. Sound without the latch, since nothing is read through an address but links that are atomic.
+//!
+//! Source: BP-Wrapper's pgPref (Ding, Jiang, Zhang, ICDE 2009).
+
+use super::tagged::{Entry, Warm};
+use super::{Locked, Replacement};
+use crate::policy::{Policy, Probe};
+use clearway_types::{FrameId, PageId};
+
+/// A policy behind a latch that every access takes, with what it will touch prefetched.
+pub struct Prefetched {
+    locked: Locked,
+    warm: Warm,
+}
+
+impl Prefetched {
+    /// Wraps a policy.
+    pub fn new(policy: Box<dyn Policy>) -> Self {
+        Self { warm: Warm::new(policy.footprint()), locked: Locked::new(policy) }
+    }
+
+    fn warm_up(&self, frame: FrameId, page: PageId) {
+        self.warm.up(&self.locked, std::iter::once(Entry::new(frame, page)));
+    }
+}
+
+impl Replacement for Prefetched {
+    fn hit(&self, frame: FrameId, page: PageId) {
+        self.warm_up(frame, page);
+        self.locked.hit(frame, page);
+    }
+
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.warm_up(frame, page);
+        self.locked.miss(frame, page);
+    }
+
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.locked.evict(incoming, probe)
+    }
+
+    fn remove(&self, frame: FrameId) {
+        self.locked.remove(frame);
+    }
+}

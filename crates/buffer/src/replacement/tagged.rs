@@ -1,0 +1,100 @@
+//! A policy that hears of hits late: it knows what each frame holds, so that a hit on a page that has left is skipped.
+//!
+//! A page that was evicted while hits on it waited must not come back to life in the policy, and the frame's next page must not get its
+//! hits. Without the check an eviction can stall for good: the same was found in other caches.
+//!
+//! Source: the tag of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), compared at commit.
+
+use crate::policy::{Footprint, Policy, Probe, prefetch};
+use clearway_types::{FrameId, PageId};
+
+/// A use of a page in a frame, in a word: frame + 1 above, the page's tag below. Zero: none.
+///
+/// The tag is the page's number with the partition mixed in, 32 of 48 bits: that two pages that follow each other in a frame have the same is
+/// possible, and gives the second a hit of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry(u64);
+
+impl Entry {
+    pub const NONE: Self = Self(0);
+
+    #[inline(always)]
+    pub fn new(frame: FrameId, page: PageId) -> Self {
+        let raw = page.to_u64();
+        let tag = raw as u32 ^ ((raw >> 32) as u32).wrapping_mul(0x9e37_79b9);
+        Self((u64::from(frame.0) + 1) << 32 | u64::from(tag))
+    }
+
+    #[inline(always)]
+    pub fn to_u64(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub fn from_u64(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The frame, of an entry that is not none.
+    #[inline]
+    pub fn frame(self) -> FrameId {
+        FrameId(((self.0 >> 32) as u32).wrapping_sub(1))
+    }
+}
+
+/// A policy, and what each frame holds.
+pub(super) struct Tagged {
+    policy: Box<dyn Policy>,
+    held: Box<[Entry]>,
+}
+
+impl Tagged {
+    /// A policy of frames `0 .. frames`.
+    pub fn new(policy: Box<dyn Policy>, frames: u32) -> Self {
+        Self { policy, held: vec![Entry::NONE; frames as usize].into() }
+    }
+
+    /// What a hit touches.
+    pub fn footprint(&self) -> Footprint {
+        self.policy.footprint().array(&self.held)
+    }
+
+    /// A hit, if the page is still in the frame.
+    #[inline]
+    pub fn hit(&mut self, entry: Entry) {
+        let frame = entry.frame();
+        if self.held[frame.0 as usize] == entry {
+            self.policy.hit(frame);
+        }
+    }
+
+    pub fn miss(&mut self, frame: FrameId, page: PageId) {
+        self.held[frame.0 as usize] = Entry::new(frame, page);
+        self.policy.miss(frame, page);
+    }
+
+    pub fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        let taken = self.policy.evict(incoming, probe)?;
+        self.held[taken.0 as usize] = Entry::NONE;
+        Some(taken)
+    }
+
+    pub fn remove(&mut self, frame: FrameId) {
+        self.held[frame.0 as usize] = Entry::NONE;
+        self.policy.remove(frame);
+    }
+}
+
+/// What is prefetched before a latch is asked for: the latch's own line, and what the hits that wait will touch.
+pub(super) struct Warm(Footprint);
+
+impl Warm {
+    pub fn new(footprint: Footprint) -> Self {
+        Self(footprint)
+    }
+
+    pub fn up<L>(&self, latch: &L, entries: impl Iterator<Item = Entry> + Clone) {
+        prefetch(std::ptr::from_ref(latch).addr());
+        self.0.prefetch(entries.map(|entry| entry.frame().0));
+    }
+}
