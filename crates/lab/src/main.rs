@@ -14,6 +14,7 @@ mod lockstat;
 mod machine;
 mod number;
 mod pgbench;
+mod policies;
 mod progress;
 mod published;
 mod report;
@@ -31,8 +32,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 4] =
-    [pgbench::EXPERIMENT, baton::EXPERIMENT, spinlock::EXPERIMENT, lockstat::EXPERIMENT];
+static EXPERIMENTS: [Experiment; 5] =
+    [pgbench::EXPERIMENT, baton::EXPERIMENT, spinlock::EXPERIMENT, lockstat::EXPERIMENT, policies::EXPERIMENT];
 
 /// All experiments, where a name is expected.
 const ALL: &str = "all";
@@ -56,20 +57,20 @@ enum Command {
     List,
     /// Run an experiment, print what it found, and keep it as JSON
     Run {
-        /// The experiment's name, or `all`
+        /// The experiment's name, what several names have before a slash, or `all`
         name: String,
         #[command(flatten)]
         options: Options,
         /// Only cases whose name contains this text
         #[arg(long)]
         only: Option<String>,
-        /// Where to write the JSON [default: target/lab/NAME.json; of a quick run target/lab/quick/NAME.json]
+        /// Where to write the JSON [default: target/lab/NAME.json, with - for the / of a name; of a quick run in target/lab/quick]
         #[arg(long)]
         json: Option<PathBuf>,
     },
     /// Measure the bars of an experiment, or of all, and print a line for each: ok, short, or not here
     Bars {
-        /// The experiment's name, or `all`
+        /// The experiment's name, what several names have before a slash, or `all`
         #[arg(default_value = ALL)]
         name: String,
         #[command(flatten)]
@@ -132,18 +133,23 @@ fn command(command: Command) -> Result<(), Failure> {
 }
 
 fn chosen(name: &str) -> Result<Vec<&'static Experiment>, Failure> {
-    let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| name == ALL || name == e.name).collect();
+    let chosen: Vec<&Experiment> = EXPERIMENTS.iter().filter(|e| name == ALL || is_named(e.name, name)).collect();
     if chosen.is_empty() {
         return Err(Failure::Usage(format!("no experiment is called `{name}`\nhint: see `clearway-lab list`")));
     }
     Ok(chosen)
 }
 
+/// By its name, or the part of it before a slash.
+fn is_named(experiment: &str, name: &str) -> bool {
+    experiment.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 fn list() {
     for experiment in &EXPERIMENTS {
-        println!("{:<10} {}", experiment.name, experiment.about);
+        println!("{:<20} {}", experiment.name, experiment.about);
         for bar in experiment.bars {
-            println!("{:<10}   bar: {bar}", "");
+            println!("{:<20}   bar: {bar}", "");
         }
     }
 }
@@ -155,12 +161,16 @@ fn run(experiments: &[&Experiment], task: &Task, json: Option<PathBuf>) -> Resul
     for experiment in experiments {
         let record = Record::make(experiment, task)?;
         println!("{record}");
-        let path =
-            json.clone().unwrap_or_else(|| directory(task.options.quick).join(format!("{}.json", experiment.name)));
+        let path = json.clone().unwrap_or_else(|| directory(task.options.quick).join(file(experiment)));
         json::write(&record, &path)?;
         println!("kept in {}", path.display());
     }
     Ok(())
+}
+
+/// The file of an experiment's record: all are in one folder.
+fn file(experiment: &Experiment) -> String {
+    format!("{}.json", experiment.name.replace('/', "-"))
 }
 
 fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
@@ -206,6 +216,8 @@ mod tests {
     fn an_unknown_name_is_a_wrong_command_line() {
         assert!(matches!(chosen("nothing"), Err(Failure::Usage(why)) if why.contains("list")));
         assert_eq!(chosen(ALL).map_or(0, |c| c.len()), EXPERIMENTS.len());
+        assert!(is_named("policies/traces", "policies") && is_named("policies/traces", "policies/traces"));
+        assert!(!is_named("policies/traces", "polic") && !is_named("policies/traces", "traces"));
     }
 
     #[test]

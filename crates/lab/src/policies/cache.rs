@@ -1,0 +1,264 @@
+//! A policy as a cache of numbers: the least that a policy needs around it to be held against caches that are crates.
+//!
+//! A hash table of chains through the frames, as the pool's: a search takes no latch, a change takes that of a shard of the buckets. A
+//! frame holds a key and a value of eight bytes each. On a hit the policy is told of the frame; on a miss it is asked for one, if none is free, and
+//! told what came into it. The same for every policy and wrapper.
+//!
+//! # Invariants
+//! 1. A frame is in the list of free frames, with the one thread that fills it, or in the chain of its key's bucket; a key is in one frame
+//!    at most.
+//! 2. A frame's version is odd while it is in no chain, and another for every key that it has held: what was read between two equal, even
+//!    versions belongs together.
+//!
+//! # Locking
+//! The policy's latch, if it has one, and under it that of a shard; the latch of the free list alone.
+//!
+//! Source: the page table of `clearway-buffer`; sequence locks (Boehm, MSPC 2012).
+
+use clearway_buffer::{Probe, Replacement, ReplacementKind};
+use clearway_latch::{CachePadded, Latched, ParkLatch};
+use clearway_types::{FrameId, PageId};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// Shards of the buckets, each with a latch.
+const SHARDS: usize = 64;
+/// A search without a latch gives up after so many steps: it may have gone astray, and a miss is confirmed under the latch.
+const CHAIN_LIMIT: usize = 32;
+const END: u32 = u32::MAX;
+/// No key: none is so large.
+const NONE: u64 = u64::MAX;
+
+/// A cache of so many keys.
+pub struct Cache {
+    frames: Box<[Frame]>,
+    buckets: Box<[AtomicU32]>,
+    shift: u32,
+    shards: Box<[CachePadded<Latched<(), ParkLatch>>]>,
+    replacement: Box<dyn Replacement>,
+    free: Latched<Vec<FrameId>, ParkLatch>,
+    /// How many `free` has, for those who would look in vain.
+    free_count: CachePadded<AtomicU32>,
+}
+
+#[repr(align(32))]
+struct Frame {
+    version: AtomicU32,
+    next: AtomicU32,
+    key: AtomicU64,
+    value: AtomicU64,
+}
+
+impl Frame {
+    /// Its value, if it holds `key` all the while.
+    #[inline]
+    fn value_of(&self, key: u64) -> Option<u64> {
+        // Acquire: pairs with the Release in `publish`, so that key and value are at least as new as the version.
+        let version = self.version.load(Ordering::Acquire);
+        if version & 1 == 1 || self.key.load(Ordering::Relaxed) != key {
+            return None;
+        }
+        let value = self.value.load(Ordering::Relaxed);
+        // Pairs with the fence in `clear`: had the value been of a later key, the version would have moved on.
+        fence(Ordering::Acquire);
+        (self.version.load(Ordering::Relaxed) == version).then_some(value)
+    }
+
+    /// Ends what the frame held. By its chain's latch holder.
+    fn clear(&self) {
+        // Relaxed load: only the chain's latch holder and the frame's owner change it.
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version | 1, Ordering::Relaxed);
+        // Release: pairs with the fence in `value_of`: whoever reads what is written from here on sees the odd version.
+        fence(Ordering::Release);
+        self.key.store(NONE, Ordering::Relaxed);
+    }
+
+    /// By the frame's owner, before it is linked.
+    fn publish(&self, key: u64, value: u64) {
+        // Relaxed: published by the Release below.
+        self.key.store(key, Ordering::Relaxed);
+        self.value.store(value, Ordering::Relaxed);
+        let version = self.version.load(Ordering::Relaxed);
+        // Release: pairs with the Acquire in `value_of`.
+        self.version.store(version.wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl Cache {
+    /// A cache of `capacity` keys that chooses victims so.
+    pub fn new(capacity: u32, kind: ReplacementKind) -> Self {
+        let frame = |_| Frame {
+            version: AtomicU32::new(1),
+            next: AtomicU32::new(END),
+            key: AtomicU64::new(NONE),
+            value: AtomicU64::new(0),
+        };
+        let buckets = (capacity as usize * 2).next_power_of_two().max(SHARDS);
+        Self {
+            frames: (0..capacity).map(frame).collect(),
+            buckets: (0..buckets).map(|_| AtomicU32::new(END)).collect(),
+            shift: 64 - buckets.trailing_zeros(),
+            shards: (0..SHARDS).map(|_| CachePadded::new(Latched::new(()))).collect(),
+            replacement: kind.build(capacity),
+            free: Latched::new((0..capacity).rev().map(FrameId).collect()),
+            free_count: CachePadded::new(AtomicU32::new(capacity)),
+        }
+    }
+
+    /// The value of a key that is cached.
+    #[inline]
+    pub fn get(&self, key: u64) -> Option<u64> {
+        // Acquire, here and below: pairs with the Release stores in `insert` and `take`: the frame and its link.
+        let mut at = self.buckets[self.bucket(key)].load(Ordering::Acquire);
+        for _ in 0..CHAIN_LIMIT {
+            let frame = self.frames.get(at as usize)?;
+            if let Some(value) = frame.value_of(key) {
+                self.replacement.hit(FrameId(at), PageId::from_u64(key));
+                return Some(value);
+            }
+            at = frame.next.load(Ordering::Acquire);
+        }
+        None
+    }
+
+    /// Brings a key in, unless it is there by now.
+    pub fn insert(&self, key: u64, value: u64) {
+        let frame = self.frame_for(key);
+        let (id, frame) = (frame, &self.frames[frame.0 as usize]);
+        let bucket = self.bucket(key);
+        let latch = self.shards[bucket % SHARDS].lock();
+        if self.is_linked(bucket, key) {
+            drop(latch);
+            self.give_back(id);
+            return;
+        }
+        frame.publish(key, value);
+        let bucket = &self.buckets[bucket];
+        // Relaxed load: changed only under the latch. Release stores: pair with the Acquires in `get`.
+        frame.next.store(bucket.load(Ordering::Relaxed), Ordering::Release);
+        bucket.store(id.0, Ordering::Release);
+        drop(latch);
+        self.replacement.miss(id, PageId::from_u64(key));
+    }
+
+    #[inline]
+    fn bucket(&self, key: u64) -> usize {
+        // Fibonacci hashing, as in the pool's page table.
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
+    }
+
+    /// Whether the key is in its chain. Under the chain's latch.
+    fn is_linked(&self, bucket: usize, key: u64) -> bool {
+        // Relaxed, here and in `take`: all changes of this chain are made under the latch that the caller holds.
+        let mut at = self.buckets[bucket].load(Ordering::Relaxed);
+        while let Some(frame) = self.frames.get(at as usize) {
+            if frame.key.load(Ordering::Relaxed) == key {
+                return true;
+            }
+            at = frame.next.load(Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Takes a proposed frame out of its chain, if it is still in one: policies without a latch may propose it to two threads.
+    fn take(&self, id: FrameId) -> Probe {
+        let frame = &self.frames[id.0 as usize];
+        let key = frame.key.load(Ordering::Relaxed);
+        if key == NONE {
+            return Probe::Skip;
+        }
+        let bucket = self.bucket(key);
+        let _latch = self.shards[bucket % SHARDS].lock();
+        if frame.key.load(Ordering::Relaxed) != key {
+            return Probe::Skip;
+        }
+        let mut link = &self.buckets[bucket];
+        loop {
+            let at = link.load(Ordering::Relaxed);
+            assert!(at != END, "a frame that holds a key is not in its chain");
+            let next = &self.frames[at as usize].next;
+            if at == id.0 {
+                link.store(next.load(Ordering::Relaxed), Ordering::Release);
+                frame.clear();
+                return Probe::Take;
+            }
+            link = next;
+        }
+    }
+
+    /// A frame that is the caller's.
+    fn frame_for(&self, key: u64) -> FrameId {
+        loop {
+            // Relaxed: a hint.
+            if self.free_count.load(Ordering::Relaxed) > 0
+                && let Some(frame) = self.free.lock().pop()
+            {
+                self.free_count.fetch_sub(1, Ordering::Relaxed);
+                return frame;
+            }
+            let incoming = Some(PageId::from_u64(key));
+            if let Some(frame) = self.replacement.evict(incoming, &mut |frame| self.take(frame)) {
+                return frame;
+            }
+            // Every frame is with a thread that fills it.
+            std::thread::yield_now();
+        }
+    }
+
+    fn give_back(&self, frame: FrameId) {
+        self.free.lock().push(frame);
+        self.free_count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_replacement_keeps_a_cache_of_its_size() {
+        for kind in ReplacementKind::all() {
+            let cache = Cache::new(64, kind);
+            let mut hits = 0;
+            for access in 0..20_000_u64 {
+                let key = (access * access) % 251;
+                match cache.get(key) {
+                    Some(value) => {
+                        assert_eq!(value, !key, "{kind}");
+                        hits += 1;
+                    }
+                    None => cache.insert(key, !key),
+                }
+            }
+            let there = (0..251).filter(|key| cache.get(*key).is_some()).count();
+            assert_eq!(there, 64, "{kind}");
+            assert!(hits > 0, "{kind}");
+        }
+    }
+
+    /// Invariant 2: threads that bring in the same few keys never see another's value, and lose no frame.
+    #[test]
+    fn threads_see_whole_frames_and_lose_none() {
+        for kind in ReplacementKind::all() {
+            let cache = Cache::new(16, kind);
+            std::thread::scope(|scope| {
+                for thread in 0..4_u64 {
+                    let cache = &cache;
+                    scope.spawn(move || {
+                        let mut x = thread + 1;
+                        for _ in 0..5_000 {
+                            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                            let key = (x >> 33) % 40;
+                            match cache.get(key) {
+                                Some(value) => assert_eq!(value, !key, "{kind}"),
+                                None => cache.insert(key, !key),
+                            }
+                        }
+                    });
+                }
+            });
+            let linked = (0..40).filter(|key| cache.is_linked(cache.bucket(*key), *key)).count();
+            assert_eq!(linked + cache.free.lock().len(), 16, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Which traces are run over, with pools of which sizes.
+
+use crate::experiment::{Part, Task};
+use clearway_harness::Res;
+use clearway_traces::{FIGURES, Known, Trace, generate, load};
+use std::rc::Rc;
+
+/// The trace that is drawn here, whose pages are used by Zipf's law.
+pub const ZIPF: &str = "zipf";
+/// The trace of a transaction-processing database (ARC's paper).
+pub const OLTP: &str = "OLTP";
+
+/// Pages, skew (YCSB's), accesses, seed and pool of the Zipf trace.
+const ZIPF_PAGES: u32 = 1_000_000;
+const ZIPF_SKEW: f64 = 0.99;
+const ZIPF_ACCESSES: usize = 4_000_000;
+const ZIPF_SEED: u64 = 1;
+const ZIPF_FRAMES: u32 = 50_000;
+
+/// Of a quick run.
+const QUICK_ACCESSES: usize = 20_000;
+const QUICK_FRAMES: u32 = 200;
+/// The literature's trace that a quick run takes with it, where it is there.
+const QUICK_TRACE: &str = "lirs_cpp";
+
+/// A trace with a pool of one size.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// The accesses.
+    pub trace: Rc<Trace>,
+    /// The pool's size.
+    pub frames: u32,
+    /// What is known of policies there, by their names.
+    pub known: &'static [(&'static str, Known)],
+}
+
+/// The cases of a run.
+#[derive(Debug)]
+pub struct Cases {
+    /// All that are wanted and there.
+    pub cases: Vec<Case>,
+    /// Names of traces that are not there.
+    pub missing: Vec<&'static str>,
+}
+
+impl Case {
+    /// As tables and `--only` call it.
+    pub fn name(&self) -> String {
+        format!("{} at {}", self.trace.name, self.frames)
+    }
+
+    /// Whether caches are held against crates there.
+    pub fn is_raced(&self) -> bool {
+        [ZIPF, OLTP].contains(&self.trace.name.as_str())
+    }
+
+    /// The hit ratio in percent that was published for a policy.
+    pub fn published(&self, policy: &str) -> Option<f64> {
+        let known = self.known.iter().find(|(name, _)| *name == policy)?.1;
+        Some(match known {
+            Known::About(percent) | Known::Printed(percent) => percent,
+            Known::Misses(misses) => self.trace.hit_percent(misses),
+        })
+    }
+}
+
+/// The cases of this part of the experiment. A trace that cannot be read is an error; one that is not there is not.
+pub fn cases(task: &Task) -> Res<Cases> {
+    let mut cases = Cases { cases: Vec::new(), missing: Vec::new() };
+    let mut last: Option<Rc<Trace>> = None;
+    for figure in FIGURES.iter().filter(|figure| !task.options.quick || figure.trace == QUICK_TRACE) {
+        let name = figure.trace;
+        if cases.missing.contains(&name) {
+            continue;
+        }
+        let known_trace =
+            || cases.cases.iter().map(|case: &Case| &case.trace).find(|trace| trace.name == name).cloned();
+        last = last.filter(|trace| trace.name == name).or_else(known_trace);
+        if last.is_none() {
+            last = load(name).transpose().map_err(|why| why.to_string())?.map(Rc::new);
+        }
+        match &last {
+            Some(trace) => cases.cases.push(Case { trace: trace.clone(), frames: figure.frames, known: figure.known }),
+            None => cases.missing.push(name),
+        }
+    }
+    let drawn = |trace: Trace, frames| Case { trace: Rc::new(trace), frames, known: &[] };
+    if task.options.quick {
+        let traces = generate::all(QUICK_FRAMES, QUICK_ACCESSES, ZIPF_SEED);
+        cases.cases.extend(traces.into_iter().map(|trace| drawn(trace, QUICK_FRAMES)));
+    } else {
+        let trace = generate::zipf(ZIPF_PAGES, ZIPF_SKEW, ZIPF_ACCESSES, ZIPF_SEED);
+        cases.cases.push(drawn(trace, ZIPF_FRAMES));
+    }
+    // Every case is one that a bar is judged by.
+    if let Part::Only(text) = &task.part {
+        cases.cases.retain(|case| case.name().contains(text.as_str()));
+    }
+    Ok(cases)
+}
+
+/// What the drawn trace is made by, for the record.
+pub fn drawn() -> (String, u64) {
+    let what = format!("{ZIPF_ACCESSES} accesses to {ZIPF_PAGES} pages, skew {ZIPF_SKEW}");
+    (what, ZIPF_SEED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_a_hit_ratio() {
+        let trace = Rc::new(Trace::new("t", [1, 1, 1, 2]));
+        let case = Case { trace, frames: 1, known: &[("lru", Known::About(33.0)), ("lirs", Known::Misses(2))] };
+        assert_eq!(
+            (case.published("lru"), case.published("lirs"), case.published("2q")),
+            (Some(33.0), Some(50.0), None)
+        );
+        assert_eq!(case.name(), "t at 1");
+    }
+}

@@ -1,0 +1,84 @@
+//! Replacement policies over traces of page accesses: what they hit, and how fast caches made of them are.
+//!
+//! [`alone`] runs a policy over a trace, [`race`] threads over a [`cache`] made of one or over a crate's ([`contender`]).
+
+mod alone;
+mod cache;
+mod cases;
+mod contender;
+mod judge;
+mod measure;
+mod race;
+mod show;
+
+use crate::experiment::{Experiment, Part, Task};
+use crate::result::{Configuration, Findings};
+use clearway_buffer::ReplacementKind;
+use clearway_harness::Res;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "policies/traces",
+    about: "hit ratio of every policy on every trace, and its throughput as a cache, beside quick_cache, moka and foyer",
+    question: "What does every policy hit on the traces of the literature, how far is that from the optimum and from what crates hit that one would take instead, and how fast are caches made of them with one and with two threads?",
+    source: "The policies' papers, each cited in its file; hit ratios of a simulator apart from this code, miss counts of LIRS by its authors' program (Jiang and Zhang, SIGMETRICS 2002), ratios printed for ARC (Megiddo and Modha, FAST 2003).",
+    source_found: "LIRS misses 5,011 of 15,858 on multi1 at 1,000 pages, where LRU hits 48.23 %; on OLTP at 1,000 pages LRU hits 32.83 %, ARC 38.93 %, S3-FIFO 40.84 % and the optimum 53.61 %.",
+    bars: &judge::BARS,
+    run,
+};
+
+fn run(task: &Task) -> Res<Findings> {
+    let cases = cases::cases(task)?;
+    let missing = cases.missing;
+    let measured = measure::measure(EXPERIMENT.name, cases.cases, task)?;
+    let (what, seed) = cases::drawn();
+    let mut found = show::found(&measured);
+    if !missing.is_empty() && !task.options.quick {
+        found.push(format!("These traces are not on this machine: {}.", missing.join(", ")));
+    }
+    Ok(Findings {
+        configuration: configuration(task, what),
+        seeds: vec![seed],
+        samples: show::samples(&measured),
+        tables: show::tables(&measured),
+        found,
+        agreement: show::agreement(&measured),
+        bars: if matches!(task.part, Part::Only(_)) { Vec::new() } else { judge::bars(&measured) },
+    })
+}
+
+fn configuration(task: &Task, zipf: String) -> Configuration {
+    let settings = [
+        ("zipf", if task.options.quick { "small, as are all traces that are drawn".into() } else { zipf }),
+        ("default", ReplacementKind::default().to_string()),
+        ("cache", "ours: a hash table of chains through the frames, searched without a latch, changed under 64; keys and values of 8 bytes".into()),
+        ("crates", "quick_cache 0.7, moka 0.12 (sync), foyer-memory 0.22: their defaults, the same hash function, weight 1, capacity in entries".into()),
+        ("threads", "each takes the next 32 accesses of the trace; short traces are run over several times".into()),
+        ("repetitions", task.repetitions().to_string()),
+    ];
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Options;
+    use crate::result::Record;
+
+    fn quick(part: Part) -> Task {
+        let options = Options { quick: true, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
+        Task { options, part }
+    }
+
+    #[test]
+    fn a_quick_run_measures_every_policy_and_judges_every_bar() {
+        let record = Record::make(&EXPERIMENT, &quick(Part::Whole)).unwrap();
+        let hits = &record.findings.tables[0];
+        assert!(hits.rows.len() >= 5 && hits.columns.len() > 4, "{hits}");
+        assert!(record.findings.samples.len() >= 2 * hits.rows.len());
+        let bars = Record::make(&EXPERIMENT, &quick(Part::Bars)).unwrap();
+        assert_eq!(bars.findings.bars.len(), judge::BARS.len());
+        let part = Record::make(&EXPERIMENT, &quick(Part::Only("zipf".into()))).unwrap();
+        assert_eq!(part.findings.tables[0].rows.len(), 1);
+    }
+}

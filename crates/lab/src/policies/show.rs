@@ -1,0 +1,163 @@
+//! What is read off the measurements: tables, charts, and words.
+
+use super::contender::{Contender, PEERS};
+use super::measure::{Measured, THREADS};
+use crate::result::{Axis, Point, Samples, Series};
+use crate::table::{Cell, Column, Table};
+use clearway_buffer::PolicyKind;
+
+/// Beyond so many points a published ratio and ours do not agree.
+const AGREES: f64 = 0.3;
+
+/// All tables.
+pub fn tables(measured: &[Measured]) -> Vec<Table> {
+    let mut tables = vec![hits(measured), published(measured)];
+    tables.extend(measured.iter().filter(|m| !m.raced.is_empty()).map(raced));
+    tables
+}
+
+/// Policies and the optimum, cases down. The crates' hits are those of their run with one thread.
+fn hits(measured: &[Measured]) -> Table {
+    let mut columns = vec![Column::ours("trace and pool", ""), Column::ours("opt", "%")];
+    columns.extend(PolicyKind::ALL.iter().map(|kind| Column::ours(kind.name(), "%")));
+    columns.extend(PEERS.map(|peer| Column::ours(&peer.to_string(), "%")));
+    let row = |of: &Measured| {
+        let optimum = of.case.trace.hit_percent(of.optimum);
+        let mut row = vec![Cell::text(of.case.name()), Cell::number(optimum, 2)];
+        row.extend(PolicyKind::ALL.iter().map(|kind| Cell::number(of.exact(*kind), 2)));
+        row.extend(PEERS.map(|peer| Cell::number(of.raced(peer, 1, |ran| ran.hit_percent), 2)));
+        row
+    };
+    Table { title: "Hit ratios, one thread".into(), columns, rows: measured.iter().map(row).collect() }
+}
+
+/// A policy's published hit ratio beside ours.
+struct Known {
+    case: String,
+    policy: PolicyKind,
+    published: f64,
+    ours: f64,
+}
+
+fn known(measured: &[Measured]) -> Vec<Known> {
+    let all = measured.iter().flat_map(|of| PolicyKind::ALL.iter().map(move |kind| (of, *kind)));
+    let known = all.filter_map(|(of, policy)| {
+        let published = of.case.published(policy.name())?;
+        Some(Known { case: of.case.name(), policy, published, ours: of.exact(policy)? })
+    });
+    known.collect()
+}
+
+fn published(measured: &[Measured]) -> Table {
+    let columns = vec![
+        Column::ours("trace and pool", ""),
+        Column::ours("policy", ""),
+        Column::ours("", "%"),
+        Column::published("", "%"),
+        Column::ours("difference", "points"),
+    ];
+    let row = |known: &Known| {
+        let mut row = vec![Cell::text(known.case.clone()), Cell::text(known.policy.name())];
+        row.extend([known.ours, known.published, known.ours - known.published].map(|value| Cell::number(value, 2)));
+        row
+    };
+    let rows = known(measured).iter().map(row).collect();
+    Table { title: "Hit ratios beside published ones".into(), columns, rows }
+}
+
+/// The caches of a case.
+fn raced(of: &Measured) -> Table {
+    let columns = vec![
+        Column::ours("cache", ""),
+        Column::ours("1 thread", "/us"),
+        Column::ours("2 threads", "/us"),
+        Column::ours("hits, 1 thread", "%"),
+        Column::ours("hits, 2 threads", "%"),
+    ];
+    let row = |contender: Contender| {
+        let mut row = vec![Cell::text(contender.to_string())];
+        row.extend(THREADS.map(|threads| Cell::number(of.raced(contender, threads, |ran| ran.rate), 2)));
+        row.extend(THREADS.map(|threads| Cell::number(of.raced(contender, threads, |ran| ran.hit_percent), 2)));
+        row
+    };
+    let title = format!("{}: as a cache, medians", of.case.name());
+    Table { title, columns, rows: contenders(of).into_iter().map(row).collect() }
+}
+
+fn contenders(of: &Measured) -> Vec<Contender> {
+    of.raced.iter().filter(|raced| raced.threads == 1).map(|raced| raced.contender).collect()
+}
+
+/// Hit ratios of every case, and the rates of its caches.
+pub fn samples(measured: &[Measured]) -> Vec<Samples> {
+    measured.iter().flat_map(|of| std::iter::once(hit_chart(of)).chain(rate_chart(of))).collect()
+}
+
+fn hit_chart(of: &Measured) -> Samples {
+    let peers = PEERS.iter().filter_map(|peer| Some((peer.to_string(), of.raced(*peer, 1, |ran| ran.hit_percent)?)));
+    let mut bars = vec![("opt".to_owned(), of.case.trace.hit_percent(of.optimum))];
+    bars.extend(of.exact.iter().map(|(kind, misses)| (kind.name().to_owned(), of.case.trace.hit_percent(*misses))));
+    bars.extend(peers);
+    let points = bars.iter().enumerate().map(|(at, (_, percent))| Point { x: at as f64, y: vec![*percent] }).collect();
+    Samples {
+        title: format!("{}: hit ratio", of.case.name()),
+        x: Axis::names("policy", bars.into_iter().map(|(name, _)| name).collect()),
+        y: Axis::linear("hit ratio", "%"),
+        series: vec![Series { name: "one thread".into(), points }],
+        drawn: true,
+    }
+}
+
+fn rate_chart(of: &Measured) -> Option<Samples> {
+    let names: Vec<Contender> = contenders(of);
+    let points = |threads| {
+        let raced = of.raced.iter().filter(move |raced| raced.threads == threads);
+        raced.enumerate().map(|(at, raced)| Point { x: at as f64, y: raced.ran.iter().map(|r| r.rate).collect() })
+    };
+    let series =
+        THREADS.map(|threads| Series { name: format!("threads: {threads}"), points: points(threads).collect() });
+    (!names.is_empty()).then(|| Samples {
+        title: format!("{}: as a cache", of.case.name()),
+        x: Axis::names("cache", names.iter().map(Contender::to_string).collect()),
+        y: Axis::linear("throughput", "/us"),
+        series: series.to_vec(),
+        drawn: of.case.is_raced(),
+    })
+}
+
+/// Which policy is best where, and how far from the optimum.
+pub fn found(measured: &[Measured]) -> Vec<String> {
+    let mut losses: Vec<(PolicyKind, f64, f64)> = Vec::new();
+    for kind in PolicyKind::ALL {
+        let below = |of: &Measured| {
+            let best = PolicyKind::ALL.iter().filter_map(|kind| of.exact(*kind)).fold(0.0, f64::max);
+            of.exact(*kind).map(|percent| best - percent)
+        };
+        let below: Vec<f64> = measured.iter().filter_map(below).collect();
+        let worst = below.iter().copied().fold(0.0, f64::max);
+        losses.push((*kind, below.iter().sum::<f64>() / below.len().max(1) as f64, worst));
+    }
+    losses.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let words: Vec<String> =
+        losses.iter().map(|(kind, mean, worst)| format!("{kind} {mean:.1} (at worst {worst:.1})")).collect();
+    if measured.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("Points of hit ratio below the best policy of each case, in the mean: {}.", words.join(", "))]
+}
+
+/// How far from published ratios.
+pub fn agreement(measured: &[Measured]) -> Vec<String> {
+    let known = known(measured);
+    let off: Vec<String> = known
+        .iter()
+        .filter(|known| (known.ours - known.published).abs() > AGREES)
+        .map(|k| format!("{} on {}: {:.2} % and published {:.2} %", k.policy, k.case, k.ours, k.published))
+        .collect();
+    if known.is_empty() {
+        return Vec::new();
+    }
+    let agree =
+        format!("{} of {} published ratios are within {AGREES} points of ours.", known.len() - off.len(), known.len());
+    if off.is_empty() { vec![agree] } else { vec![agree, format!("Not so: {}.", off.join("; "))] }
+}
