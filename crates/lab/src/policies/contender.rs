@@ -69,7 +69,7 @@ pub enum Contender {
     Ours(ReplacementKind),
     /// quick_cache.
     QuickCache,
-    /// moka, whose housekeeping is done by the threads that use it.
+    /// moka. Its housekeeping is done by the threads that use it, now and then: until then it holds more than its capacity.
     Moka,
     /// The memory cache of foyer.
     Foyer,

@@ -104,8 +104,10 @@ mod tests {
         for contender in ReplacementKind::all().map(Contender::Ours).chain(PEERS) {
             for threads in [1, 2] {
                 let ran = Race { trace: &trace, threads, passes: 2 }.run(contender, 100).unwrap();
-                // 100 of 500 pages have half of the weight of this law; every policy finds most of them.
-                assert!(ran.rate > 0.0 && (25.0..90.0).contains(&ran.hit_percent), "{contender} {threads}: {ran:?}");
+                // 100 of 500 pages have half of the weight of this law; every policy finds most of them. Moka holds more than its capacity
+                // while its housekeeping is behind.
+                let most = if contender == Contender::Moka { 100.0 } else { 90.0 };
+                assert!(ran.rate > 0.0 && (25.0..most).contains(&ran.hit_percent), "{contender} {threads}: {ran:?}");
             }
         }
     }
