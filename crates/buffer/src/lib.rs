@@ -32,8 +32,8 @@ pub use guard::{Keep, PageMut, PageRef, Reservation};
 pub use io::{PageIo, Place, WalBarrier};
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{
-    ArcPolicy, Car, Clock, Directory, Footprint, ListId, Lists, Lru, Policy, PolicyKind, Probe, Queues, S3Fifo, Seq,
-    SeqParameters, Sieve, Sketch, TinyLfuParameters, WTinyLfu,
+    ArcPolicy, Car, Clock, Directory, Footprint, Lirs, ListId, Lists, Lru, Policy, PolicyKind, Probe, Queues, S3Fifo,
+    Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, WTinyLfu,
 };
 pub use pool::{Pool, PoolConfig, Stats, Want};
 pub use replacement::{

@@ -20,9 +20,11 @@ pub enum Known {
     Printed(f64),
     /// The misses by the program of the policy's authors.
     Misses(u64),
+    /// The same, of the first so many accesses: the program does not count a last line that has no line end.
+    MissesOfFirst(u64, usize),
 }
 
-use Known::{About, Misses, Printed};
+use Known::{About, Misses, MissesOfFirst, Printed};
 
 const fn figure(trace: &'static str, frames: u32, known: &'static [(&'static str, Known)]) -> Figure {
     Figure { trace, frames, known }
@@ -30,7 +32,7 @@ const fn figure(trace: &'static str, frames: u32, known: &'static [(&'static str
 
 /// The figures.
 ///
-/// Sources: the misses of LIRS are those of its authors' program (Jiang and Zhang, SIGMETRICS 2002) on their traces; printed figures are from
+/// Sources: the misses of LIRS are those of its authors' program (Jiang and Zhang, SIGMETRICS 2002) with its own parameters; printed figures are from
 /// Megiddo and Modha, FAST 2003, whose traces `OLTP` and `P3` are; what is about so was measured with a simulator apart from this code (2Q
 /// 25/50 %, LIRS 1 % HIR, S3-FIFO 10/90 %). `orm-busy` and `web07` are cache2k's (headissue GmbH, CC BY 4.0).
 pub const FIGURES: &[Figure] = &[
@@ -64,7 +66,7 @@ pub const FIGURES: &[Figure] = &[
         &[
             ("lru", About(1.83)),
             ("arc", About(1.83)),
-            ("lirs", About(58.72)),
+            ("lirs", Misses(2_744)),
             ("s3-fifo", About(36.48)),
             ("sieve", About(1.83)),
             ("opt", About(60.82)),
@@ -148,7 +150,7 @@ pub const FIGURES: &[Figure] = &[
         &[
             ("lru", About(0.0)),
             ("arc", About(0.0)),
-            ("lirs", About(47.5)),
+            ("lirs", Misses(26_265)),
             ("s3-fifo", About(0.0)),
             ("sieve", About(0.0)),
             ("opt", About(47.98)),
@@ -160,7 +162,7 @@ pub const FIGURES: &[Figure] = &[
         &[
             ("lru", About(48.03)),
             ("arc", About(46.11)),
-            ("lirs", Misses(51_775)),
+            ("lirs", MissesOfFirst(51_775, 52_000)),
             ("s3-fifo", About(8.22)),
             ("sieve", About(48.03)),
             ("opt", About(48.03)),
@@ -172,7 +174,7 @@ pub const FIGURES: &[Figure] = &[
         &[
             ("lru", About(48.89)),
             ("arc", About(45.01)),
-            ("lirs", About(6.11)),
+            ("lirs", MissesOfFirst(8_428, 8_999)),
             ("s3-fifo", About(21.39)),
             ("sieve", About(35.0)),
             ("opt", About(48.89)),
@@ -184,7 +186,7 @@ pub const FIGURES: &[Figure] = &[
         &[
             ("lru", Printed(32.83)),
             ("arc", About(39.06)),
-            ("lirs", About(34.8)),
+            ("lirs", Misses(595_985)),
             ("s3-fifo", About(40.84)),
             ("sieve", About(32.56)),
             ("opt", About(53.61)),
@@ -221,7 +223,7 @@ pub const FIGURES: &[Figure] = &[
         &[
             ("lru", About(50.41)),
             ("arc", About(53.08)),
-            ("lirs", About(52.25)),
+            ("lirs", Misses(36_285)),
             ("s3-fifo", About(54.11)),
             ("sieve", About(53.25)),
             ("opt", About(63.58)),

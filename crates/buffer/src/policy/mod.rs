@@ -8,6 +8,7 @@ mod car;
 mod clock;
 mod directory;
 mod footprint;
+mod lirs;
 mod list;
 mod lru;
 mod queues;
@@ -15,6 +16,7 @@ mod s3_fifo;
 mod seq;
 mod sieve;
 mod sketch;
+mod two_q;
 mod w_tiny_lfu;
 
 pub use arc::ArcPolicy;
@@ -23,6 +25,7 @@ pub use clock::Clock;
 pub use directory::Directory;
 pub use footprint::Footprint;
 pub(crate) use footprint::prefetch;
+pub use lirs::Lirs;
 pub use list::{ListId, Lists};
 pub use lru::Lru;
 pub use queues::Queues;
@@ -30,6 +33,7 @@ pub use s3_fifo::S3Fifo;
 pub use seq::{Seq, SeqParameters};
 pub use sieve::Sieve;
 pub use sketch::Sketch;
+pub use two_q::TwoQ;
 pub use w_tiny_lfu::{TinyLfuParameters, WTinyLfu};
 
 use clearway_types::{FrameId, PageId};
@@ -95,12 +99,16 @@ fn offer(
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyKind {
+    /// [`TwoQ`].
+    TwoQ,
     /// [`ArcPolicy`].
     Arc,
     /// [`Car`].
     Car,
     /// [`Clock`].
     Clock,
+    /// [`Lirs`].
+    Lirs,
     /// [`Lru`].
     Lru,
     /// [`S3Fifo`].
@@ -115,15 +123,27 @@ pub enum PolicyKind {
 
 impl PolicyKind {
     /// All of them.
-    pub const ALL: &[Self] =
-        &[Self::Arc, Self::Car, Self::Clock, Self::Lru, Self::S3Fifo, Self::Seq, Self::Sieve, Self::WTinyLfu];
+    pub const ALL: &[Self] = &[
+        Self::TwoQ,
+        Self::Arc,
+        Self::Car,
+        Self::Clock,
+        Self::Lirs,
+        Self::Lru,
+        Self::S3Fifo,
+        Self::Seq,
+        Self::Sieve,
+        Self::WTinyLfu,
+    ];
 
     /// The policy for a pool of `frames` frames, with its paper's parameters.
     pub fn build(self, frames: u32) -> Box<dyn Policy> {
         match self {
+            Self::TwoQ => Box::new(TwoQ::new(frames)),
             Self::Arc => Box::new(ArcPolicy::new(frames)),
             Self::Car => Box::new(Car::new(frames)),
             Self::Clock => Box::new(Clock::new(frames)),
+            Self::Lirs => Box::new(Lirs::new(frames)),
             Self::Lru => Box::new(Lru::new(frames)),
             Self::S3Fifo => Box::new(S3Fifo::new(frames)),
             Self::Seq => Box::new(Seq::new(frames)),
@@ -135,9 +155,11 @@ impl PolicyKind {
     /// Its name in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::TwoQ => "2q",
             Self::Arc => "arc",
             Self::Car => "car",
             Self::Clock => "clock",
+            Self::Lirs => "lirs",
             Self::Lru => "lru",
             Self::S3Fifo => "s3-fifo",
             Self::Seq => "seq",

@@ -1,6 +1,7 @@
 //! [`Lists`] that know which list a node is in, and how long each list is. 9 bytes a node.
 
 use super::ensure;
+use super::footprint::Footprint;
 use super::list::{ListId, Lists};
 use std::ops::Deref;
 
@@ -77,6 +78,11 @@ impl Queues {
         }
         let stray = (0..self.of.len() as u32).find(|node| self.list_of(*node).is_some() != self.is_linked(*node));
         ensure(stray.is_none(), || format!("{stray:?} is said to be in a list or in none, and is not"))
+    }
+
+    /// What a hit on a frame touches, if the frames are the nodes from 0 on.
+    pub fn footprint(&self) -> Footprint {
+        Footprint::default().lists(&self.lists).array(&self.of)
     }
 
     fn entered(&mut self, list: ListId, node: u32) {

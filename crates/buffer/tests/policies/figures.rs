@@ -18,7 +18,7 @@ fn tolerance(kind: PolicyKind, frames: u32) -> f64 {
 fn judge(kind: PolicyKind, frames: u32, trace: &Trace, known: Known, found: u64) -> Result<(), String> {
     let percent = trace.hit_percent(found);
     let (right, expected) = match known {
-        Known::Misses(misses) => (found == misses, format!("{misses} misses")),
+        Known::Misses(misses) | Known::MissesOfFirst(misses, _) => (found == misses, format!("{misses} misses")),
         Known::Printed(printed) => ((percent - printed).abs() <= 0.006, format!("{printed} %")),
         Known::About(about) => ((percent - about).abs() <= tolerance(kind, frames), format!("about {about} %")),
     };
@@ -28,7 +28,11 @@ fn judge(kind: PolicyKind, frames: u32, trace: &Trace, known: Known, found: u64)
 fn check(figure: &Figure, trace: &Trace) -> Vec<String> {
     let fault = |(name, known): &(&str, Known)| {
         let kind = name.parse::<PolicyKind>().ok()?;
-        let found = misses(&mut *kind.build(figure.frames), figure.frames, &trace.pages);
+        let counted = match known {
+            Known::MissesOfFirst(_, accesses) => &trace.pages[..trace.pages.len().min(*accesses)],
+            _ => &trace.pages,
+        };
+        let found = misses(&mut *kind.build(figure.frames), figure.frames, counted);
         judge(kind, figure.frames, trace, *known, found).err()
     };
     figure

@@ -4,10 +4,12 @@
 mod arc;
 mod car;
 mod clock;
+mod lirs;
 mod lru;
 mod s3_fifo;
 mod seq;
 mod sieve;
+mod two_q;
 mod w_tiny_lfu;
 
 use clearway_buffer::{Policy, PolicyKind};
@@ -15,9 +17,11 @@ use clearway_buffer::{Policy, PolicyKind};
 /// The model of a policy.
 pub fn build(kind: PolicyKind, frames: u32) -> Box<dyn Policy> {
     match kind {
+        PolicyKind::TwoQ => Box::new(two_q::Model::new(frames)),
         PolicyKind::Arc => Box::new(arc::Model::new(frames)),
         PolicyKind::Car => Box::new(car::Model::new(frames)),
         PolicyKind::Clock => Box::new(clock::Model::new(frames)),
+        PolicyKind::Lirs => Box::new(lirs::Model::new(frames)),
         PolicyKind::Lru => Box::new(lru::Model::default()),
         PolicyKind::S3Fifo => Box::new(s3_fifo::Model::new(frames)),
         PolicyKind::Seq => Box::new(seq::Model::default()),

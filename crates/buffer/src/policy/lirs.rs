@@ -1,0 +1,196 @@
+//! LIRS: pages whose last two uses were close together stay; how close is measured by what the resident ones show.
+//!
+//! Most frames hold pages of low inter-reference recency (LIR), the others those of high (HIR). The stack `S` has pages in order of last
+//! use, down to the LIR page used longest ago: a HIR page used while it is in `S` was used more recently than that one, and takes its
+//! place. `S` remembers HIR pages that have left. Victims are the HIR pages, in the order of the queue `Q`.
+//!
+//! A second use in a row is none, as in the authors' program. That program fills its cache once; here frames are freed ahead of need and
+//! pages leave by other ways, so that the LIR pages may be fewer than they could be: then a HIR page used again becomes LIR and none
+//! has to make room, and if there is no LIR page at all, `S` keeps what it has.
+//!
+//! A use costs O(1) amortised: `S` is pruned of what was once put on it. Metadata: 25 bytes a frame, and
+//! 33 to 37 for each of up to five ghosts a frame.
+//!
+//! # Invariants
+//! 1. A LIR page is in `S` alone, a resident HIR page in `Q` and maybe in `S`, a ghost in `S` and in the list of ghosts.
+//! 2. The bottom of `S` is a LIR page, if there is one.
+//! 3. There are no more LIR pages and ghosts than their bounds say, and one ghost more from the eviction for the page of one until its miss.
+//! 4. No page is in a frame and a ghost.
+//!
+//! Source: Jiang and Zhang, LIRS: An Efficient Low Inter-reference Recency Set Replacement Policy to Improve Buffer Cache Performance,
+//! SIGMETRICS 2002, and Jiang's program of November 2002.
+
+use super::directory::Directory;
+use super::list::{ListId, Lists};
+use super::queues::Queues;
+use super::{Footprint, Policy, Probe, ensure, offer};
+use clearway_types::{FrameId, PageId};
+
+/// The one list of `stack`, most recently used first.
+const S: ListId = ListId(0);
+/// The resident HIR pages, victims last.
+const Q: ListId = ListId(0);
+/// HIR pages that have left, the latest first.
+const GHOSTS: ListId = ListId(1);
+
+/// The authors' program bounds `S` at 2500 times the frames, which is no bound; what they published needs less than this.
+const GHOSTS_PER_FRAME: u32 = 5;
+
+/// Low inter-reference recency set.
+pub struct Lirs {
+    stack: Lists,
+    queues: Queues,
+    pages: Directory,
+    lir: u32,
+    max_lir: u32,
+    max_ghosts: u32,
+    /// Nothing has left yet: new pages are LIR as long as there may be more.
+    filling: bool,
+}
+
+impl Lirs {
+    /// A policy for frames `0 .. frames` with the parameters of the authors' program: a hundredth of the frames for HIR pages, at least two
+    /// (here: and no more than half).
+    pub fn new(frames: u32) -> Self {
+        Self::with(frames, (frames / 100).max(2).min(frames / 2), frames.saturating_mul(GHOSTS_PER_FRAME))
+    }
+
+    /// A policy with `hir` frames for HIR pages, less than all, that remembers at most `max_ghosts` pages that have left.
+    pub fn with(frames: u32, hir: u32, max_ghosts: u32) -> Self {
+        assert!(hir < frames, "LIR pages need frames");
+        let pages = Directory::new(frames, max_ghosts + 1);
+        Self {
+            stack: Lists::new(pages.nodes(), 1),
+            queues: Queues::new(pages.nodes(), 2),
+            pages,
+            lir: 0,
+            max_lir: frames - hir,
+            max_ghosts,
+            filling: true,
+        }
+    }
+
+    fn is_lir(&self, node: u32) -> bool {
+        self.stack.is_linked(node) && self.queues.list_of(node).is_none()
+    }
+
+    /// A page on top of `S` becomes LIR, and if they are too many then, the one at the bottom HIR.
+    fn promote(&mut self) {
+        self.lir += 1;
+        if self.lir > self.max_lir {
+            let bottom = self.stack.back(S).expect("LIR pages are in S");
+            self.stack.remove(bottom);
+            self.queues.push_front(Q, bottom);
+            self.lir -= 1;
+        }
+        self.prune();
+    }
+
+    /// Makes a LIR page the bottom of `S`.
+    fn prune(&mut self) {
+        while let Some(bottom) = self.stack.back(S)
+            && self.lir > 0
+            && let Some(list) = self.queues.list_of(bottom)
+        {
+            if list == GHOSTS {
+                self.forget(bottom);
+            } else {
+                self.stack.remove(bottom);
+            }
+        }
+    }
+
+    fn forget(&mut self, ghost: u32) {
+        self.stack.remove(ghost);
+        self.queues.remove(ghost);
+        self.pages.forget(ghost);
+    }
+
+    /// The page has left its frame: if it is HIR and in `S`, a ghost takes its place there. That of the page that comes in is not forgotten
+    /// for it.
+    fn leave(&mut self, frame: FrameId, incoming: Option<u32>) {
+        self.filling = false;
+        if self.is_lir(frame.0) {
+            self.stack.remove(frame.0);
+            self.lir -= 1;
+            return self.prune();
+        }
+        if self.queues.remove(frame.0).is_none() || !self.stack.is_linked(frame.0) {
+            return;
+        }
+        while self.queues.len(GHOSTS) > self.max_ghosts.saturating_sub(1) + u32::from(incoming.is_some()) {
+            let oldest = self.queues.iter_back(GHOSTS).find(|ghost| Some(*ghost) != incoming);
+            self.forget(oldest.expect("more ghosts than the one that is kept"));
+        }
+        let ghost = self.pages.retire(frame.0);
+        self.stack.replace(frame.0, ghost);
+        self.queues.push_front(GHOSTS, ghost);
+    }
+}
+
+impl Policy for Lirs {
+    fn hit(&mut self, frame: FrameId) {
+        if self.stack.front(S) == Some(frame.0) {
+            return;
+        }
+        let (hir, stacked) = (self.queues.remove(frame.0).is_some(), self.stack.remove(frame.0));
+        if hir || stacked {
+            self.stack.push_front(S, frame.0);
+        }
+        match (hir, stacked) {
+            (true, true) => self.promote(),
+            (true, false) => self.queues.push_front(Q, frame.0),
+            (false, _) => self.prune(),
+        }
+    }
+
+    fn miss(&mut self, frame: FrameId, page: PageId) {
+        self.pages.set(frame.0, page);
+        let ghost = self.pages.ghost(page);
+        self.stack.push_front(S, frame.0);
+        if let Some(ghost) = ghost {
+            self.forget(ghost);
+        }
+        if ghost.is_some() || self.filling && self.lir < self.max_lir {
+            self.promote();
+        } else {
+            self.queues.push_front(Q, frame.0);
+        }
+    }
+
+    /// If no HIR page can be taken, LIR pages are offered from the bottom of `S`.
+    fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        let lir = self.stack.iter_back(S).filter(|node| self.queues.list_of(*node).is_none());
+        let victim = offer(self.queues.iter_back(Q).chain(lir), probe).break_value()??;
+        self.leave(victim, incoming.and_then(|page| self.pages.ghost(page)));
+        Some(victim)
+    }
+
+    fn remove(&mut self, frame: FrameId) {
+        self.leave(frame, None);
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.queues.footprint().lists(&self.stack)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.stack.validate()?;
+        self.queues.validate()?;
+        self.pages.validate()?;
+        let lir = self.stack.iter(S).filter(|node| self.is_lir(*node)).count() as u32;
+        ensure(lir == self.lir && lir <= self.max_lir, || format!("{lir} LIR pages, {} counted", self.lir))?;
+        let bottom = self.stack.back(S);
+        ensure(lir == 0 || bottom.is_some_and(|node| self.is_lir(node)), || format!("bottom of S: {bottom:?}"))?;
+        let ghosts = self.queues.len(GHOSTS);
+        ensure(ghosts == self.pages.ghosts() && ghosts <= self.max_ghosts + 1, || format!("{ghosts} ghosts"))?;
+        ensure(self.queues.iter(GHOSTS).all(|ghost| self.stack.is_linked(ghost)), || "a ghost is not in S".into())?;
+        let lir = self.stack.iter(S).filter(|node| self.is_lir(*node));
+        for frame in self.queues.iter(Q).chain(lir) {
+            ensure(self.pages.ghost(self.pages.page(frame)).is_none(), || {
+                format!("the page of frame {frame} is a ghost")
+            })?;
+        }
+        Ok(())
+    }
+}
