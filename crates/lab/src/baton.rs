@@ -3,9 +3,10 @@
 
 use crate::compare::{Contender, compare, seeds};
 use crate::experiment::{Experiment, Task};
-use crate::pgbench::{cases, clearway, configuration, samples, scale};
+use crate::pgbench::{cases, clearway, configuration, samples};
 use crate::published;
 use crate::result::Findings;
+use crate::rival::Sizes;
 use clearway_harness::Res;
 
 /// The experiment.
@@ -23,15 +24,15 @@ pub const EXPERIMENT: Experiment = Experiment {
 const PAGE: &str = include_str!("../../../docs/decisions/baton.md");
 
 fn run(task: &Task) -> Res<Findings> {
-    let mut contenders = Vec::new();
+    let (sizes, mut contenders) = (Sizes::of(task), Vec::new());
     for dispatch in ["baton", "pinned"] {
-        let kind = clearway(task, &["--dispatch", dispatch])?;
-        contenders.push(Contender::start(dispatch, &kind, scale(task))?);
+        let kind = clearway(task, &sizes, &["--dispatch", dispatch])?;
+        contenders.push(Contender::start(dispatch, &kind, sizes.scale)?);
     }
     let comparison = compare(EXPERIMENT.name, &mut contenders, &cases(&task.part), task)?;
     let published = published::ratios(PAGE);
     Ok(Findings {
-        configuration: configuration(task),
+        configuration: configuration(task, &sizes),
         seeds: seeds(task),
         samples: samples(&comparison),
         tables: vec![comparison.table("Medians, and the baton's rate over the pinned one's", &published)],

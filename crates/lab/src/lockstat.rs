@@ -3,8 +3,9 @@
 use crate::bars::{Bar, Bound, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
 use crate::experiment::{Experiment, Options, Part, Task};
-use crate::pgbench::{clearway, configuration, samples, scale};
+use crate::pgbench::{clearway, configuration, samples};
 use crate::result::Findings;
+use crate::rival::Sizes;
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::{Res, tools};
 
@@ -50,7 +51,8 @@ fn judge(comparison: &Comparison) -> Option<Bar> {
 fn run(task: &Task) -> Res<Findings> {
     let options = Options { repeat: task.options.repeat.saturating_mul(MORE), ..task.options.clone() };
     let task = &Task { options, part: task.part.clone() };
-    let configuration = configuration(task);
+    let sizes = Sizes::of(task);
+    let configuration = configuration(task, &sizes);
     if tools::find("pgbench").is_none() {
         let why = "`pgbench` is not installed";
         if tools::in_ci() {
@@ -60,8 +62,8 @@ fn run(task: &Task) -> Res<Findings> {
     }
     let mut contenders = Vec::new();
     for lockstat in ["on", "off"] {
-        let kind = clearway(task, &["--lockstat", lockstat])?;
-        contenders.push(Contender::start(lockstat, &kind, scale(task))?);
+        let kind = clearway(task, &sizes, &["--lockstat", lockstat])?;
+        contenders.push(Contender::start(lockstat, &kind, sizes.scale)?);
     }
     let comparison = compare(EXPERIMENT.name, &mut contenders, &cases(&task.part), task)?;
     Ok(Findings {

@@ -12,6 +12,7 @@ mod experiment;
 mod json;
 mod lockstat;
 mod machine;
+mod misses;
 mod number;
 mod pgbench;
 mod policies;
@@ -19,6 +20,7 @@ mod progress;
 mod published;
 mod report;
 mod result;
+mod rival;
 mod spinlock;
 mod table;
 mod terminal;
@@ -32,8 +34,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 5] =
-    [pgbench::EXPERIMENT, baton::EXPERIMENT, spinlock::EXPERIMENT, lockstat::EXPERIMENT, policies::EXPERIMENT];
+static EXPERIMENTS: [Experiment; 6] = [
+    pgbench::EXPERIMENT,
+    misses::EXPERIMENT,
+    baton::EXPERIMENT,
+    spinlock::EXPERIMENT,
+    lockstat::EXPERIMENT,
+    policies::EXPERIMENT,
+];
 
 /// All experiments, where a name is expected.
 const ALL: &str = "all";

@@ -1,15 +1,13 @@
 //! pgbench's three scripts against Clearway and, where it is installed, a PostgreSQL with the same durability and pool size.
 
-use crate::bars::{Bar, Bound, Reading};
-use crate::compare::{Comparison, Contender, compare, seeds};
+use crate::compare::Comparison;
 use crate::experiment::{Experiment, Part, Task};
 use crate::published;
 use crate::result::{Axis, Configuration, Findings, Samples};
+use crate::rival::{Promise, Setup, Sizes, against_postgres};
+use clearway_harness::Res;
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::server::Kind;
-use clearway_harness::{Res, process, tools};
-use std::process::Command;
-use std::time::Duration;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -21,14 +19,6 @@ pub const EXPERIMENT: Experiment = Experiment {
     bars: &[BARS[0].name, BARS[1].name],
     run,
 };
-
-/// A promise on a case's ratio.
-struct Promise {
-    name: &'static str,
-    script: Script,
-    clients: u32,
-    at_least: f64,
-}
 
 const BARS: [Promise; 2] = [
     Promise {
@@ -48,18 +38,8 @@ const BARS: [Promise; 2] = [
 /// Clearway's rate over PostgreSQL's was published here.
 const PAGE: &str = include_str!("../../../docs/measurements.md");
 
-/// Buffer pool of Clearway and `shared_buffers` of PostgreSQL.
-const POOL: &str = "256MB";
-/// Accounts in 100,000; the small one for `--quick`.
-const SCALE: u32 = 10;
-const QUICK_SCALE: u32 = 1;
 /// How many clients: alone, as many as a small pool of connections has, and a crowd.
 const CLIENTS: [u32; 3] = [1, 16, 100];
-
-/// What the PostgreSQL of the comparison takes.
-const NEEDED: [&str; 3] = ["postgres", "initdb", "pgbench"];
-/// Longest that a program may take to say its version.
-const VERSION_LIMIT: Duration = Duration::from_secs(10);
 
 /// The cases of this part of the experiment.
 pub fn cases(part: &Part) -> Vec<Run> {
@@ -73,24 +53,26 @@ pub fn cases(part: &Part) -> Vec<Run> {
     cases
 }
 
-/// How large the tables are.
-pub fn scale(task: &Task) -> u32 {
-    if task.options.quick { QUICK_SCALE } else { SCALE }
+impl Sizes {
+    /// Tables that fit in the pool; a small one for `--quick`.
+    pub fn of(task: &Task) -> Self {
+        Self { pool: "256MB", scale: if task.options.quick { 1 } else { 10 } }
+    }
 }
 
 /// The Clearway under test, with these arguments besides the experiment's own.
-pub fn clearway(task: &Task, more: &[&str]) -> Res<Kind> {
-    let mut args: Vec<String> = ["--buffer-pool", POOL].iter().chain(more).map(|a| (*a).to_owned()).collect();
+pub fn clearway(task: &Task, sizes: &Sizes, more: &[&str]) -> Res<Kind> {
+    let mut args: Vec<String> = ["--buffer-pool", sizes.pool].iter().chain(more).map(|a| (*a).to_owned()).collect();
     args.extend(task.options.serve_args.iter().cloned());
     Ok(Kind::Clearway { binary: task.server_binary()?, args })
 }
 
 /// How the runs are made.
-pub fn configuration(task: &Task) -> Configuration {
+pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
     let length = if task.options.quick { "320 transactions".into() } else { format!("{} s", task.options.seconds) };
     let mut settings = vec![
-        ("scale", scale(task).to_string()),
-        ("pool", POOL.into()),
+        ("scale", sizes.scale.to_string()),
+        ("pool", sizes.pool.into()),
         ("fsync", "on".into()),
         ("transport", "TCP loopback".into()),
         ("clients", "pgbench on the same machine, at most 2 threads".into()),
@@ -122,61 +104,16 @@ pub fn samples(comparison: &Comparison) -> Vec<Samples> {
     samples
 }
 
-impl Promise {
-    fn case(&self) -> String {
-        Run { script: self.script, mode: Mode::Prepared, clients: self.clients, length: Length::Seconds(0) }.name()
-    }
-
-    /// Nothing where its case was not run.
-    fn judge(&self, comparison: &Comparison) -> Option<Bar> {
-        let [ours, theirs] = comparison.rates(&self.case())?[..] else { return None };
-        let (ours, theirs) = (Reading::new("Clearway", ours, "TPS", 0), Reading::new("PostgreSQL", theirs, "TPS", 0));
-        Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), ours, theirs))
-    }
-}
-
-fn postgres() -> Kind {
-    let pool = format!("shared_buffers={POOL}");
-    let settings = [pool.as_str(), "fsync=on", "synchronous_commit=on", "max_connections=300"].map(String::from);
-    Kind::Postgres { settings: settings.to_vec() }
-}
-
-fn postgres_version() -> Res<String> {
-    let mut command = Command::new(tools::need("postgres")?);
-    let said = process::run(command.arg("--version"), "", VERSION_LIMIT)?.success("postgres --version")?;
-    Ok(said.trim().to_owned())
-}
-
 fn run(task: &Task) -> Res<Findings> {
-    let mut findings = Findings { configuration: configuration(task), ..Findings::default() };
-    let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
-    if let Some(tool) = missing {
-        let why = format!("`{tool}` is not installed");
-        if tools::in_ci() {
-            return Err(format!("{why}, and CI skips nothing"));
-        }
-        findings.bars = BARS.iter().map(|bar| Bar::not_here(bar.name, why.clone())).collect();
-        if task.part == Part::Bars {
-            return Ok(findings);
-        }
-        findings.configuration.insert("PostgreSQL".into(), "not installed".into());
-    }
-    let mut contenders = vec![Contender::start("Clearway", &clearway(task, &[])?, scale(task))?];
-    if missing.is_none() {
-        findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
-        contenders.push(Contender::start("PostgreSQL", &postgres(), scale(task))?);
-    }
-    findings.seeds = seeds(task);
-    let comparison = compare(EXPERIMENT.name, &mut contenders, &cases(&task.part), task)?;
-    let published = published::ratios(PAGE);
-    findings.samples = samples(&comparison);
-    findings.tables = vec![comparison.table("Medians, and Clearway's rate over PostgreSQL's", &published)];
-    findings.found = comparison.summary().into_iter().collect();
-    findings.agreement = comparison.agreement(&published);
-    if missing.is_none() {
-        findings.bars = BARS.iter().filter_map(|bar| bar.judge(&comparison)).collect();
-    }
-    Ok(findings)
+    let setup = Setup {
+        name: EXPERIMENT.name,
+        sizes: Sizes::of(task),
+        serve: &[],
+        cases: cases(&task.part),
+        promises: &BARS,
+        published: published::ratios(PAGE),
+    };
+    against_postgres(task, &setup)
 }
 
 #[cfg(test)]

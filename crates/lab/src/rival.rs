@@ -1,0 +1,115 @@
+//! Clearway and PostgreSQL under the same pgbench runs: started alike, in turn, and judged by the ratio of their rates.
+
+use crate::bars::{Bar, Bound, Reading};
+use crate::compare::{Comparison, Contender, compare, seeds};
+use crate::experiment::{Part, Task};
+use crate::pgbench::{clearway, configuration, samples};
+use crate::published::Published;
+use crate::result::Findings;
+use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::server::Kind;
+use clearway_harness::{Res, process, tools};
+use std::process::Command;
+use std::time::Duration;
+
+/// What the PostgreSQL of the comparison takes.
+const NEEDED: [&str; 3] = ["postgres", "initdb", "pgbench"];
+/// Longest that a program may take to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(10);
+
+/// How large everything is.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Buffer pool of Clearway and `shared_buffers` of PostgreSQL.
+    pub pool: &'static str,
+    /// Accounts in 100,000.
+    pub scale: u32,
+}
+
+/// A promise on a case's ratio; the case is sent by the prepared protocol.
+#[derive(Debug)]
+pub struct Promise {
+    /// The bar's name.
+    pub name: &'static str,
+    /// What is run.
+    pub script: Script,
+    /// By how many clients.
+    pub clients: u32,
+    /// The least that Clearway's rate over PostgreSQL's may be.
+    pub at_least: f64,
+}
+
+/// What is run on both.
+pub struct Setup<'a> {
+    /// The experiment's name.
+    pub name: &'static str,
+    /// How large.
+    pub sizes: Sizes,
+    /// Further arguments of `clearway serve`.
+    pub serve: &'a [&'a str],
+    /// What is run.
+    pub cases: Vec<Run>,
+    /// What is promised of it.
+    pub promises: &'a [Promise],
+    /// The ratios that were published.
+    pub published: Published,
+}
+
+impl Promise {
+    /// The name of its case.
+    pub fn case(&self) -> String {
+        Run { script: self.script, mode: Mode::Prepared, clients: self.clients, length: Length::Seconds(0) }.name()
+    }
+
+    /// Nothing where its case was not run.
+    fn judge(&self, comparison: &Comparison) -> Option<Bar> {
+        let [ours, theirs] = comparison.rates(&self.case())?[..] else { return None };
+        let (ours, theirs) = (Reading::new("Clearway", ours, "TPS", 0), Reading::new("PostgreSQL", theirs, "TPS", 0));
+        Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), ours, theirs))
+    }
+}
+
+fn postgres(pool: &str) -> Kind {
+    let pool = format!("shared_buffers={pool}");
+    let settings = [pool.as_str(), "fsync=on", "synchronous_commit=on", "max_connections=300"].map(String::from);
+    Kind::Postgres { settings: settings.to_vec() }
+}
+
+fn postgres_version() -> Res<String> {
+    let mut command = Command::new(tools::need("postgres")?);
+    let said = process::run(command.arg("--version"), "", VERSION_LIMIT)?.success("postgres --version")?;
+    Ok(said.trim().to_owned())
+}
+
+/// Runs the cases on Clearway and, where it is installed, on PostgreSQL.
+pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
+    let Setup { sizes, promises, published, .. } = setup;
+    let mut findings = Findings { configuration: configuration(task, sizes), ..Findings::default() };
+    let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
+    if let Some(tool) = missing {
+        let why = format!("`{tool}` is not installed");
+        if tools::in_ci() {
+            return Err(format!("{why}, and CI skips nothing"));
+        }
+        findings.bars = promises.iter().map(|bar| Bar::not_here(bar.name, why.clone())).collect();
+        if task.part == Part::Bars {
+            return Ok(findings);
+        }
+        findings.configuration.insert("PostgreSQL".into(), "not installed".into());
+    }
+    let mut contenders = vec![Contender::start("Clearway", &clearway(task, sizes, setup.serve)?, sizes.scale)?];
+    if missing.is_none() {
+        findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
+        contenders.push(Contender::start("PostgreSQL", &postgres(sizes.pool), sizes.scale)?);
+    }
+    findings.seeds = seeds(task);
+    let comparison = compare(setup.name, &mut contenders, &setup.cases, task)?;
+    findings.samples = samples(&comparison);
+    findings.tables = vec![comparison.table("Medians, and Clearway's rate over PostgreSQL's", published)];
+    findings.found = comparison.summary().into_iter().collect();
+    findings.agreement = comparison.agreement(published);
+    if missing.is_none() {
+        findings.bars = promises.iter().filter_map(|bar| bar.judge(&comparison)).collect();
+    }
+    Ok(findings)
+}
