@@ -9,7 +9,7 @@
 //! | 28     | EXCL    | the exclusive latch is held; its holder has a pin too |
 //! | 29     | DIRTY   | the page has changes that no copy under way or on disk has |
 //! | 30     | VALID   | the frame holds a page |
-//! | 31..64 | version | counts the pages that the frame has held |
+//! | 31..64 | version | counts the pages that the frame has held, and how often it was let go from exclusive |
 //!
 //! | state     | VALID | pins | shared | EXCL | DIRTY | who may change the bytes |
 //! |-----------|-------|------|--------|------|-------|--------------------------|
@@ -25,12 +25,14 @@
 //! 3. DIRTY and `rec_lsn` change only under a latch: set by the holder of EXCL, cleared (or, if a write has failed, set
 //!    again) by the write-back under a shared one. DIRTY is set exactly while `rec_lsn` is not [`CLEAN`].
 //! 4. A change that is not on disk is covered by `rec_lsn`, unless the write-back's turn is taken.
+//! 5. Who sees the same version twice, with VALID and without EXCL, has seen the same page in between, and no change of it (up to 2^33 changes).
 //!
 //! # Locking
-//! The latch of a page is the state word itself. Its holders wait for no I/O and no lock.
+//! The latch of a page is the state word itself. Its holders wait for no I/O and no lock. An optimistic reader takes nothing and writes
+//! nothing: it looks at the word before and after (invariant 5; see `optimistic`).
 
 use clearway_latch::lockstat::Class;
-use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::ptr::NonNull;
 
@@ -44,6 +46,8 @@ const EXCL: u64 = 1 << 28;
 const DIRTY: u64 = 1 << 29;
 const VALID: u64 = 1 << 30;
 const VERSION: u64 = 1 << 31;
+/// What an optimistic reader compares.
+const STABLE: u64 = !(VERSION - 1) | VALID | EXCL;
 
 /// The LSN that stands for "no change": above every real one, so that a minimum needs no case for it.
 pub(crate) const CLEAN: u64 = u64::MAX;
@@ -142,20 +146,45 @@ impl Frame {
             assert!(word & PINS < PINS && word & SHARES < SHARES, "too many pins of {id}");
             // Acquire: pairs with the Release in `unlatch`: the bytes that the last holder wrote, or has done reading.
             match self.word.compare_exchange_weak(word, word + add, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Latched::Yes,
+                Ok(_) => {
+                    if mode == Mode::Exclusive {
+                        // Who sees a change that is made now sees EXCL, too: pairs with the fence in `unchanged_since`.
+                        fence(Ordering::Release);
+                    }
+                    return Latched::Yes;
+                }
                 Err(now) => word = now,
             }
         }
     }
 
+    /// Begins an optimistic read of `id`: what is to be the same at its end. `None` if the frame does not hold the page or the page is
+    /// being changed.
+    #[inline]
+    pub fn glimpse(&self, id: PageId) -> Option<u64> {
+        // Acquire: pairs with the Release in `publish` and in the `unlatch` of the last change.
+        let word = self.word.load(Ordering::Acquire);
+        (word & (VALID | EXCL) == VALID && self.holds(id)).then_some(word & STABLE)
+    }
+
+    /// Whether all that was read since `glimpse` returned `seen`, its look at the page's id included, was of one page and not in the
+    /// middle of a change.
+    #[inline]
+    pub fn unchanged_since(&self, seen: u64) -> bool {
+        // The reads before are done before the load behind: pairs with the fences in `try_latch` and `try_claim`.
+        fence(Ordering::Acquire);
+        self.word.load(Ordering::Relaxed) & STABLE == seen
+    }
+
     #[inline]
     pub fn unlatch(&self, mode: Mode) {
-        let sub = match mode {
-            Mode::Shared => PIN + SHARE,
-            Mode::Exclusive => PIN + EXCL,
+        let add = match mode {
+            Mode::Shared => 0_u64.wrapping_sub(PIN + SHARE),
+            // Invariant 5: the version has the highest bits, so that its overflow touches no other.
+            Mode::Exclusive => VERSION - PIN - EXCL,
         };
-        // Release: pairs with the Acquire in `try_latch` and `try_claim`.
-        let old = self.word.fetch_sub(sub, Ordering::Release);
+        // Release: pairs with the Acquire in `try_latch`, `try_claim` and `glimpse`.
+        let old = self.word.fetch_add(add, Ordering::Release);
         debug_assert!(old & PINS != 0 && old & (SHARES | EXCL) != 0, "{} was not latched", self.page());
     }
 
@@ -204,6 +233,8 @@ impl Frame {
         let free = (word / VERSION).wrapping_add(1) << VERSION.trailing_zeros();
         // Acquire: pairs with the Release in `unlatch` and `unpin`: nobody is at the bytes any more.
         self.word.compare_exchange(word, free, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // Who sees what comes into the frame next sees the new version, too: pairs with the fence in `unchanged_since`.
+        fence(Ordering::Release);
         self.page.store(NO_PAGE, Ordering::Relaxed); // Relaxed: a hint for readers, see `try_latch`.
         Some(FreeFrame(id))
     }

@@ -16,6 +16,7 @@ mod frame;
 mod free;
 mod guard;
 mod io;
+mod optimistic;
 mod page;
 mod policy;
 mod pool;
@@ -30,6 +31,7 @@ pub use fetch::FetchDone;
 pub use files::{Files, data_file_name};
 pub use guard::{Keep, PageMut, PageRef, Reservation};
 pub use io::{PageIo, Place, WalBarrier};
+pub use optimistic::Glimpse;
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{
     ArcPolicy, Car, Clock, Directory, Footprint, Lirs, ListId, Lists, Lru, Policy, PolicyKind, Probe, Queues, S3Fifo,

@@ -28,6 +28,7 @@ use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
 use crate::free::FreeList;
 use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
+use crate::optimistic::Glimpse;
 use crate::replacement::{Replacement, ReplacementKind};
 use crate::table::PageTable;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
@@ -42,6 +43,8 @@ use std::sync::{Arc, OnceLock};
 pub const MIN_FRAMES: u32 = 16;
 /// Attempts at a busy latch before the thread offers its core to another.
 const SPIN_LIMIT: u32 = 64;
+/// Looks at a page without a latch before one is taken.
+const GLIMPSES: u32 = 4;
 
 /// How large the pool is and how it chooses victims.
 #[derive(Clone, Copy, Debug)]
@@ -283,6 +286,42 @@ impl Pool {
         let frame = self.core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
         self.core.replacement.hit(frame, id);
         Ok(PageRef::new(&self.core, frame))
+    }
+
+    /// Looks at a resident page without a latch and without a store to memory that threads share: while nobody changes the page, it costs a
+    /// hot page's readers nothing that there are many of them. Meant for short looks into pages that seldom change.
+    ///
+    /// What `look` sees may be in the middle of a change. Then it is called again, the last time under the shared latch; what it returns counts
+    /// only if nothing was changed meanwhile. So it must take any bytes for possible (without a panic, an endless loop, or anything done
+    /// outside), and return what it has found: bytes copied out, not references.
+    #[inline]
+    #[track_caller]
+    pub fn read_optimistic<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
+        let core = &*self.core;
+        if Glimpse::POSSIBLE {
+            for _ in 0..GLIMPSES {
+                let Some(frame) = core.table.find(&core.frames, id) else { break };
+                let state = core.frame(frame);
+                if let Some(seen) = state.glimpse(id) {
+                    let found = look(&Glimpse::new(core, frame));
+                    if state.unchanged_since(seen) {
+                        core.replacement.hit(frame, id);
+                        return Ok(found);
+                    }
+                }
+                clearway_sync::hint::spin_loop();
+            }
+        }
+        let frame = core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
+        let _latched = PageRef::new(core, frame);
+        core.replacement.hit(frame, id);
+        Ok(look(&Glimpse::new(core, frame)))
+    }
+
+    /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of it.
+    #[inline]
+    pub fn is_resident(&self, id: PageId) -> bool {
+        self.core.table.find(&self.core.frames, id).is_some()
     }
 
     /// The page under the exclusive latch, if it is resident. The caller must not hold a latch of this page.

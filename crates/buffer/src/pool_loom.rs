@@ -7,6 +7,7 @@ use crate::table::PageTable;
 use clearway_types::{FrameId, Lsn, PageId, PartitionId};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use loom::thread;
 
 const A: PageId = PageId::new(PartitionId(0), 1);
@@ -18,6 +19,8 @@ struct World {
     frames: [Frame; 1],
     table: PageTable<()>,
     content: UnsafeCell<u64>,
+    /// The content again, twice, as the processor sees it: for optimistic readers.
+    words: [AtomicU64; 2],
 }
 
 // SAFETY: loom checks the accesses to `content`, which is what the models are about.
@@ -28,7 +31,12 @@ unsafe impl Send for World {}
 impl World {
     fn with_a() -> Arc<Self> {
         let (_, mut free) = Arena::new(1);
-        let world = Self { frames: [Frame::new()], table: PageTable::new(1), content: UnsafeCell::new(0) };
+        let world = Self {
+            frames: [Frame::new()],
+            table: PageTable::new(1),
+            content: UnsafeCell::new(0),
+            words: [0; 2].map(AtomicU64::new),
+        };
         world.bring(free.remove(0), A);
         Arc::new(world)
     }
@@ -36,6 +44,7 @@ impl World {
     fn bring(&self, free: FreeFrame, id: PageId) {
         // SAFETY: the frame is free, and its owner is here.
         self.content.with_mut(|c| unsafe { *c = id.to_u64() });
+        self.words.iter().for_each(|word| word.store(id.to_u64(), Relaxed));
         let shard = self.table.latch(id);
         let frame = self.frames[0].publish(free, id, 0, None);
         self.table.link(&shard, &self.frames, id, frame);
@@ -61,6 +70,15 @@ impl World {
         Some(value)
     }
 
+    /// What the page has, if nothing was changed while it was read.
+    fn glimpse(&self, id: PageId) -> Option<[u64; 2]> {
+        let frame = self.table.find(&self.frames, id)?;
+        let frame = &self.frames[frame.0 as usize];
+        let seen = frame.glimpse(id)?;
+        let words = [self.words[0].load(Relaxed), self.words[1].load(Relaxed)];
+        frame.unchanged_since(seen).then_some(words)
+    }
+
     fn write(&self, id: PageId, value: u64) -> bool {
         if self.frames[0].try_latch(id, Mode::Exclusive) != Latched::Yes {
             return false;
@@ -68,6 +86,7 @@ impl World {
         self.frames[0].mark_dirty(|| Lsn(value));
         // SAFETY: the exclusive latch is held.
         self.content.with_mut(|c| unsafe { *c = value });
+        self.words.iter().for_each(|word| word.store(value, Relaxed));
         self.frames[0].unlatch(Mode::Exclusive);
         true
     }
@@ -117,6 +136,30 @@ fn loom_a_hit_never_sees_another_page() {
         reader.join().unwrap();
         evictor.join().unwrap();
         assert!(world.read(A).is_some() != world.read(B).is_some(), "exactly one page is in the frame");
+    });
+}
+
+/// `frame`, invariant 5: what an optimistic reader has seen is no half of a change and of no other page.
+#[test]
+fn loom_a_glimpse_that_counts_is_whole_and_of_its_page() {
+    loom::model(|| {
+        let world = World::with_a();
+        let (one, two) = (world.clone(), world.clone());
+        let reader = thread::spawn(move || one.glimpse(A));
+        let writer = thread::spawn(move || two.write(A, 20));
+        let (seen, written) = (reader.join().unwrap(), writer.join().unwrap());
+        assert!(written && seen.is_none_or(|words| words == [20; 2] || words == [A.to_u64(); 2]), "{seen:?}");
+    });
+    loom::model(|| {
+        let world = World::with_a();
+        let (one, two) = (world.clone(), world.clone());
+        let reader = thread::spawn(move || [A, B].map(|id| one.glimpse(id)));
+        let evictor = thread::spawn(move || two.claim(A).map(|free| two.bring(free, B)));
+        let seen = reader.join().unwrap();
+        evictor.join().unwrap().expect("nobody has it pinned");
+        for (id, words) in [A, B].into_iter().zip(seen) {
+            assert!(words.is_none_or(|words| words == [id.to_u64(); 2]), "{id}: {words:?}");
+        }
     });
 }
 

@@ -168,3 +168,12 @@ pub fn put(fixture: &Fixture, id: PageId, value: u64) {
 pub fn get(fixture: &Fixture, id: PageId) -> u64 {
     with(&fixture.pool, |pool| pool.read(id).map(|p| check_content(&p).unwrap()))
 }
+
+/// As [`get`], without a latch.
+pub fn glimpse(fixture: &Fixture, id: PageId) -> u64 {
+    let look = |page: &Glimpse<'_>| {
+        let mut copy = [0; PAGE_SIZE];
+        page.copy(0, &mut copy).map(|()| check_content(&copy))
+    };
+    with(&fixture.pool, |pool| pool.read_optimistic(id, look)).expect("the page's size").unwrap()
+}

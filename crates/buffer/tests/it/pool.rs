@@ -105,6 +105,40 @@ fn with_every_frame_kept_a_fetch_waits_until_one_is_let_go() {
 }
 
 #[test]
+fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
+    let f = pool(16);
+    let id = page(0, 3);
+    let whole = |page: &Glimpse<'_>| page.array::<PAGE_SIZE>(0);
+    assert_eq!(f.pool.read_optimistic(id, whole), Err(Want::Page(id)));
+    put(&f, id, 0x0102_0304_0506_0708);
+    let expected = f.pool.read(id).unwrap().to_vec();
+    assert_eq!(f.pool.read_optimistic(id, whole).unwrap().unwrap()[..], expected);
+    for (at, len) in (0..40).flat_map(|len| [0, 1, 30, 8190 - len, 8192 - len].map(|at| (at, len))) {
+        let look = |page: &Glimpse<'_>| {
+            let mut copy = vec![0; len];
+            page.copy(at, &mut copy).map(|()| copy)
+        };
+        assert_eq!(
+            f.pool.read_optimistic(id, look).unwrap().as_deref(),
+            Some(&expected[at..at + len]),
+            "{len} at {at}"
+        );
+    }
+    for at in [8193, usize::MAX, 8189] {
+        assert_eq!(f.pool.read_optimistic(id, |page| page.array::<4>(at)), Ok(None));
+    }
+    assert_eq!(f.pool.read_optimistic(id, |page| page.lsn()), Ok(Lsn(10)));
+    // Under somebody's latch it waits, as a reader with a latch does, and sees the change.
+    std::thread::scope(|scope| {
+        let mut held = f.pool.write(id).unwrap();
+        let reader = scope.spawn(|| glimpse(&f, id));
+        stamp(&mut held, &f.wal, 7);
+        drop(held);
+        assert_eq!(reader.join().unwrap(), 7);
+    });
+}
+
+#[test]
 fn a_promise_of_frames_keeps_reads_out_of_them() {
     let f = pool(16);
     let _keeps: Vec<_> = (0..12).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();

@@ -21,7 +21,8 @@ fn partition(fixture: &Fixture, number: u16, seed: u64, ops: u64) -> Vec<u64> {
         let no = if random.below(3) == 0 { random.below(4) } else { random.below(u64::from(PAGES)) } as u32;
         let id = page(number, no);
         match random.u64() % 8 {
-            0..4 => assert_eq!(get(fixture, id), model[no as usize], "{id}"),
+            0..3 => assert_eq!(get(fixture, id), model[no as usize], "{id}"),
+            3 => assert_eq!(glimpse(fixture, id), model[no as usize], "{id}"),
             4..7 => {
                 put(fixture, id, op);
                 model[no as usize] = op;
@@ -87,6 +88,39 @@ fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
             assert_eq!(get(after, page(p as u16, no as u32)), value, "{kind}: partition {p} page {no} after the crash");
         }
     }
+}
+
+/// Readers of pages that others change and that come and go: each sees whole stamps of the page, and never one that is older than it has seen.
+#[test]
+fn optimistic_readers_see_whole_versions_that_only_grow() {
+    let fixture = pool(FRAMES);
+    let (pages, stop) = (FRAMES + 8, AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|seed| {
+                let (fixture, stop) = (&fixture, &stop);
+                scope.spawn(move || {
+                    let (random, mut seen, mut looks) = (SeededEntropy::new(seed), vec![0; pages as usize], 0_u64);
+                    while !stop.load(SeqCst) {
+                        let no = random.below(u64::from(pages)) as u32;
+                        let found = glimpse(fixture, page(0, no));
+                        assert!(found % u64::from(pages) == u64::from(no) || found == 0, "page {no} has {found}");
+                        assert!(found >= seen[no as usize], "page {no} went back to {found}");
+                        seen[no as usize] = found;
+                        looks += 1;
+                    }
+                    looks
+                })
+            })
+            .collect();
+        for round in 1..200_u64 {
+            for no in 0..pages {
+                put(&fixture, page(0, no), round * u64::from(pages) + u64::from(no));
+            }
+        }
+        stop.store(true, SeqCst);
+        assert!(readers.into_iter().all(|reader| reader.join().unwrap() > 0));
+    });
 }
 
 #[test]

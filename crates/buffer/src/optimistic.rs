@@ -1,0 +1,118 @@
+//! Reading a page that may be changed meanwhile.
+//!
+//! An optimistic reader holds nothing that keeps a writer, an eviction or the kernel from the bytes. Afterwards it looks whether the frame's
+//! version is still the same, and else forgets what it has read (`frame`, invariant 5).
+//!
+//! # Why by assembly
+//! Those who change a page do it with plain stores (`PageMut` is a `&mut [u8]`), and the kernel reads from the disk into it. In Rust's model
+//! any load beside them, an atomic one too, is a data race and so undefined, whatever becomes of the value. A load instruction in an `asm!`
+//! block is none of the model's accesses: to the model the block *makes up* a value. So nothing is undefined here, and no reader may rely on
+//! what it gets. That the value is the page's when the version has not changed is a property of the processor, whose loads and stores the fences in
+//! `frame` order. Where there is no such instruction below, and under Miri, every look takes the latch.
+//!
+//! # Source
+//! Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012; Leis, Haubenschild, Neumann, "Optimistic Lock
+//! Coupling", IEEE Data Eng. Bull. 2019.
+
+use crate::page::PAGE_SIZE;
+use crate::pool::Core;
+use clearway_types::{FrameId, Lsn};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+const WORD: usize = size_of::<u64>();
+
+/// A page as it is at a moment, or at several: what is read counts only if [`crate::Pool::read_optimistic`] says so, by returning it.
+pub struct Glimpse<'a> {
+    bytes: NonNull<u8>,
+    pool: PhantomData<&'a Core>,
+}
+
+impl<'a> Glimpse<'a> {
+    /// Whether this processor's instructions are known here.
+    pub(crate) const POSSIBLE: bool = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
+
+    /// Where this is not [`Glimpse::POSSIBLE`], for the holder of a latch only.
+    #[inline]
+    pub(crate) fn new(core: &'a Core, frame: FrameId) -> Self {
+        Self { bytes: core.arena.bytes(frame).cast(), pool: PhantomData }
+    }
+
+    /// Fills `into` with the page's bytes from `at` on; `None`, and nothing is read, if they are not all in the page.
+    #[inline]
+    pub fn copy(&self, at: usize, into: &mut [u8]) -> Option<()> {
+        if into.len() > PAGE_SIZE || at > PAGE_SIZE - into.len() {
+            return None;
+        }
+        let (words, rest) = into.as_chunks_mut::<WORD>();
+        let whole = words.len() * WORD;
+        for (word, at) in words.iter_mut().zip((at..).step_by(WORD)) {
+            *word = self.word(at).to_ne_bytes();
+        }
+        if !rest.is_empty() {
+            // A whole word that has the rest, at the page's end the one before it.
+            let from = (at + whole).min(PAGE_SIZE - WORD);
+            let skip = at + whole - from;
+            rest.copy_from_slice(&self.word(from).to_ne_bytes()[skip..skip + rest.len()]);
+        }
+        Some(())
+    }
+
+    /// The `N` bytes from `at` on; `None` if they are not all in the page.
+    #[inline]
+    pub fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        let mut array = [0; N];
+        self.copy(at, &mut array).map(|()| array)
+    }
+
+    /// The page's LSN.
+    pub fn lsn(&self) -> Lsn {
+        Lsn(u64::from_le_bytes(self.word(8).to_ne_bytes()))
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u64 {
+        assert!(at <= PAGE_SIZE - WORD, "outside the page");
+        // SAFETY: the word is in the frame, as just checked, and the arena lives as long as the pool that we borrow; without POSSIBLE a
+        // latch is held.
+        unsafe { load(self.bytes.add(at)) }
+    }
+}
+
+/// # Safety
+/// The word is in memory that stays mapped.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+unsafe fn load(from: NonNull<u8>) -> u64 {
+    let value: u64;
+    // SAFETY: one load of mapped memory, for which the caller answers; to Rust's model no access at all (see the module's header). Without
+    // `nomem`, so that the compiler moves no access across it.
+    unsafe {
+        std::arch::asm!("mov {value}, qword ptr [{from}]", from = in(reg) from.as_ptr(), value = out(reg) value,
+            options(nostack, preserves_flags));
+    }
+    value
+}
+
+/// # Safety
+/// As above.
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[inline]
+unsafe fn load(from: NonNull<u8>) -> u64 {
+    let value: u64;
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("ldr {value}, [{from}]", from = in(reg) from.as_ptr(), value = out(reg) value,
+            options(nostack, preserves_flags));
+    }
+    value
+}
+
+/// # Safety
+/// The word is in memory that stays mapped, and nobody writes it meanwhile.
+#[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+#[inline]
+unsafe fn load(from: NonNull<u8>) -> u64 {
+    // SAFETY: the caller's.
+    unsafe { from.cast::<u64>().read_unaligned() }
+}
