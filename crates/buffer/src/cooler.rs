@@ -1,7 +1,7 @@
 //! The cooler: a thread that frees frames ahead of need.
 //!
-//! When free frames run low it takes victims as the policy proposes them: clean ones leave at once, dirty ones are written
-//! in a batch first. Nobody who wants a frame writes a page or searches for a victim itself.
+//! When free frames run low it takes victims, what scans have brought first and then as the policy proposes them: clean ones leave at once,
+//! dirty ones are written in a batch first, together with their dirty neighbours in the file. Nobody who wants a frame writes a page or searches for a victim itself.
 
 use crate::frame::FreeFrame;
 use crate::policy::Probe;
@@ -9,10 +9,13 @@ use crate::pool::Core;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_sync::thread::{self, JoinHandle};
-use clearway_types::FrameId;
+use clearway_types::{FrameId, PageId};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+/// Dirty pages on each side of a victim that are written with it.
+const NEIGHBOURS: u32 = 16;
 
 static COOLER: Class = Class::new("buffer.cooler");
 
@@ -57,18 +60,19 @@ impl Core {
     /// One round; whether any frame became free.
     fn cool(self: &Arc<Self>) -> bool {
         let need = self.free.deficit().max(1);
-        let (clean, dirty) = self.choose_victims(need);
+        let Victims { clean, dirty: victims } = self.choose_victims(need);
         let mut freed = clean.len();
         self.dispatch(self.free.put(clean));
-        if !dirty.is_empty() {
-            let written = match self.write_batch(&dirty, false) {
+        if !victims.is_empty() {
+            let written = match self.write_batch(&self.with_neighbours(&victims), false) {
                 Ok(written) => written,
                 Err(error) => {
                     tracing::error!(%error, "the buffer pool cannot write pages");
                     Vec::new()
                 }
             };
-            let claimed: Vec<_> = written.into_iter().filter_map(|f| self.claim(f)).collect();
+            let claimed: Vec<_> =
+                written.into_iter().filter(|f| victims.contains(f)).filter_map(|f| self.claim(f)).collect();
             claimed.iter().for_each(|f| self.replacement.remove(f.id()));
             freed += claimed.len();
             self.dispatch(self.free.put(claimed));
@@ -79,12 +83,14 @@ impl Core {
         freed > 0
     }
 
-    /// Takes up to `need` clean victims, and names dirty ones for the rest; in the policy's order, so that a dirty page is
-    /// not passed over for a clean one that is more useful.
-    fn choose_victims(&self, need: usize) -> (Vec<FreeFrame>, Vec<FrameId>) {
-        let (mut clean, mut dirty) = (Vec::new(), Vec::new());
+    /// Takes up to `need` clean victims, and names dirty ones for the rest: those of scans first, then in the policy's order, so that a
+    /// dirty page is not passed over for a clean one that is more useful.
+    fn choose_victims(&self, need: usize) -> Victims {
+        let mut victims = Victims::default();
+        self.choose_of_scans(need, false, &mut victims);
         let writable = self.failed.get().is_none();
-        while clean.len() + dirty.len() < need && dirty.len() < self.write_batch {
+        while self.may_choose(need, &victims) {
+            let Victims { clean, dirty } = &mut victims;
             let mut claimed = None;
             let taken = self.replacement.evict(None, &mut |frame| match self.frame(frame).idle() {
                 None => Probe::Skip,
@@ -105,6 +111,74 @@ impl Core {
             }
             clean.extend(claimed);
         }
-        (clean, dirty)
+        self.choose_of_scans(need, true, &mut victims);
+        victims
     }
+
+    fn may_choose(&self, need: usize, victims: &Victims) -> bool {
+        victims.clean.len() + victims.dirty.len() < need && victims.dirty.len() < self.write_batch
+    }
+
+    /// The same of the pages that scans have brought: those beyond their share, or all.
+    fn choose_of_scans(&self, need: usize, all: bool, victims: &mut Victims) {
+        let missing = need.saturating_sub(victims.clean.len() + victims.dirty.len());
+        let mut entries = self.scans.victims(missing, all).into_iter();
+        while self.may_choose(need, victims)
+            && let Some(entry) = entries.next()
+        {
+            let (frame, page) = entry;
+            if self.frame(frame).page() != page {
+                continue;
+            }
+            match self.frame(frame).idle() {
+                Some(false) => match self.claim(frame) {
+                    Some(free) => {
+                        self.replacement.remove(frame);
+                        self.scans.left(page);
+                        victims.clean.push(free);
+                    }
+                    None => self.scans.keep(entry),
+                },
+                dirty => {
+                    // It is let go when it has been written: then the entry is stale.
+                    self.scans.keep(entry);
+                    if dirty.is_some() && self.failed.get().is_none() && !victims.dirty.contains(&frame) {
+                        victims.dirty.push(frame);
+                    }
+                }
+            }
+        }
+        entries.for_each(|entry| self.scans.keep(entry));
+    }
+
+    /// The victims that are to be written, and dirty pages that lie beside them in the file and nobody uses now: they go along in
+    /// the same write, and need none of their own later.
+    fn with_neighbours(&self, victims: &[FrameId]) -> Vec<FrameId> {
+        let mut frames = victims.to_vec();
+        for &victim in victims {
+            let page = self.frame(victim).page();
+            let dirty = |no: u32| {
+                let frame = self.table.find(self.frames(), PageId::new(page.partition(), no))?;
+                (self.frame(frame).idle() == Some(true)).then_some(frame)
+            };
+            let after = (1..=NEIGHBOURS).map_while(|step| dirty(page.no().checked_add(step)?));
+            let before = (1..=NEIGHBOURS).map_while(|step| dirty(page.no().checked_sub(step)?));
+            for frame in after.chain(before) {
+                if frames.len() >= self.write_batch {
+                    return frames;
+                }
+                if !frames.contains(&frame) {
+                    frames.push(frame);
+                }
+            }
+        }
+        frames
+    }
+}
+
+/// What is to leave.
+#[derive(Default)]
+struct Victims {
+    clean: Vec<FreeFrame>,
+    dirty: Vec<FrameId>,
 }

@@ -27,7 +27,8 @@ pub type FetchDone = Box<dyn FnOnce(Result<Keep, PageError>) + Send>;
 impl Core {
     pub fn fetch(self: &Arc<Self>, want: Want, done: FetchDone) {
         let need = match want {
-            Want::Page(id) => {
+            Want::Page(id) | Want::Scan(id) => {
+                let scan = matches!(want, Want::Scan(_));
                 let mut shard = self.table.latch(id);
                 if let Some(frame) = self.table.find_latched(&shard, self.frames(), id) {
                     self.frame(frame).pin(1);
@@ -36,9 +37,10 @@ impl Core {
                 }
                 if let Some(loading) = shard.loading.get_mut(&id) {
                     loading.waiters.push(done);
+                    loading.scan &= scan;
                     return;
                 }
-                shard.loading.insert(id, Loading { waiters: vec![done], superseded: false });
+                shard.loading.insert(id, Loading { waiters: vec![done], superseded: false, scan });
                 Need::Page(id)
             }
             Want::Frames(n) if n as usize > self.frames().len() / 2 => return done(Err(PageError::NoFrames)),
@@ -95,7 +97,7 @@ impl Core {
         count(&self.counters.reads, 1);
         let mut shard = self.table.latch(id);
         if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
-            let waiters = end_loading(&mut shard, id);
+            let (waiters, _) = end_loading(&mut shard, id);
             self.frame(resident).pin(waiters.len() as u64);
             drop(shard);
             self.dispatch(self.free.put([frame]));
@@ -108,7 +110,7 @@ impl Core {
             drop(shard);
             return self.load(id, frame);
         }
-        let waiters = end_loading(&mut shard, id);
+        let (waiters, scan) = end_loading(&mut shard, id);
         if let Err(error) = result {
             drop(shard);
             self.dispatch(self.free.put([frame]));
@@ -119,7 +121,9 @@ impl Core {
         self.table.link(&shard, self.frames(), id, frame);
         drop(shard);
         // While the waiters' pins keep the page, so that it cannot have left the policy before it comes.
-        self.replacement.miss(frame, id);
+        if !(scan && self.scans.admit(frame, id)) {
+            self.replacement.miss(frame, id);
+        }
         self.complete(waiters, frame);
     }
 
@@ -136,7 +140,7 @@ impl Core {
     /// Ends a read that gets no frame.
     fn refuse(self: &Arc<Self>, id: PageId, error: &PageError) {
         let mut shard = self.table.latch(id);
-        let waiters = end_loading(&mut shard, id);
+        let (waiters, _) = end_loading(&mut shard, id);
         match self.table.find_latched(&shard, self.frames(), id) {
             Some(created) => {
                 self.frame(created).pin(waiters.len() as u64);
@@ -180,6 +184,7 @@ unsafe impl ReadTarget for Target {
     }
 }
 
-fn end_loading(shard: &mut Shard<FetchDone>, id: PageId) -> Vec<FetchDone> {
-    shard.loading.remove(&id).map(|loading| loading.waiters).unwrap_or_default()
+/// Those who wait, and whether all of them are scans.
+fn end_loading(shard: &mut Shard<FetchDone>, id: PageId) -> (Vec<FetchDone>, bool) {
+    shard.loading.remove(&id).map(|loading| (loading.waiters, loading.scan)).unwrap_or_default()
 }

@@ -15,9 +15,10 @@ use crate::error::PageError;
 use crate::fetch::FetchDone;
 use crate::frame::FreeFrame;
 use clearway_latch::Monitor;
-use clearway_latch::lockstat::Class;
+use clearway_latch::lockstat::{Class, Wait};
 use clearway_types::PageId;
 use std::collections::VecDeque;
+use std::panic::Location;
 use std::time::Duration;
 
 /// Fruitless rounds of the cooler, [`RETRY`] apart, after which a waiter gets [`PageError::NoFrames`].
@@ -30,6 +31,8 @@ const RETRY: Duration = Duration::from_millis(1);
 const IDLE_RETRY: Duration = Duration::from_millis(20);
 
 static FREE_LIST: Class = Class::new("buffer.free_list");
+/// Frames for reads and for promises: who waits found too few free.
+static FREE_FRAME: Class = Class::new("buffer.free_frame");
 
 pub(crate) struct FreeList {
     /// The cooler waits for work.
@@ -44,11 +47,14 @@ struct State {
     starved: VecDeque<Starved>,
     cooler_awake: bool,
     stopped: bool,
+    /// How many have had to wait for frames.
+    waits: u64,
 }
 
 struct Starved {
     need: Need,
     rounds: u32,
+    wait: Wait,
 }
 
 pub(crate) enum Need {
@@ -90,10 +96,13 @@ impl State {
     fn serve(&mut self) -> Vec<Granted> {
         let mut granted = Vec::new();
         for _ in 0..self.starved.len() {
-            let Some(Starved { need, rounds }) = self.starved.pop_front() else { break };
+            let Some(Starved { need, rounds, wait }) = self.starved.pop_front() else { break };
             match self.grant(need, rounds > PROMISE_ROUNDS) {
-                Ok(one) => granted.push(one),
-                Err(need) => self.starved.push_back(Starved { need, rounds }),
+                Ok(one) => {
+                    wait.end();
+                    granted.push(one);
+                }
+                Err(need) => self.starved.push_back(Starved { need, rounds, wait }),
             }
         }
         granted
@@ -103,7 +112,8 @@ impl State {
 impl FreeList {
     pub fn new(frames: Vec<FreeFrame>) -> Self {
         let low = (frames.len() / 16).clamp(2, 1024);
-        let state = State { frames, promised: 0, starved: VecDeque::new(), cooler_awake: true, stopped: false };
+        let starved = VecDeque::new();
+        let state = State { frames, promised: 0, starved, cooler_awake: true, stopped: false, waits: 0 };
         Self { state: Monitor::new(&FREE_LIST, state), low }
     }
 
@@ -115,13 +125,16 @@ impl FreeList {
     }
 
     /// Grants the need now, or later through [`FreeList::put`] and its like.
+    #[track_caller]
     pub fn ask(&self, need: Need) -> Option<Granted> {
+        FREE_FRAME.request();
         let mut state = self.state.lock();
         let granted = match state.grant(need, false) {
             Ok(granted) => Some(granted),
             Err(need) if state.stopped => Some(Granted::Refused(need, PageError::Closed)),
             Err(need) => {
-                state.starved.push_back(Starved { need, rounds: 0 });
+                state.waits += 1;
+                state.starved.push_back(Starved { need, rounds: 0, wait: FREE_FRAME.wait(Location::caller()) });
                 self.state.notify_one();
                 None
             }
@@ -160,8 +173,10 @@ impl FreeList {
         state.serve()
     }
 
-    pub fn len(&self) -> usize {
-        self.state.lock().frames.len()
+    /// How many frames are free, and how many have had to wait for some.
+    pub fn counts(&self) -> (usize, u64) {
+        let state = self.state.lock();
+        (state.frames.len(), state.waits)
     }
 
     /// How many frames the cooler should free now.
@@ -175,12 +190,17 @@ impl FreeList {
     pub fn age(&self, failed: Option<&PageError>) -> Vec<Granted> {
         let mut state = self.state.lock();
         let (mut refused, mut waiting) = (Vec::new(), VecDeque::new());
-        for Starved { need, rounds } in std::mem::take(&mut state.starved) {
-            match failed {
-                Some(error) => refused.push(Granted::Refused(need, error.clone())),
-                None if rounds >= STARVED_ROUNDS => refused.push(Granted::Refused(need, PageError::NoFrames)),
-                None => waiting.push_back(Starved { need, rounds: rounds + 1 }),
-            }
+        for Starved { need, rounds, wait } in std::mem::take(&mut state.starved) {
+            let error = match failed {
+                Some(error) => error.clone(),
+                None if rounds >= STARVED_ROUNDS => PageError::NoFrames,
+                None => {
+                    waiting.push_back(Starved { need, rounds: rounds + 1, wait });
+                    continue;
+                }
+            };
+            wait.end();
+            refused.push(Granted::Refused(need, error));
         }
         state.starved = waiting;
         refused.extend(state.serve());
@@ -208,7 +228,11 @@ impl FreeList {
         let mut state = self.state.lock();
         state.stopped = true;
         self.state.notify_all();
-        std::mem::take(&mut state.starved).into_iter().map(|s| Granted::Refused(s.need, PageError::Closed)).collect()
+        let refuse = |Starved { need, wait, .. }| {
+            wait.end();
+            Granted::Refused(need, PageError::Closed)
+        };
+        std::mem::take(&mut state.starved).into_iter().map(refuse).collect()
     }
 }
 

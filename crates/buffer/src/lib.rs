@@ -23,6 +23,7 @@ mod pool;
 #[cfg(all(loom, test))]
 mod pool_loom;
 mod replacement;
+mod scan_ring;
 mod table;
 mod write_back;
 

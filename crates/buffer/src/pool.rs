@@ -30,6 +30,7 @@ use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::optimistic::Glimpse;
 use crate::replacement::{Replacement, ReplacementKind};
+use crate::scan_ring::ScanRing;
 use crate::table::PageTable;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
@@ -68,6 +69,9 @@ impl Default for PoolConfig {
 pub enum Want {
     /// This page in the pool.
     Page(PageId),
+    /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon. Unless it is missed again soon, it leaves
+    /// before those that were wanted otherwise, so that a scan of any length leaves the pool nearly as it was.
+    Scan(PageId),
     /// So many free frames.
     Frames(u32),
     /// Space on the disk for a page that is to be created; `last`: in what is kept for those who cannot be refused.
@@ -101,6 +105,8 @@ pub struct Stats {
     pub writes: u64,
     /// Pages that left their frame.
     pub evictions: u64,
+    /// Reads, and who wanted several frames, that found too few free and had to wait for the cooler.
+    pub waits: u64,
 }
 
 #[derive(Default)]
@@ -127,6 +133,7 @@ pub(crate) struct Core {
     pub arena: Arena,
     pub table: PageTable<FetchDone>,
     pub replacement: Box<dyn Replacement>,
+    pub scans: ScanRing,
     pub free: FreeList,
     pub io: Arc<dyn PageIo>,
     pub wal: Arc<dyn WalBarrier>,
@@ -266,6 +273,7 @@ impl Pool {
             arena,
             table: PageTable::new(count),
             replacement: config.replacement.build(count),
+            scans: ScanRing::new(count),
             free: FreeList::new(free),
             io,
             wal,
@@ -406,13 +414,15 @@ impl Pool {
         // Relaxed: statistics.
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.core.counters;
+        let (free, waits) = self.core.free.counts();
         Stats {
             frames: self.core.frames.len() as u32,
-            free: self.core.free.len() as u32,
+            free: free as u32,
             dirty: self.core.frames.iter().filter(|f| f.is_dirty()).count() as u32,
             reads: load(&counters.reads),
             writes: load(&counters.writes),
             evictions: load(&counters.evictions),
+            waits,
         }
     }
 

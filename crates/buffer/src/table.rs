@@ -42,6 +42,8 @@ pub(crate) struct Shard<W> {
 pub(crate) struct Loading<W> {
     pub waiters: Vec<W>,
     pub superseded: bool,
+    /// Nobody but scans waits for it.
+    pub scan: bool,
 }
 
 impl<W> PageTable<W> {

@@ -46,6 +46,8 @@ pub struct Activity {
     pub page_writes: u64,
     /// Pages that left the pool.
     pub page_evictions: u64,
+    /// Reads of pages that found no free frame and had to wait for one.
+    pub frame_waits: u64,
     /// Where the log ends: bytes written to it since the database was made.
     pub log_bytes: u64,
     /// Syncs of the log for those who commit.
@@ -71,6 +73,7 @@ impl Engine {
             page_reads: pool.reads,
             page_writes: pool.writes,
             page_evictions: pool.evictions,
+            frame_waits: pool.waits,
             log_bytes: self.node().wal().appended().0,
             log_syncs: self.log_syncs(),
             checkpoints: self.checkpointer.made(),

@@ -64,6 +64,7 @@ impl SystemView {
                 ("page_reads", Int8),
                 ("page_writes", Int8),
                 ("page_evictions", Int8),
+                ("frame_waits", Int8),
                 ("log_bytes", Int8),
                 ("log_syncs", Int8),
                 ("checkpoints", Int8),

@@ -86,6 +86,7 @@ fn activity_row(activity: &Activity) -> RowBatch {
             engine.page_reads,
             engine.page_writes,
             engine.page_evictions,
+            engine.frame_waits,
             engine.log_bytes,
             engine.log_syncs,
             engine.checkpoints,

@@ -2,7 +2,8 @@
 //!
 //! Leaves have no links to their neighbours: the way down notes the separator beside the path, and the next leaf is found
 //! from the root by it. That costs a descent a leaf, and spares every split and free two more pages to change. A scan that
-//! misses a leaf asks for some of the following ones, too: it will need them, and the disk reads them at once.
+//! misses a leaf asks for some of the following ones, too: it will need them, and the disk reads them at once. The pool is told that
+//! they are a scan's ([`Want::Scan`]).
 
 use std::ops::{Bound, ControlFlow};
 
@@ -65,7 +66,12 @@ fn read_ahead(core: &Core, path: &Path, blocked: Blocked, reverse: bool, wanted:
         && Node::new(&page).level() == 1
     {
         let (node, slot) = (Node::new(&page), usize::from(slot));
-        let mut want = |slot| wants.push(Want::Page(core.id(node.child(slot))));
+        if let Some(missing) = wants.last_mut()
+            && let Want::Page(leaf) = *missing
+        {
+            *missing = Want::Scan(leaf);
+        }
+        let mut want = |slot| wants.push(Want::Scan(core.id(node.child(slot))));
         if reverse {
             let slots = (slot.saturating_sub(core.read_ahead)..slot).rev();
             slots.take_while(|&slot| wanted(node.key(slot + 1))).for_each(&mut want);

@@ -7,8 +7,10 @@ use clearway_latch::lockstat::contention;
 use std::thread;
 use std::time::Duration;
 
-const CLASSES: [&str; 10] = [
+const CLASSES: [&str; 12] = [
+    "buffer.scan_ring",
     "buffer.free_list",
+    "buffer.free_frame",
     "buffer.page_table",
     "buffer.policy",
     "buffer.double_write",

@@ -9,3 +9,4 @@ mod pool;
 mod space;
 mod stress;
 mod torn;
+mod victims;

@@ -64,7 +64,7 @@ impl MemTrees {
         self.pinned = wants
             .iter()
             .filter_map(|w| match w {
-                Want::Page(id) => Some(*id),
+                Want::Page(id) | Want::Scan(id) => Some(*id),
                 Want::Frames(_) | Want::Space { .. } | Want::Log { .. } => None,
             })
             .collect();

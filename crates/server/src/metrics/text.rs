@@ -58,6 +58,7 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("page_reads_total", "Pages read from disk.", engine.page_reads),
         ("page_writes_total", "Pages written to disk.", engine.page_writes),
         ("page_evictions_total", "Pages that left the buffer pool.", engine.page_evictions),
+        ("frame_waits_total", "Reads of pages that waited for a free frame.", engine.frame_waits),
         ("log_bytes_total", "Bytes of log since the database was made.", engine.log_bytes),
         ("log_syncs_total", "Syncs of the log for those who commit.", engine.log_syncs),
         ("checkpoints_total", "Checkpoints made.", engine.checkpoints),

@@ -1,0 +1,122 @@
+//! Who leaves, what is written with it, and who waits for a frame.
+
+use crate::common::*;
+use clearway_buffer::*;
+use clearway_env::{MemDisk, OpKind, SeededEntropy};
+use clearway_types::Lsn;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const FRAMES: u32 = 512;
+
+fn use_once(f: &Fixture, want: Want) {
+    let _keep = f.pool.fetch_blocking(want).unwrap();
+    let (Want::Page(id) | Want::Scan(id)) = want else { unreachable!() };
+    drop(f.pool.read(id).unwrap());
+}
+
+/// A hot set of three quarters of the pool, which nobody uses while a scan of ten times the pool passes.
+fn resident_after_a_scan(kind: ReplacementKind, want: fn(clearway_types::PageId) -> Want) -> usize {
+    let f = pool_on(&MemDisk::new(), FRAMES, kind);
+    let hot = FRAMES / 4 * 3;
+    for _ in 0..3 {
+        (0..hot).for_each(|no| use_once(&f, Want::Page(page(0, no))));
+    }
+    (0..10 * FRAMES).for_each(|no| use_once(&f, want(page(1, no))));
+    (0..hot).filter(|no| f.pool.is_resident(page(0, *no))).count()
+}
+
+#[test]
+fn a_scan_of_ten_times_the_pool_leaves_the_hot_set_under_every_replacement() {
+    let hot = FRAMES as usize / 4 * 3;
+    for kind in ReplacementKind::all() {
+        let kept = resident_after_a_scan(kind, Want::Scan);
+        assert_eq!(kept, hot, "{kind}");
+    }
+    let flushed = resident_after_a_scan(ReplacementKind::ClockSweep, Want::Page);
+    assert_eq!(flushed, 0, "the same reads, of pages wanted by themselves");
+}
+
+#[test]
+fn a_range_that_is_scanned_again_and_again_stays() {
+    let f = pool(FRAMES);
+    let range = FRAMES / 2;
+    for _ in 0..8 {
+        (0..range).for_each(|no| use_once(&f, Want::Scan(page(0, no))));
+    }
+    let before = f.pool.stats().reads;
+    (0..range).for_each(|no| use_once(&f, Want::Scan(page(0, no))));
+    let read = f.pool.stats().reads - before;
+    assert!(read < u64::from(range) / 4, "{read} of {range} pages had left");
+}
+
+/// Scans that change what they read, in a pool where every frame is one of a scan.
+#[test]
+fn scans_alone_can_have_the_whole_pool() {
+    let f = pool(16);
+    for round in 1..=3 {
+        for no in 0..200 {
+            let _keep = f.pool.fetch_blocking(Want::Scan(page(0, no))).unwrap();
+            stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, round * 1000 + u64::from(no));
+        }
+    }
+    assert!((0..200).all(|no| get(&f, page(0, no)) == 3000 + u64::from(no)));
+    assert_eq!(f.io.violations.load(SeqCst), 0);
+}
+
+/// Pages that became dirty in any order go to the disk in runs of neighbours, also where the policy proposes them in that order.
+#[test]
+fn dirty_neighbours_of_a_victim_are_written_with_it() {
+    let disk = MemDisk::new();
+    let f = pool_on(&disk, FRAMES, ReplacementKind::ClockSweep);
+    let random = SeededEntropy::new(3);
+    let mut order: Vec<u32> = (0..FRAMES * 2).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, random.below(at as u64 + 1) as usize);
+    }
+    let writes = Arc::new(AtomicU64::new(0));
+    let counted = writes.clone();
+    disk.set_hook(Some(Arc::new(move |op| {
+        if op.kind == OpKind::Write && op.path == Path::new("/data/p0000.data") {
+            counted.fetch_add(1, SeqCst);
+        }
+    })));
+    order.iter().for_each(|no| put(&f, page(0, *no), u64::from(*no)));
+    let (pages, writes) = (f.pool.stats().writes, writes.load(SeqCst));
+    assert!(pages >= u64::from(FRAMES) && writes * 3 < pages * 2, "{pages} pages in {writes} writes");
+}
+
+/// Misses at once that leave some of the reserve wait for no frame, whether the victims are clean or dirty.
+#[test]
+fn misses_within_the_reserve_find_free_frames() {
+    let f = pool(FRAMES);
+    let reserve = FRAMES / 16;
+    let mut no = 0;
+    for round in 0..40 {
+        // The cooler has caught up.
+        while f.pool.stats().free < reserve {
+            std::thread::yield_now();
+        }
+        // Half of the reserve is left then, and the cooler has been told.
+        for _ in 0..f.pool.stats().free - reserve / 2 {
+            no += 1;
+            let _keep = f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap();
+            if round % 2 == 1 {
+                stamp(&mut f.pool.write(page(0, no)).unwrap(), &f.wal, 1);
+            }
+        }
+    }
+    let stats = f.pool.stats();
+    assert!(stats.evictions > u64::from(FRAMES), "{stats:?}");
+    assert_eq!(stats.waits, 0, "{stats:?}");
+    // More than the reserve, with every frame kept: these wait, and are counted.
+    let keeps: Vec<_> = (0..FRAMES).map(|no| f.pool.fetch_blocking(Want::Page(page(1, no))).unwrap()).collect();
+    let before = f.pool.stats().waits;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    f.pool.fetch(Want::Page(page(2, 0)), Box::new(move |result| drop(sender.send(result))));
+    assert_eq!(f.pool.stats().waits, before + 1);
+    drop(keeps);
+    receiver.recv().unwrap().unwrap();
+    f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+}
