@@ -1,6 +1,6 @@
 //! What this machine's processor is good at, measured at start-up in a few milliseconds.
 //!
-//! Two things are chosen: by which instructions [`crate::ParkLatch`] takes its word, and how often it looks before it sleeps. No
+//! Chosen are by which instructions [`crate::ParkLatch`] takes its word, and how often it pauses between two looks and before it sleeps. No
 //! assumption is made by the architecture's name: the source found LSE a loss on one chip where others gain (see [`crate::acquire`]).
 //!
 //! A candidate is judged by the throughput of two threads that take and let go of one word, and, where two are within 5 % of each
@@ -60,6 +60,7 @@ impl Calibration {
     pub fn apply(&self) {
         choose(self.choice);
         park::set_spin_limit(self.spin_limit);
+        park::set_pause(self.pause_ns);
     }
 }
 

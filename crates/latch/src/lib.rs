@@ -41,7 +41,7 @@ pub use latch::{Latch, LatchGuard};
 pub use mcs::McsLatch;
 pub use monitor::{Condition, Monitor, MonitorGuard};
 pub use padded::CachePadded;
-pub use park::{DEFAULT_SPIN_LIMIT, ParkLatch, STARVATION, set_spin_limit, spin_limit};
+pub use park::{DEFAULT_SPIN_LIMIT, ParkLatch, STARVATION, set_pause, set_spin_limit, spin_limit};
 pub use raw::{Guard, Latched, RawLatch};
 pub use s_lock::{InSLock, SLock, SLockCas, SLockTas};
 pub use spin::SpinLatch;
