@@ -11,6 +11,7 @@ mod footprint;
 mod lirs;
 mod list;
 mod lru;
+mod mq;
 mod queues;
 mod s3_fifo;
 mod seq;
@@ -28,6 +29,7 @@ pub(crate) use footprint::prefetch;
 pub use lirs::Lirs;
 pub use list::{ListId, Lists};
 pub use lru::Lru;
+pub use mq::Mq;
 pub use queues::Queues;
 pub use s3_fifo::S3Fifo;
 pub use seq::{Seq, SeqParameters};
@@ -111,6 +113,8 @@ pub enum PolicyKind {
     Lirs,
     /// [`Lru`].
     Lru,
+    /// [`Mq`].
+    Mq,
     /// [`S3Fifo`].
     S3Fifo,
     /// [`Seq`].
@@ -130,6 +134,7 @@ impl PolicyKind {
         Self::Clock,
         Self::Lirs,
         Self::Lru,
+        Self::Mq,
         Self::S3Fifo,
         Self::Seq,
         Self::Sieve,
@@ -145,6 +150,7 @@ impl PolicyKind {
             Self::Clock => Box::new(Clock::new(frames)),
             Self::Lirs => Box::new(Lirs::new(frames)),
             Self::Lru => Box::new(Lru::new(frames)),
+            Self::Mq => Box::new(Mq::new(frames)),
             Self::S3Fifo => Box::new(S3Fifo::new(frames)),
             Self::Seq => Box::new(Seq::new(frames)),
             Self::Sieve => Box::new(Sieve::new(frames)),
@@ -161,6 +167,7 @@ impl PolicyKind {
             Self::Clock => "clock",
             Self::Lirs => "lirs",
             Self::Lru => "lru",
+            Self::Mq => "mq",
             Self::S3Fifo => "s3-fifo",
             Self::Seq => "seq",
             Self::Sieve => "sieve",

@@ -6,6 +6,7 @@ mod car;
 mod clock;
 mod lirs;
 mod lru;
+mod mq;
 mod s3_fifo;
 mod seq;
 mod sieve;
@@ -23,6 +24,7 @@ pub fn build(kind: PolicyKind, frames: u32) -> Box<dyn Policy> {
         PolicyKind::Clock => Box::new(clock::Model::new(frames)),
         PolicyKind::Lirs => Box::new(lirs::Model::new(frames)),
         PolicyKind::Lru => Box::new(lru::Model::default()),
+        PolicyKind::Mq => Box::new(mq::Model::new(frames)),
         PolicyKind::S3Fifo => Box::new(s3_fifo::Model::new(frames)),
         PolicyKind::Seq => Box::new(seq::Model::default()),
         PolicyKind::Sieve => Box::new(sieve::Model::default()),
