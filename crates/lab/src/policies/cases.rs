@@ -60,6 +60,7 @@ impl Case {
         Some(match known {
             Known::About(percent) | Known::Printed(percent) => percent,
             Known::Misses(misses) => self.trace.hit_percent(misses),
+            Known::MissesOfFirst(misses, counted) => (1.0 - misses as f64 / counted as f64) * 100.0,
         })
     }
 }
