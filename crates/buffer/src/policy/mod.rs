@@ -6,6 +6,7 @@
 mod arc;
 mod car;
 mod clock;
+mod clock_pro;
 mod directory;
 mod footprint;
 mod lirs;
@@ -23,6 +24,7 @@ mod w_tiny_lfu;
 pub use arc::ArcPolicy;
 pub use car::Car;
 pub use clock::Clock;
+pub use clock_pro::ClockPro;
 pub use directory::Directory;
 pub use footprint::Footprint;
 pub(crate) use footprint::prefetch;
@@ -109,6 +111,8 @@ pub enum PolicyKind {
     Car,
     /// [`Clock`].
     Clock,
+    /// [`ClockPro`].
+    ClockPro,
     /// [`Lirs`].
     Lirs,
     /// [`Lru`].
@@ -132,6 +136,7 @@ impl PolicyKind {
         Self::Arc,
         Self::Car,
         Self::Clock,
+        Self::ClockPro,
         Self::Lirs,
         Self::Lru,
         Self::Mq,
@@ -148,6 +153,7 @@ impl PolicyKind {
             Self::Arc => Box::new(ArcPolicy::new(frames)),
             Self::Car => Box::new(Car::new(frames)),
             Self::Clock => Box::new(Clock::new(frames)),
+            Self::ClockPro => Box::new(ClockPro::new(frames)),
             Self::Lirs => Box::new(Lirs::new(frames)),
             Self::Lru => Box::new(Lru::new(frames)),
             Self::Mq => Box::new(Mq::new(frames)),
@@ -165,6 +171,7 @@ impl PolicyKind {
             Self::Arc => "arc",
             Self::Car => "car",
             Self::Clock => "clock",
+            Self::ClockPro => "clock-pro",
             Self::Lirs => "lirs",
             Self::Lru => "lru",
             Self::Mq => "mq",

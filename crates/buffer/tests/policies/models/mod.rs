@@ -4,6 +4,7 @@
 mod arc;
 mod car;
 mod clock;
+mod clock_pro;
 mod lirs;
 mod lru;
 mod mq;
@@ -22,6 +23,7 @@ pub fn build(kind: PolicyKind, frames: u32) -> Box<dyn Policy> {
         PolicyKind::Arc => Box::new(arc::Model::new(frames)),
         PolicyKind::Car => Box::new(car::Model::new(frames)),
         PolicyKind::Clock => Box::new(clock::Model::new(frames)),
+        PolicyKind::ClockPro => Box::new(clock_pro::Model::new(frames)),
         PolicyKind::Lirs => Box::new(lirs::Model::new(frames)),
         PolicyKind::Lru => Box::new(lru::Model::default()),
         PolicyKind::Mq => Box::new(mq::Model::new(frames)),

@@ -1,0 +1,319 @@
+//! CLOCK-Pro: what LIRS does, without moving anything on a hit.
+//!
+//! Pages are hot or cold and lie on one clock, with those cold ones that have left during their test period (ghosts). A hit sets a bit. A
+//! cold page used in its test period becomes hot; the period lasts as long as the hot page used longest ago is not looked at: so the
+//! recency that a page must show is that of the hot ones. Three hands go round: `HAND_cold` looks for a victim among the resident cold
+//! pages, `HAND_hot` for a hot page to make cold, and ends the test periods that it passes, `HAND_test` ends test periods when there are as
+//! many ghosts as frames. The number of frames for cold pages adapts: a page used in its test period adds one, one that was not takes
+//! one.
+//!
+//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time it was used or put on the clock. Metadata:
+//! 17 bytes a frame, and 25 to 29 for its ghost.
+//!
+//! # Invariants
+//! 1. The clock's front is where `HAND_hot` is, its back the list head: a page that `HAND_hot` passes goes from the front to the back.
+//! 2. A frame with a page is on the clock; a ghost is there, cold and in its test period; there are as many ghosts as frames at most.
+//! 3. `HAND_cold` and `HAND_test` are on the clock, or nowhere if it is empty.
+//! 4. No page is in a frame and a ghost.
+//!
+//! Source: Jiang, Chen and Zhang, CLOCK-Pro: An Effective Improvement of the CLOCK Replacement, USENIX 2005. As in Jiang's program of
+//! September 2005 the first pages are hot, up to the frames that are not for cold ones. If all cold pages are pinned, hot ones are offered.
+
+use super::directory::Directory;
+use super::list::{ListId, Lists};
+use super::{Footprint, Policy, Probe, ensure, offer};
+use clearway_types::{FrameId, PageId};
+
+const CLOCK: ListId = ListId(0);
+
+/// What a node is: these bits. A node that is on the clock and not hot is cold.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Bits(u8);
+
+impl Bits {
+    const USED: u8 = 1;
+    const HOT: u8 = 2;
+    const TEST: u8 = 4;
+
+    fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+}
+
+/// Hot and cold pages on a clock with three hands.
+pub struct ClockPro {
+    clock: Lists,
+    bits: Vec<Bits>,
+    pages: Directory,
+    /// The next node that the hand looks at.
+    hand_cold: Option<u32>,
+    hand_test: Option<u32>,
+    hot: u32,
+    cold: u32,
+    /// The frames that are for cold pages.
+    cold_target: u32,
+    min_cold: u32,
+    /// Nothing has left yet.
+    filling: bool,
+}
+
+impl ClockPro {
+    /// A policy for frames `0 .. frames`, of which at least a hundredth is for cold pages.
+    pub fn new(frames: u32) -> Self {
+        Self::with(frames, (frames / 100).max(1))
+    }
+
+    /// A policy with at least `min_cold` frames for cold pages, which is how many there are at first.
+    pub fn with(frames: u32, min_cold: u32) -> Self {
+        assert!((1..=frames).contains(&min_cold), "cold pages need frames, and have at most all");
+        let pages = Directory::new(frames, frames);
+        Self {
+            clock: Lists::new(pages.nodes(), 1),
+            bits: vec![Bits::default(); pages.nodes() as usize],
+            pages,
+            hand_cold: None,
+            hand_test: None,
+            hot: 0,
+            cold: 0,
+            cold_target: min_cold,
+            min_cold,
+            filling: true,
+        }
+    }
+
+    fn frames(&self) -> u32 {
+        self.pages.nodes() / 2
+    }
+
+    fn is_ghost(&self, node: u32) -> bool {
+        node >= self.frames()
+    }
+
+    fn has(&self, node: u32, bit: u8) -> bool {
+        self.bits[node as usize].has(bit)
+    }
+
+    /// The node after this one on the clock: itself, if it is alone.
+    fn after(&self, node: u32) -> Option<u32> {
+        self.clock.next(node).or(self.clock.front(CLOCK))
+    }
+
+    /// Takes a node off the clock; hands that are on it move on.
+    fn unlink(&mut self, node: u32) {
+        if !self.clock.is_linked(node) {
+            return;
+        }
+        let next = self.after(node).filter(|next| *next != node);
+        for hand in [&mut self.hand_cold, &mut self.hand_test] {
+            if *hand == Some(node) {
+                *hand = next;
+            }
+        }
+        self.clock.remove(node);
+    }
+
+    /// Puts a node at the list head with these bits. Hands that are nowhere come to the first one.
+    fn put_at_head(&mut self, node: u32, bits: u8) {
+        self.unlink(node);
+        self.bits[node as usize] = Bits(bits);
+        self.clock.push_back(CLOCK, node);
+        self.hand_cold.get_or_insert(node);
+        self.hand_test.get_or_insert(node);
+    }
+
+    /// `HAND_hot` passes the front, whose bits become these. Other hands that are on it stay.
+    fn pass_front(&mut self, node: u32, bits: u8) {
+        self.bits[node as usize] = Bits(bits);
+        self.clock.remove(node);
+        self.clock.push_back(CLOCK, node);
+    }
+
+    fn forget(&mut self, ghost: u32) {
+        self.unlink(ghost);
+        self.pages.forget(ghost);
+    }
+
+    /// The test period of a cold page, if it is in one, ends; that of a ghost with the ghost.
+    fn end_test(&mut self, node: u32) {
+        if !self.has(node, Bits::TEST) {
+            return;
+        }
+        if !self.has(node, Bits::USED) {
+            self.cold_target = self.cold_target.saturating_sub(1).max(self.min_cold);
+        }
+        self.bits[node as usize].0 &= !Bits::TEST;
+        if self.is_ghost(node) {
+            self.forget(node);
+        }
+    }
+
+    /// A cold page was used in its test period: it becomes hot, and others cold as long as there are too many. It is not on the clock, or
+    /// moves there.
+    fn promote(&mut self, frame: u32) {
+        self.cold_target = (self.cold_target + 1).min(self.frames());
+        self.put_at_head(frame, Bits::HOT);
+        self.hot += 1;
+        while self.hot > self.frames() - self.cold_target {
+            self.run_hand_hot();
+        }
+    }
+
+    /// Makes a hot page cold that was not used since the hand last came by, and goes on to the next hot page. There is a hot page.
+    fn run_hand_hot(&mut self) {
+        let hot = self.hot;
+        while let Some(node) = self.clock.front(CLOCK)
+            && (self.hot == hot || self.hot > 0 && !self.has(node, Bits::HOT))
+        {
+            if !self.has(node, Bits::HOT) {
+                self.end_test(node);
+                if self.clock.is_linked(node) {
+                    self.pass_front(node, self.bits[node as usize].0);
+                }
+            } else if self.has(node, Bits::USED) {
+                self.pass_front(node, Bits::HOT);
+            } else {
+                self.pass_front(node, 0);
+                self.hot -= 1;
+                self.cold += 1;
+            }
+        }
+    }
+
+    /// Ends test periods until one of a ghost has ended. There is a ghost.
+    fn run_hand_test(&mut self) {
+        let ghosts = self.pages.ghosts();
+        while self.pages.ghosts() == ghosts {
+            let node = self.hand_test.expect("a ghost is on the clock");
+            self.hand_test = self.after(node);
+            self.end_test(node);
+        }
+    }
+
+    /// The page has left its frame: in its test period a ghost takes its place.
+    fn leave(&mut self, frame: u32) {
+        if !self.clock.is_linked(frame) {
+            return;
+        }
+        self.filling = false;
+        if self.has(frame, Bits::HOT) {
+            self.hot -= 1;
+            return self.unlink(frame);
+        }
+        self.cold -= 1;
+        if self.has(frame, Bits::TEST) && self.pages.is_full() {
+            self.run_hand_test();
+        }
+        // The hand may have ended the test period of this page, too.
+        if self.has(frame, Bits::TEST) {
+            let ghost = self.pages.retire(frame);
+            self.bits[ghost as usize] = Bits(Bits::TEST);
+            for hand in [&mut self.hand_cold, &mut self.hand_test] {
+                if *hand == Some(frame) {
+                    *hand = Some(ghost);
+                }
+            }
+            self.clock.replace(frame, ghost);
+        } else {
+            self.unlink(frame);
+        }
+    }
+
+    /// Moves `HAND_cold` past the next resident cold page, which is returned. There is one.
+    fn next_cold(&mut self) -> u32 {
+        loop {
+            let node = self.hand_cold.expect("a cold page is on the clock");
+            self.hand_cold = self.after(node);
+            if !self.is_ghost(node) && !self.has(node, Bits::HOT) {
+                return node;
+            }
+        }
+    }
+}
+
+impl Policy for ClockPro {
+    fn hit(&mut self, frame: FrameId) {
+        self.bits[frame.0 as usize].0 |= Bits::USED;
+    }
+
+    fn miss(&mut self, frame: FrameId, page: PageId) {
+        self.pages.set(frame.0, page);
+        if let Some(ghost) = self.pages.ghost(page) {
+            self.forget(ghost);
+            self.promote(frame.0);
+        } else if self.filling && self.hot < self.frames() - self.cold_target {
+            self.put_at_head(frame.0, Bits::HOT);
+            self.hot += 1;
+        } else {
+            self.put_at_head(frame.0, Bits::TEST);
+            self.cold += 1;
+        }
+    }
+
+    fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        let mut skipped = 0;
+        while skipped < self.cold || self.cold == 0 && self.hot > 0 && skipped == 0 {
+            if self.cold == 0 {
+                self.run_hand_hot();
+            }
+            let frame = self.next_cold();
+            if self.has(frame, Bits::USED) {
+                skipped = 0;
+                if self.has(frame, Bits::TEST) {
+                    self.cold -= 1;
+                    self.promote(frame);
+                } else {
+                    self.put_at_head(frame, Bits::TEST);
+                }
+                continue;
+            }
+            match probe(FrameId(frame)) {
+                Probe::Take => {
+                    self.leave(frame);
+                    return Some(FrameId(frame));
+                }
+                Probe::Skip => skipped += 1,
+                Probe::Stop => return None,
+            }
+        }
+        let hot = self.clock.iter(CLOCK).filter(|node| self.has(*node, Bits::HOT));
+        let victim = offer(hot, probe).break_value()??;
+        self.leave(victim.0);
+        Some(victim)
+    }
+
+    fn remove(&mut self, frame: FrameId) {
+        self.leave(frame.0);
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().array(&self.bits)
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        self.clock.validate()?;
+        self.pages.validate()?;
+        let (mut hot, mut cold, mut ghosts) = (0, 0, 0);
+        for node in self.clock.iter(CLOCK) {
+            let is_hot = self.has(node, Bits::HOT);
+            if self.is_ghost(node) {
+                ghosts += 1;
+                let bits = self.bits[node as usize];
+                ensure(bits == Bits(Bits::TEST), || format!("ghost {node} has the bits {}", bits.0))?;
+                continue;
+            }
+            hot += u32::from(is_hot);
+            cold += u32::from(!is_hot);
+            ensure(!is_hot || !self.has(node, Bits::TEST), || format!("frame {node} is hot and in a test period"))?;
+            ensure(self.pages.ghost(self.pages.page(node)).is_none(), || {
+                format!("the page of frame {node} is a ghost")
+            })?;
+        }
+        let counted = (self.hot, self.cold, self.pages.ghosts());
+        ensure((hot, cold, ghosts) == counted, || format!("{hot} hot, {cold} cold, {ghosts} ghosts; not {counted:?}"))?;
+        let target = self.cold_target;
+        ensure((self.min_cold..=self.frames()).contains(&target), || format!("{target} frames for cold pages"))?;
+        let empty = self.clock.front(CLOCK).is_none();
+        let on_clock = |hand: Option<u32>| hand.map_or(empty, |node| self.clock.is_linked(node));
+        ensure(on_clock(self.hand_cold) && on_clock(self.hand_test), || "a hand is on a node that has left".into())
+    }
+}
