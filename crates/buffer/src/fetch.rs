@@ -4,8 +4,7 @@
 //! only when the page is in it, so that no frame ever holds half a page. If the page is created meanwhile
 //! (`superseded`), the waiters get the created one; if that has left the pool again, the page is read again.
 //!
-//! Once a write or sync has failed, nothing that is read counts: the disk may have an older content of a page that was written and has left
-//! the pool, and what is done on top of that must not get into the log.
+//! A page that was written and is not synced counts only as it was written (module `unsynced`).
 
 use crate::error::{Damage, PageError};
 use crate::frame::FreeFrame;
@@ -93,7 +92,7 @@ impl Core {
     }
 
     /// Goes on when a read has ended.
-    fn loaded(self: &Arc<Self>, id: PageId, frame: FreeFrame, result: Result<(), PageError>) {
+    fn loaded(self: &Arc<Self>, id: PageId, mut frame: FreeFrame, result: Result<(), PageError>) {
         count(&self.counters.reads, 1);
         let mut shard = self.table.latch(id);
         if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
@@ -111,7 +110,8 @@ impl Core {
             return self.load(id, frame);
         }
         let (waiters, scan) = end_loading(&mut shard, id);
-        if let Err(error) = result {
+        // Not before: a read that has been overtaken by a creation may have begun before the page was written.
+        if let Err(error) = self.check_written(id, self.arena.free_bytes(&mut frame), result) {
             drop(shard);
             self.dispatch(self.free.put([frame]));
             waiters.into_iter().for_each(|done| done(Err(error.clone())));
@@ -135,6 +135,20 @@ impl Core {
         }
         let file = self.io.file(id);
         Err(PageError::Damaged { file, page: id, damage: Damage::Lsn, expected: end.0, found: found.0 })
+    }
+
+    /// What is to be made of a page that was accepted or not. One that is not what was written, and not synced, shows that the disk has lost the
+    /// write, whatever it will say at the next sync.
+    fn check_written(&self, id: PageId, page: &[u8], accepted: Result<(), PageError>) -> Result<(), PageError> {
+        let Some(written) = self.unsynced.written(id) else { return accepted };
+        let found = match accepted {
+            Ok(()) if lsn(page) == written => return Ok(()),
+            Ok(()) => format!("{} found", lsn(page)),
+            Err(error @ PageError::Damaged { .. }) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        let lost = format!("the disk has lost what was written: LSN {written} expected, {found}");
+        Err(self.fail(PageError::io(&self.io.file(id), "sync", io::Error::other(lost)).at(id)))
     }
 
     /// Ends a read that gets no frame.
@@ -178,9 +192,7 @@ unsafe impl ReadTarget for Target {
         let Self { core, id, mut frame } = *self;
         let bytes = core.arena.free_bytes(&mut frame);
         let accepted = core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
-        // After the read: a failed sync may have brought back what the page was before it was written.
-        let result = accepted.and_then(|()| core.check_not_failed());
-        core.loaded(id, frame, result);
+        core.loaded(id, frame, accepted);
     }
 }
 

@@ -41,7 +41,8 @@ pub trait PageIo: Send + Sync {
     }
 
     /// Writes sealed pages ([`crate::seal`]) so that a crash in the middle leaves each of them old or new after
-    /// [`PageIo::restore_torn`]. Sure to survive a crash only after [`PageIo::sync`].
+    /// [`PageIo::restore_torn`]. Sure to survive a crash only after [`PageIo::sync`] or when a later call has succeeded: each syncs
+    /// what the one before has written, so that an error may be about that.
     fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError>;
 
     /// Returns when all that was written before survives a crash.

@@ -25,6 +25,7 @@ mod pool_loom;
 mod replacement;
 mod scan_ring;
 mod table;
+mod unsynced;
 mod write_back;
 
 pub use error::{Damage, PageError};

@@ -9,8 +9,8 @@
 //!
 //! # Locking
 //! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
-//! (of `replacement`) · page-table shard · free list. A page's shared latch is held by the write-back only to copy the
-//! page, taking nothing meanwhile. Callbacks run with none of them held.
+//! (of `replacement`) · page-table shard · free list or list of unsynced pages. A page's shared latch is held by the
+//! write-back only to copy the page, taking nothing meanwhile. Callbacks run with none of them held.
 //!
 //! # What a crash leaves
 //! The disk has, of each page, some version that the pool has written, and redo from the last checkpoint's point makes it
@@ -32,6 +32,7 @@ use crate::optimistic::Glimpse;
 use crate::replacement::{Replacement, ReplacementKind};
 use crate::scan_ring::ScanRing;
 use crate::table::PageTable;
+use crate::unsynced::Unsynced;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
 use clearway_sync::atomic::{AtomicU64, Ordering};
@@ -141,6 +142,8 @@ pub(crate) struct Core {
     pub write_back: Fair<Batch>,
     /// Pages of one batch.
     pub write_batch: usize,
+    /// What was written and may still be lost.
+    pub unsynced: Unsynced,
     /// Set by the first failed write; nothing is written after it.
     pub failed: OnceLock<PageError>,
     pub counters: Counters,
@@ -281,6 +284,7 @@ impl Pool {
             write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
             write_batch,
             failed: OnceLock::new(),
+            unsynced: Unsynced::default(),
             counters: Counters::default(),
         });
         let cooler = Cooler::start(core.clone())?;

@@ -100,6 +100,7 @@ impl Core {
         }
         let pages: Vec<_> = copied.iter().map(|c| (c.page, &batch.copies[c.at])).collect();
         self.io.write(&pages)?;
+        self.unsynced.replace(pages.iter().map(|&(id, copy)| (id, page::lsn(copy))));
         count(&self.counters.writes, copied.len() as u64);
         batch.unsynced = copied.iter().map(|c| c.rec_lsn).fold(batch.unsynced, u64::min);
         Ok(())
@@ -156,6 +157,7 @@ impl Core {
         let mut batch = self.write_back.lock();
         self.check_not_failed()?;
         self.io.sync().map_err(|error| self.fail(error))?;
+        self.unsynced.replace(std::iter::empty());
         batch.unsynced = CLEAN;
         Ok(())
     }
@@ -166,11 +168,12 @@ impl Core {
         (least != CLEAN).then_some(Lsn(least))
     }
 
-    pub fn check_not_failed(&self) -> Result<(), PageError> {
+    fn check_not_failed(&self) -> Result<(), PageError> {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
-    fn fail(&self, error: PageError) -> PageError {
+    /// Writes nothing any more: the first error says why.
+    pub fn fail(&self, error: PageError) -> PageError {
         self.failed.get_or_init(|| error).clone()
     }
 }

@@ -5,8 +5,8 @@ use clearway_env::{Disk, IoPool, MemDisk};
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 /// A log without content. SeqCst throughout: a test's counters should order as they read.
 #[derive(Default)]
@@ -53,6 +53,19 @@ pub struct CheckedIo {
     pub reads: AtomicU64,
     /// While true, reads wait.
     pub hold_reads: AtomicBool,
+    /// Runs once, when a write or sync has failed and the pool does not know it yet.
+    pub after_failure: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl CheckedIo {
+    fn note<T>(&self, result: Result<T, PageError>) -> Result<T, PageError> {
+        if result.is_err()
+            && let Some(run) = self.after_failure.lock().unwrap().take()
+        {
+            run();
+        }
+        result
+    }
 }
 
 impl PageIo for CheckedIo {
@@ -78,10 +91,10 @@ impl PageIo for CheckedIo {
                 self.violations.fetch_add(1, SeqCst);
             }
         }
-        self.files.write(pages)
+        self.note(self.files.write(pages))
     }
     fn sync(&self) -> Result<(), PageError> {
-        self.files.sync()
+        self.note(self.files.sync())
     }
     fn restore_torn(&self) -> Result<usize, PageError> {
         self.files.restore_torn()
@@ -116,6 +129,7 @@ pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, replacement: R
         violations: AtomicU64::new(0),
         reads: AtomicU64::new(0),
         hold_reads: AtomicBool::new(false),
+        after_failure: Mutex::default(),
     });
     io.restore_torn().unwrap();
     let pool = Pool::new(PoolConfig { frames, replacement, ..PoolConfig::default() }, io.clone(), wal.clone(), io_pool)
