@@ -3,8 +3,8 @@
 //! # Invariants
 //! 1. Every frame is in this list, in a [`crate::Reservation`], held by one read job, or holds a page.
 //! 2. Frames promised to a `Want::Frames` stay free for creations and reservations: reads leave so many in the list. (A read
-//!    that has waited [`PROMISE_ROUNDS`] may take them: a promise's holder could wait for just that page.)
-//! 3. Whoever waits here is answered: with a frame, or after [`STARVED_ROUNDS`] rounds of the cooler in which no frame
+//!    that has waited [`FrameWaits::promise_rounds`] may take them: a promise's holder could wait for just that page.)
+//! 3. Whoever waits here is answered: with a frame, or after [`FrameWaits::starved_rounds`] rounds of the cooler in which no frame
 //!    became free, or when the pool fails or shuts down.
 //!
 //! # Locking
@@ -21,14 +21,30 @@ use std::collections::VecDeque;
 use std::panic::Location;
 use std::time::Duration;
 
-/// Fruitless rounds of the cooler, [`RETRY`] apart, after which a waiter gets [`PageError::NoFrames`].
-pub(crate) const STARVED_ROUNDS: u32 = 5_000;
-/// Fruitless rounds after which a read may take promised frames.
-const PROMISE_ROUNDS: u32 = 20;
-/// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes nobody, since a hit must be cheap.
-const RETRY: Duration = Duration::from_millis(1);
-/// The same with nobody waiting.
-const IDLE_RETRY: Duration = Duration::from_millis(20);
+/// How long a free frame is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameWaits {
+    /// Fruitless rounds of the cooler, `retry` apart, after which a waiter gets [`PageError::NoFrames`]. Default 5000.
+    pub starved_rounds: u32,
+    /// Fruitless rounds after which a read may take promised frames. Default 20.
+    pub promise_rounds: u32,
+    /// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes nobody, since a hit must be cheap. At least a
+    /// microsecond; default a millisecond.
+    pub retry: Duration,
+    /// The same with nobody waiting. Default 20 ms.
+    pub idle_retry: Duration,
+}
+
+impl Default for FrameWaits {
+    fn default() -> Self {
+        Self {
+            starved_rounds: 5_000,
+            promise_rounds: 20,
+            retry: Duration::from_millis(1),
+            idle_retry: Duration::from_millis(20),
+        }
+    }
+}
 
 static FREE_LIST: Class = Class::new("buffer.free_list");
 /// Frames for reads and for promises: who waits found too few free.
@@ -39,6 +55,7 @@ pub(crate) struct FreeList {
     state: Monitor<State>,
     /// Below so many free frames the cooler works, until there are twice as many.
     low: usize,
+    waits: FrameWaits,
 }
 
 struct State {
@@ -93,11 +110,11 @@ impl State {
     }
 
     /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
-    fn serve(&mut self) -> Vec<Granted> {
+    fn serve(&mut self, waits: &FrameWaits) -> Vec<Granted> {
         let mut granted = Vec::new();
         for _ in 0..self.starved.len() {
             let Some(Starved { need, rounds, wait }) = self.starved.pop_front() else { break };
-            match self.grant(need, rounds > PROMISE_ROUNDS) {
+            match self.grant(need, rounds > waits.promise_rounds) {
                 Ok(one) => {
                     wait.end();
                     granted.push(one);
@@ -110,11 +127,14 @@ impl State {
 }
 
 impl FreeList {
-    pub fn new(frames: Vec<FreeFrame>) -> Self {
+    pub fn new(frames: Vec<FreeFrame>, waits: FrameWaits) -> Self {
         let low = (frames.len() / 16).clamp(2, 1024);
         let starved = VecDeque::new();
         let state = State { frames, promised: 0, starved, cooler_awake: true, stopped: false, waits: 0 };
-        Self { state: Monitor::new(&FREE_LIST, state), low }
+        // A round that follows at once leaves nobody the time to let go of anything.
+        let least = Duration::from_micros(1);
+        let waits = FrameWaits { retry: waits.retry.max(least), idle_retry: waits.idle_retry.max(least), ..waits };
+        Self { state: Monitor::new(&FREE_LIST, state), low, waits }
     }
 
     fn wake_cooler(&self, state: &mut State) {
@@ -163,14 +183,14 @@ impl FreeList {
     pub fn put(&self, frames: impl IntoIterator<Item = FreeFrame>) -> Vec<Granted> {
         let mut state = self.state.lock();
         state.frames.extend(frames);
-        state.serve()
+        state.serve(&self.waits)
     }
 
     #[must_use]
     pub fn end_promise(&self, n: u32) -> Vec<Granted> {
         let mut state = self.state.lock();
         state.promised -= n as usize;
-        state.serve()
+        state.serve(&self.waits)
     }
 
     /// How many frames are free, and how many have had to wait for some.
@@ -193,7 +213,7 @@ impl FreeList {
         for Starved { need, rounds, wait } in std::mem::take(&mut state.starved) {
             let error = match failed {
                 Some(error) => error.clone(),
-                None if rounds >= STARVED_ROUNDS => PageError::NoFrames,
+                None if rounds >= self.waits.starved_rounds => PageError::NoFrames,
                 None => {
                     waiting.push_back(Starved { need, rounds: rounds + 1, wait });
                     continue;
@@ -203,7 +223,7 @@ impl FreeList {
             refused.push(Granted::Refused(need, error));
         }
         state.starved = waiting;
-        refused.extend(state.serve());
+        refused.extend(state.serve(&self.waits));
         refused
     }
 
@@ -211,7 +231,7 @@ impl FreeList {
     pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
         let mut state = self.state.lock();
         if !last_round_fruitful && !state.stopped && state.wanting(self.low) {
-            let pause = if state.starved.is_empty() { IDLE_RETRY } else { RETRY };
+            let pause = if state.starved.is_empty() { self.waits.idle_retry } else { self.waits.retry };
             state = self.state.wait_timeout(state, pause).0;
         }
         while !state.stopped && !state.wanting(self.low) {
@@ -245,11 +265,11 @@ mod tests {
     /// Invariant 3: nobody waits for ever.
     #[test]
     fn who_waits_is_refused_after_the_bound() {
-        let list = FreeList::new(Vec::new());
+        let list = FreeList::new(Vec::new(), FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
         assert!(list.ask(Need::Page(id)).is_none());
         assert!(list.ask(Need::Frames(2, Box::new(drop))).is_none());
-        for _ in 0..STARVED_ROUNDS {
+        for _ in 0..FrameWaits::default().starved_rounds {
             assert!(list.age(None).is_empty());
         }
         let refused = list.age(None);
@@ -263,13 +283,13 @@ mod tests {
     /// Invariant 2, and its exception.
     #[test]
     fn reads_leave_promised_frames_until_they_have_waited() {
-        let list = FreeList::new(Arena::new(4).1);
+        let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
         assert!(matches!(list.ask(Need::Frames(4, Box::new(drop))), Some(Granted::Frames(4, _))));
         assert!(list.ask(Need::Page(id)).is_none());
         assert!(list.put([]).is_empty());
         assert_eq!(list.take(1).map(|f| f.len()), Some(1), "a creation may take it");
-        let granted = (0..=PROMISE_ROUNDS + 1).find_map(|_| list.age(None).pop());
+        let granted = (0..=FrameWaits::default().promise_rounds + 1).find_map(|_| list.age(None).pop());
         assert!(matches!(granted, Some(Granted::Page(..))));
         assert!(list.end_promise(4).is_empty());
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));

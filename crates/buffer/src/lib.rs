@@ -31,6 +31,7 @@ mod write_back;
 pub use error::{Damage, PageError};
 pub use fetch::FetchDone;
 pub use files::{Files, data_file_name};
+pub use free::FrameWaits;
 pub use guard::{Keep, PageMut, PageRef, Reservation};
 pub use io::{PageIo, Place, WalBarrier};
 pub use optimistic::Glimpse;

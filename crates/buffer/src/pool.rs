@@ -25,7 +25,7 @@ use crate::error::PageError;
 use crate::fair::Fair;
 use crate::fetch::FetchDone;
 use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
-use crate::free::FreeList;
+use crate::free::{FrameWaits, FreeList};
 use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::optimistic::Glimpse;
@@ -57,11 +57,14 @@ pub struct PoolConfig {
     pub replacement: ReplacementKind,
     /// Pages written back at once, with two syncs a batch; 1 to [`WRITE_BATCH`]. Default [`WRITE_BATCH`].
     pub write_batch: usize,
+    /// How long a free frame is waited for.
+    pub waits: FrameWaits,
 }
 
 impl Default for PoolConfig {
     fn default() -> Self {
-        Self { frames: 16384, replacement: ReplacementKind::default(), write_batch: WRITE_BATCH }
+        let replacement = ReplacementKind::default();
+        Self { frames: 16384, replacement, write_batch: WRITE_BATCH, waits: FrameWaits::default() }
     }
 }
 
@@ -140,10 +143,10 @@ pub(crate) struct Core {
     pub wal: Arc<dyn WalBarrier>,
     pub io_pool: Arc<IoPool>,
     pub write_back: Fair<Batch>,
-    /// Pages of one batch.
-    pub write_batch: usize,
     /// What was written and may still be lost.
     pub unsynced: Unsynced,
+    /// Pages of one batch.
+    pub write_batch: usize,
     /// Set by the first failed write; nothing is written after it.
     pub failed: OnceLock<PageError>,
     pub counters: Counters,
@@ -277,14 +280,14 @@ impl Pool {
             table: PageTable::new(count),
             replacement: config.replacement.build(count),
             scans: ScanRing::new(count),
-            free: FreeList::new(free),
+            free: FreeList::new(free, config.waits),
             io,
             wal,
             io_pool,
             write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
+            unsynced: Unsynced::default(),
             write_batch,
             failed: OnceLock::new(),
-            unsynced: Unsynced::default(),
             counters: Counters::default(),
         });
         let cooler = Cooler::start(core.clone())?;
@@ -382,7 +385,7 @@ impl Pool {
     /// before `fetch` returns, or later on another one; it must be short and must not block.
     ///
     /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be written, `done` gets
-    /// [`PageError::NoFrames`] after some seconds (5,000 rounds of the cooler). `Want::Frames` of more than half the pool
+    /// [`PageError::NoFrames`] after some seconds ([`FrameWaits::starved_rounds`] of the cooler). `Want::Frames` of more than half the pool
     /// is refused at once.
     pub fn fetch(&self, want: Want, done: FetchDone) {
         self.core.fetch(want, done);

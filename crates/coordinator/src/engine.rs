@@ -20,7 +20,7 @@ use crate::system::System;
 use clearway_buffer::Pool;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
-use clearway_partition::{Message, Outbox, Partition};
+use clearway_partition::{Limits, Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
 use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -55,6 +55,15 @@ pub struct EngineConfig {
     pub lazy_flush: Duration,
     /// The most messages that a worker handles while it has a partition's baton. Default 64.
     pub drain_limit: usize,
+    /// Each partition's limits.
+    pub partition: Limits,
+    /// Rows that go to partitions, or come from them, at a time; at least 1. Default 1000.
+    pub chunk_rows: usize,
+    /// After so many deadlocks in a row a statement of several partitions, which is run again after each, fails: each of them has let another
+    /// transaction go on. Default 16.
+    pub deadlocks: u32,
+    /// Transaction ids that a worker takes from the node at a time; at least 1. Default 1024.
+    pub txn_ids: u64,
 }
 
 impl Default for EngineConfig {
@@ -66,6 +75,10 @@ impl Default for EngineConfig {
             checkpoint_log: 1 << 30,
             lazy_flush: Duration::from_millis(200),
             drain_limit: DRAIN_LIMIT,
+            partition: Limits::default(),
+            chunk_rows: 1000,
+            deadlocks: 16,
+            txn_ids: 1024,
         }
     }
 }
@@ -73,9 +86,6 @@ impl Default for EngineConfig {
 static BATON: Class = Class::new("partition.baton");
 static CATALOG: Class = Class::new("coordinator.catalog");
 static WAITS_FOR: Class = Class::new("coordinator.waits_for");
-
-/// Transaction ids are taken from the node this many at a time.
-const TXN_ID_BLOCK: u64 = 1024;
 
 /// The engine of one node.
 pub struct Engine {
@@ -87,6 +97,9 @@ pub struct Engine {
     /// Transactions that have ended, by worker.
     ended: Workers,
     dispatch: Dispatch,
+    chunk_rows: usize,
+    deadlocks: u32,
+    txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
     catalog_version: AtomicU64,
     /// Where the commit record of the last change of the catalog ends.
@@ -108,22 +121,24 @@ impl Engine {
         config: EngineConfig,
         wakers: Vec<Waker>,
     ) -> Result<Arc<Self>, OpenError> {
-        let EngineConfig { node, dispatch, checkpoint_interval, checkpoint_log, lazy_flush, drain_limit } = config;
-        let mut node = Node::open(disk, dir, node)?;
+        let mut node = Node::open(disk, dir, config.node)?;
         let mut stores = node.take_stores();
         let catalog = bootstrap::load_catalog(&node, &mut stores)?;
         bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
-        let baton = |store| Combiner::with_limit(&BATON, Partition::new(store), drain_limit);
+        let baton = |store| Combiner::with_limit(&BATON, Partition::new(store, config.partition), config.drain_limit);
         let partitions = stores.into_iter().map(baton).collect();
         let engine = Arc::new(Self {
             partitions,
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
-            dispatch,
+            dispatch: config.dispatch,
+            chunk_rows: config.chunk_rows.max(1),
+            deadlocks: config.deadlocks,
+            txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
             next_catalog_version: AtomicU64::new(catalog.version + 1),
@@ -134,7 +149,7 @@ impl Engine {
             checkpointer: Checkpointer::default(),
             node,
         });
-        engine.start_background(checkpoint_interval, checkpoint_log, lazy_flush);
+        engine.start_background(config.checkpoint_interval, config.checkpoint_log, config.lazy_flush);
         Ok(engine)
     }
 
@@ -259,6 +274,14 @@ impl Engine {
     pub(crate) fn dispatch(&self) -> Dispatch {
         self.dispatch
     }
+    /// As [`EngineConfig::chunk_rows`].
+    pub(crate) fn chunk_rows(&self) -> usize {
+        self.chunk_rows
+    }
+    /// As [`EngineConfig::deadlocks`].
+    pub(crate) fn deadlocks(&self) -> u32 {
+        self.deadlocks
+    }
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {
         partition.0 % self.mailboxes.len() as u16
     }
@@ -267,8 +290,8 @@ impl Engine {
         self.waits_for.lock()
     }
     pub(crate) fn txn_id_block(&self) -> (u64, u64) {
-        let first = self.node.alloc_txn_ids(TXN_ID_BLOCK).0;
-        (first, first + TXN_ID_BLOCK)
+        let first = self.node.alloc_txn_ids(self.txn_ids).0;
+        (first, first + self.txn_ids)
     }
     /// Appends the commit record of a transaction of several partitions: from here on it is committed.
     pub(crate) fn commit(&self, txn: TxnId) -> Lsn {

@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::finish;
 use crate::guards::Entries;
 use crate::multi;
-use crate::query::{self, CHUNK_ROWS, Series, split_per_row};
+use crate::query::{self, Series, split_per_row};
 use crate::txn::{enter, gather, is_fresh};
 use clearway_partition::{Body, Reply, not_null_violation};
 use clearway_plan::program::Env;
@@ -44,7 +44,7 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
         if rest.is_empty() {
             let mut series = Series::new(start, stop, step, *ty, env)?;
             let (mut returned, mut count) = (RowBatch::new(), 0);
-            while let Some(chunk) = series.next_chunk() {
+            while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
                 let chunk = finish::apply(per_row, chunk, env)?;
                 let (more, n) = rows(core, table, program, &chunk, env, Rounds::Several).await?;
                 returned.append(&more);
@@ -77,19 +77,20 @@ pub(crate) async fn rows(
     rounds: Rounds,
 ) -> Result<(RowBatch, u64), Stop> {
     let mut done = Done::default();
-    let mut homes = Vec::with_capacity(rows.len().min(CHUNK_ROWS));
-    for at in (0..rows.len()).step_by(CHUNK_ROWS) {
-        let chunk = at..rows.len().min(at + CHUNK_ROWS);
+    let most = core.engine().chunk_rows();
+    let mut homes = Vec::with_capacity(rows.len().min(most));
+    for at in (0..rows.len()).step_by(most) {
+        let chunk = at..rows.len().min(at.saturating_add(most));
         homes.clear();
         for i in chunk.clone() {
             check(table, rows.get(i), env)?;
-            homes.push(destination(core, table, rows.get(i), at / CHUNK_ROWS)?);
+            homes.push(destination(core, table, rows.get(i), at / most)?);
         }
         let mut entries = Entries::new(table);
         for (i, home) in chunk.clone().zip(&homes).filter(|_| table.is_guarded()) {
             entries.add(core, rows.get(i), *home)?;
         }
-        if rounds == Rounds::One && rows.len() <= CHUNK_ROWS {
+        if rounds == Rounds::One && rows.len() <= most {
             let mut partitions: Vec<PartitionId> = homes.iter().copied().chain(entries.partitions()).collect();
             partitions.sort_unstable();
             partitions.dedup();

@@ -44,6 +44,8 @@ pub use port::{Event, Port};
 pub use system::System;
 pub use tag::Tag;
 
+/// How much a partition does in one go.
+pub use clearway_partition::Limits;
 /// What a check is given and what it tells.
 pub use clearway_storage::check::{CheckOptions, FINDINGS, Finding, Progress, Report, Severity};
 /// What replies that wait for the log are counted under.

@@ -17,9 +17,6 @@ use crate::txn::join;
 use clearway_partition::{Body, Failure};
 use clearway_types::{PartitionId, SqlError, SqlState};
 
-/// After so many deadlocks in a row a statement fails; each of them has let another transaction go on.
-const MAX_DEADLOCKS: u32 = 16;
-
 /// Asks for these partitions, which ascend, if the statement is a transaction of its own and has more than one.
 pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(), Failure> {
     let fits = |txn: &crate::core::Txn| txn.block == Block::None && txn.participants.is_empty();
@@ -42,7 +39,7 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
 /// been given up in a deadlock, and not too often.
 pub(crate) fn may_start_over(core: &Core, error: &SqlError, deadlocks: &mut u32) -> bool {
     *deadlocks += 1;
-    error.state() == SqlState::DEADLOCK && core.txn().block == Block::None && *deadlocks < MAX_DEADLOCKS
+    error.state() == SqlState::DEADLOCK && core.txn().block == Block::None && *deadlocks < core.engine().deadlocks()
 }
 
 /// Lets others into the partitions that the transaction has to itself.

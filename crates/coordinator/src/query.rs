@@ -14,9 +14,6 @@ use clearway_plan::{Access, Expr, OnConflict, Program, TableDef};
 use clearway_types::{DatumRef, PartitionId, RowBatch, SqlResult, SqlType};
 use std::sync::Arc;
 
-/// Rows made at a time from a source that needs no table.
-pub(crate) const CHUNK_ROWS: usize = 1000;
-
 async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<Vec<PartitionId>, Stop> {
     if let Route::Guard { table, key, values } = route {
         // Whoever changes the row, or will, wants nobody else to find it: two who only share it could not both go on.
@@ -49,7 +46,7 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             // A chain that handles each row by itself goes along with the rows, so that only its output is kept.
             let (per_row, rest) = split_per_row(&query.finish);
             let mut out = RowBatch::new();
-            while let Some(chunk) = series.next_chunk() {
+            while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
                 out.append(&finish::apply(per_row, chunk, env)?);
                 core.breathe().await?;
             }
@@ -184,8 +181,8 @@ pub(crate) async fn pull(
 ) -> Result<(), Stop> {
     let id = enter(core, partition).await?;
     let fresh = is_fresh(&core.txn(), program);
-    let body =
-        Body::Statement { program: program.clone(), env: env.clone(), rows: None, batch: Some(CHUNK_ROWS), fresh };
+    let batch = Some(core.engine().chunk_rows());
+    let body = Body::Statement { program: program.clone(), env: env.clone(), rows: None, batch, fresh };
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();
@@ -223,10 +220,10 @@ impl Series {
         Ok(Self { next: Some(start), stop, step, ty })
     }
 
-    /// The next rows, or `None` after the last.
-    pub(crate) fn next_chunk(&mut self) -> Option<RowBatch> {
+    /// The next rows, so many at most, or `None` after the last.
+    pub(crate) fn next_chunk(&mut self, most: usize) -> Option<RowBatch> {
         let mut out = RowBatch::new();
-        while out.len() < CHUNK_ROWS {
+        while out.len() < most {
             let Some(v) = self.next.filter(|v| if self.step > 0 { *v <= self.stop } else { *v >= self.stop }) else {
                 break;
             };

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod exec;
+mod limits;
 mod lock;
 mod message;
 mod partition;
@@ -17,6 +18,7 @@ mod trees;
 mod txn;
 
 pub use exec::not_null_violation;
+pub use limits::Limits;
 pub use message::{Body, Failure, Message, Origin, Out, Outbox, RawOp, Reply};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};

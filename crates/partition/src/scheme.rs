@@ -2,6 +2,8 @@
 //!
 //! Source: Jones, Abadi, Madden, SIGMOD 2010. Blocking and locking are here; speculation and optimistic control have this seam.
 
+use crate::limits::Limits;
+
 /// What a scheme looks at when a one-shot transaction asks to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -35,18 +37,24 @@ pub trait Scheme {
     fn blocks(&self, unlocked: bool) -> bool;
 }
 
-/// A one-shot that has missed so often stops starting over and becomes a locking transaction, which keeps its place.
-pub(crate) const MISS_LIMIT: u32 = 4;
-
 /// The 2010 paper's blocking scheme for one-shot work and its locking scheme for the rest: while no interactive transaction is active,
 /// single-partition work runs alone and multi-partition work has its partitions to itself; else all but the shortest lock.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct BlockingLocking;
+#[derive(Clone, Copy, Debug)]
+pub struct BlockingLocking {
+    /// See [`Limits::misses`].
+    pub misses: u32,
+}
+
+impl Default for BlockingLocking {
+    fn default() -> Self {
+        Self { misses: Limits::default().misses }
+    }
+}
 
 impl Scheme for BlockingLocking {
     #[inline]
     fn admit(&self, load: Load) -> Admission {
-        if load.misses > MISS_LIMIT {
+        if load.misses > self.misses {
             Admission::Locking
         } else if load.unlocked {
             Admission::Alone

@@ -23,9 +23,6 @@ pub(crate) struct Txn<L> {
     pub retries: u32,
 }
 
-/// A failed read may succeed a moment later; one that has failed so often will not.
-const MAX_RETRIES: u32 = 8;
-
 /// What ROLLBACK TO goes back to.
 pub(crate) struct Savepoint {
     pub id: u32,
@@ -121,9 +118,9 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
-    /// Whether its end may be tried again.
-    pub(crate) fn try_again(&mut self) -> bool {
-        self.retries += 1;
-        self.retries <= MAX_RETRIES
+    /// Whether its end may be tried again, which it may be so often.
+    pub(crate) fn try_again(&mut self, limit: u32) -> bool {
+        self.retries = self.retries.saturating_add(1);
+        self.retries <= limit
     }
 }

@@ -17,7 +17,8 @@ use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
 use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
 use crate::world::{Weather, World};
-use clearway_coordinator::{CheckOptions, CheckReport, Engine, OpenError};
+use clearway_buffer::FrameWaits;
+use clearway_coordinator::{CheckOptions, CheckReport, Engine, EngineConfig, OpenError};
 use clearway_env::{Disk, MemDisk, Open, Operation};
 use clearway_sync::{thread, virtual_time};
 use std::path::Path;
@@ -217,19 +218,33 @@ impl Story<'_> {
         self.trace.event("story", text.as_bytes(), || text.to_owned());
     }
 
-    fn open(&self, disk: &MemDisk, workers: u16) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
+    /// Opens what is on the disk with one worker, to look at it: with all knobs of the world but its impatience, which lets what is looked at be
+    /// refused.
+    fn open(&self, disk: &MemDisk) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
+        let mut config = self.world.engine.clone();
+        config.node.frame_waits = FrameWaits::default();
+        self.open_with(disk, 1, config)
+    }
+
+    fn open_with(
+        &self,
+        disk: &MemDisk,
+        workers: u16,
+        config: EngineConfig,
+    ) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         let (bells, wakers) = doorbells(workers);
         let traced = Arc::new(TracedDisk::new(disk.clone(), self.trace.clone()));
-        let engine = Engine::open(traced, Path::new("/db"), self.world.engine.clone(), wakers)?;
+        let engine = Engine::open(traced, Path::new("/db"), config, wakers)?;
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         Ok((engine, bells))
     }
 
     /// Works until the sessions are done or the disk is gone, and then looks at what is left; the disk for the next life.
     fn live(&mut self, life: u32, disk: MemDisk) -> Result<MemDisk, String> {
-        let (engine, bells) =
-            self.open(&disk, self.world.workers).map_err(|e| format!("a sound directory cannot be opened: {e}"))?;
+        let (engine, bells) = self
+            .open_with(&disk, self.world.workers, self.world.engine.clone())
+            .map_err(|e| format!("a sound directory cannot be opened: {e}"))?;
         let crashes = self.rng.percent(80);
         if crashes {
             let after = self.rng.pick(&[10, 60, 300, 1500]);
@@ -323,7 +338,7 @@ impl Story<'_> {
         self.check(&copy).map_err(|why| format!("after the crash: {why}"))?;
         self.note("the judge opens a copy");
         let (engine, bells) =
-            self.open(&copy, 1).map_err(|e| format!("the directory cannot be opened after a crash: {e}"))?;
+            self.open(&copy).map_err(|e| format!("the directory cannot be opened after a crash: {e}"))?;
         self.undecided = shared.commits_unanswered();
         if self.undecided {
             self.note("a commit was never answered: this life is not judged");
@@ -338,7 +353,7 @@ impl Story<'_> {
             let after = self.rng.below(120);
             self.note(&format!("recovery with a disk that stops after {after} operations"));
             disk.fail_after(after);
-            if let Ok((engine, _)) = self.open(&disk, 1) {
+            if let Ok((engine, _)) = self.open(&disk) {
                 // Fails as soon as the disk does.
                 let _as_it_may = engine.shutdown();
             }
@@ -347,9 +362,8 @@ impl Story<'_> {
         }
         let copy = disk.crash(0);
         self.check(&copy).map_err(|why| format!("after crashes of recovery: {why}"))?;
-        let (engine, bells) = self
-            .open(&copy, 1)
-            .map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
+        let (engine, bells) =
+            self.open(&copy).map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
         self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
         engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
         drop(engine);

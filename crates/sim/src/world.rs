@@ -2,9 +2,10 @@
 
 use crate::generate::Mix;
 use crate::rng::Rng;
-use clearway_buffer::ReplacementKind;
-use clearway_coordinator::{Dispatch, EngineConfig, NodeConfig};
+use clearway_buffer::{FrameWaits, ReplacementKind};
+use clearway_coordinator::{Dispatch, EngineConfig, Limits, NodeConfig};
 use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
+use clearway_storage::SpaceWaits;
 use std::time::Duration;
 
 /// What goes wrong on the disk besides crashes.
@@ -79,6 +80,62 @@ fn batches(knobs: &mut Rng) -> NodeConfig {
     }
 }
 
+/// How long frames and space on the disk are waited for: as ever in half of the seeds.
+fn waits(node: NodeConfig, knobs: &mut Rng) -> NodeConfig {
+    if knobs.percent(50) {
+        return node;
+    }
+    let ms = Duration::from_millis;
+    // Rounds and the time between them: a moment, as ever, and a minute and a half.
+    let frames = FrameWaits::default();
+    let (starved_rounds, retry) =
+        knobs.pick(&[(0, ms(1)), (40, Duration::ZERO), (frames.starved_rounds, frames.retry), (90, ms(1_000))]);
+    let frame_waits = FrameWaits {
+        starved_rounds,
+        promise_rounds: knobs.pick(&[0, 1, frames.promise_rounds, 1_000]),
+        retry,
+        idle_retry: knobs.pick(&[Duration::ZERO, frames.idle_retry, ms(5_000)]),
+    };
+    let space = SpaceWaits {
+        retry: knobs.pick(&[Duration::ZERO, ms(250), ms(10_000)]),
+        patience: knobs.pick(&[Duration::ZERO, ms(3_000), ms(60_000)]),
+        stall: knobs.pick(&[Duration::ZERO, ms(1), ms(60_000)]),
+    };
+    NodeConfig { frame_waits, space, ..node }
+}
+
+/// What else is done at once in storage, and at partitions: as ever in half of the seeds.
+fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
+    if knobs.percent(50) {
+        return engine;
+    }
+    let usual = EngineConfig::default();
+    let node = NodeConfig {
+        wal_recycle_ahead: knobs.pick(&[0, 1, usual.node.wal_recycle_ahead, 1_000]),
+        undo_window: knobs.pick(&[1, 5_000, usual.node.undo_window]),
+        pledge_step: knobs.pick(&[1, 1_000, usual.node.pledge_step, 1 << 40]),
+        drop_leaves: knobs.pick(&[1, 2, usual.node.drop_leaves, 1_000]),
+        ..engine.node
+    };
+    let partition = Limits {
+        slice_rows: knobs.pick(&[1, 2, 7, usual.partition.slice_rows]),
+        collect: knobs.pick(&[1, 3, usual.partition.collect]),
+        index_ahead: knobs.pick(&[1, 2, usual.partition.index_ahead, 10_000]),
+        escalate_at: knobs.pick(&[0, 1, 5, usual.partition.escalate_at]),
+        misses: knobs.pick(&[0, 1, usual.partition.misses, 1_000]),
+        retries: knobs.pick(&[0, 1, usual.partition.retries, 1_000]),
+        drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
+    };
+    EngineConfig {
+        node,
+        partition,
+        chunk_rows: knobs.pick(&[1, 2, 5, usual.chunk_rows]),
+        deadlocks: knobs.pick(&[0, 1, usual.deadlocks, 1_000]),
+        txn_ids: knobs.pick(&[1, 3, usual.txn_ids, 1 << 32]),
+        ..engine
+    }
+}
+
 /// What a seed stands for, but for the choices made on the way.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -112,6 +169,7 @@ impl World {
     /// The world of a seed.
     pub fn new(seed: u64) -> Self {
         let (mut rng, mut knobs) = (Rng::new(seed, "world"), Rng::new(seed, "knobs"));
+        let mut more = Rng::new(seed, "more knobs");
         let frames = rng.pick(&[16, 16, 17, 24, 40, 64, 256]);
         let interval_ms = rng.pick(&[1, 20, 300, 5_000, 3_600_000]);
         let node = NodeConfig {
@@ -121,7 +179,7 @@ impl World {
             io_threads: rng.pick(&[1, 1, 2, 4]),
             wal_segment_size: rng.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 20]),
             wal_buffer_size: rng.pick(&[64 << 10, 64 << 10, 256 << 10]),
-            ..batches(&mut knobs)
+            ..waits(batches(&mut knobs), &mut more)
         };
         let engine = EngineConfig {
             lazy_flush: Duration::from_millis(knobs.pick(&[1, 200, 1_000])),
@@ -130,7 +188,9 @@ impl World {
             dispatch: rng.pick(&[Dispatch::Baton, Dispatch::Baton, Dispatch::Pinned]),
             checkpoint_interval: Duration::from_millis(interval_ms),
             checkpoint_log: rng.pick(&[1, 8 << 10, 64 << 10, 1 << 30]),
+            ..EngineConfig::default()
         };
+        let engine = limits(engine, &mut more);
         // Values and batches of a pool's size: some transactions write more than the pool holds.
         let longest = rng.pick(&[100, 3_000, 9_000, 20_000]);
         let mix = Mix {

@@ -19,9 +19,6 @@ pub(crate) const ROOT: u32 = 1;
 /// The directory, as a tree. Its changes are never undone, so that the id appears nowhere.
 const DIRECTORY: Tree = Tree { id: TreeId(0), root: ROOT };
 
-/// Leaves freed in one slice of a drop.
-const DROP_SLICE: usize = 8;
-
 fn key(tree: TreeId) -> [u8; 4] {
     tree.0.to_be_bytes()
 }
@@ -76,7 +73,7 @@ fn drop_leaves(core: &Core, buf: &mut Vec<u8>, tree: Tree, path: &Path, leaf: u3
     let siblings = {
         let page = core.read(parent).map_err(|want| path.blocked(core, want))?;
         let node = Node::new(&page);
-        (1..node.count().min(DROP_SLICE)).map(|slot| node.child(slot)).collect::<Vec<_>>()
+        (1..node.count().min(core.drop_leaves)).map(|slot| node.child(slot)).collect::<Vec<_>>()
     };
     for &no in &siblings {
         let page = core.read(no).map_err(|want| path.blocked(core, want))?;

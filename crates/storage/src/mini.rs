@@ -69,6 +69,10 @@ pub(crate) struct Core {
     pub(crate) undo_memory: usize,
     /// Leaves that a scan asks for beyond one that it misses.
     pub(crate) read_ahead: usize,
+    /// Bytes by which what is pledged for undo changes.
+    pub(crate) pledge_step: u64,
+    /// Leaves of a dropped tree freed at a time.
+    pub(crate) drop_leaves: usize,
 }
 
 impl Core {

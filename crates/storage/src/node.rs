@@ -15,8 +15,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, ReplacementKind, WRITE_BATCH, WalBarrier, Want};
-use clearway_env::{Disk, DiskLock, IoPool, QUEUE_LIMIT};
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, WalBarrier, Want};
+use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,7 @@ use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
+use crate::config::NodeConfig;
 use crate::control::{Control, State};
 use crate::error::{Blocked, Hindrance, OpenError, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
@@ -39,63 +40,6 @@ const DEFAULT_PARTITIONS: u16 = 16;
 
 /// The longest value, whatever the pool: a record that replaces one by another must fit in the log's buffer.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
-
-/// How a data directory is opened.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// Partitions of a new directory; an existing one is refused if it was made with another number. `None`: what there
-    /// is, or 16 in a new directory.
-    pub partitions: Option<u16>,
-    /// Frames of the buffer pool, 8 KiB each. Default 16384 (128 MiB).
-    pub frames: u32,
-    /// How the pool chooses victims.
-    pub replacement: ReplacementKind,
-    /// Threads that read pages. Default 8.
-    pub io_threads: usize,
-    /// Whether the kernel's io_uring reads and writes pages instead; an error at opening if it refuses. Default no.
-    pub io_ring: bool,
-    /// Bytes of a log segment. Default 64 MiB.
-    pub wal_segment_size: u64,
-    /// Bytes of the log's buffer. Default 16 MiB.
-    pub wal_buffer_size: usize,
-    /// Bytes of memory that a transaction may take in a partition to remember how to undo its changes; older ones are read
-    /// back from the log when it aborts. Default 1 MiB.
-    pub undo_memory: usize,
-    /// Bytes that one write of the log gathers. Default 4 MiB, which is also the most.
-    pub wal_write_limit: usize,
-    /// Bytes of log after which it is synced though nobody asks. Default 16 MiB, which is also the most.
-    pub wal_sync_every: u64,
-    /// Pages written back at once, with two syncs a batch, 1 to 256. Default 256.
-    pub write_batch: usize,
-    /// Jobs that may wait for the page I/O threads; who has one more waits. Default 4096.
-    pub io_queue: usize,
-    /// Leaves that a scan asks for beyond one that it misses; never more than a 32nd of the pool. Default 16.
-    pub read_ahead: usize,
-    /// Bytes of log that recovery redoes together, in memory meanwhile. Default 128 MiB.
-    pub redo_batch: u64,
-}
-
-impl Default for NodeConfig {
-    fn default() -> Self {
-        let wal = WalConfig::default();
-        Self {
-            partitions: None,
-            frames: 16384,
-            replacement: ReplacementKind::default(),
-            io_threads: 8,
-            io_ring: false,
-            wal_segment_size: wal.segment_size,
-            wal_buffer_size: wal.buffer_size,
-            undo_memory: 1 << 20,
-            wal_write_limit: wal.write_limit,
-            wal_sync_every: wal.sync_every,
-            write_batch: WRITE_BATCH,
-            io_queue: QUEUE_LIMIT,
-            read_ahead: 16,
-            redo_batch: redo::BATCH,
-        }
-    }
-}
 
 /// What recovery did.
 #[derive(Clone, Debug, Default)]
@@ -159,6 +103,9 @@ impl Opening {
             buffer_size: self.config.wal_buffer_size,
             write_limit: self.config.wal_write_limit,
             sync_every: self.config.wal_sync_every,
+            recycle_ahead: self.config.wal_recycle_ahead,
+            back_window: self.config.undo_window,
+            space: self.config.space,
         }
     }
 
@@ -249,8 +196,8 @@ impl Opening {
     }
 
     fn pool(&self, files: Arc<Files>, wal: &Arc<Wal>, io: Arc<IoPool>) -> Result<Arc<Pool>, OpenError> {
-        let NodeConfig { frames, replacement, write_batch, .. } = self.config;
-        let config = PoolConfig { frames, replacement, write_batch };
+        let NodeConfig { frames, replacement, write_batch, frame_waits: waits, .. } = self.config;
+        let config = PoolConfig { frames, replacement, write_batch, waits };
         Pool::new(config, files, wal.clone() as Arc<dyn WalBarrier>, io).map_err(OpenError::io("cannot start threads"))
     }
 }
@@ -312,8 +259,19 @@ impl Node {
         let mut stores = Vec::new();
         for partition in (0..state.partitions).map(PartitionId) {
             let (wal, oldest) = (wal.clone(), oldest.clone());
-            let undo_memory = opening.config.undo_memory;
-            let core = Core { partition, pool: pool.clone(), wal, oldest, max_value, undo_memory, read_ahead };
+            let config = &opening.config;
+            let core = Core {
+                partition,
+                pool: pool.clone(),
+                wal,
+                oldest,
+                max_value,
+                undo_memory: config.undo_memory,
+                read_ahead,
+                // More than that would be room for a log that nobody writes.
+                pledge_step: config.pledge_step.clamp(1, config.wal_segment_size.max(1)),
+                drop_leaves: config.drop_leaves.max(1),
+            };
             if !state.complete {
                 patiently(&pool, || init_partition(&core))?;
             }

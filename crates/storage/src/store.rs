@@ -82,9 +82,6 @@ pub struct Store {
     buf: Vec<u8>,
 }
 
-/// What is pledged changes in steps of so many bytes, so that few changes touch what all partitions share.
-const PLEDGE_STEP: u64 = 16 << 10;
-
 impl Store {
     /// A store without trees; see [`Store::load`].
     pub(crate) fn new(core: Core) -> Self {
@@ -174,10 +171,11 @@ impl Store {
     fn pledge(&mut self, before: u64, now: u64) {
         self.undo_cost = self.undo_cost + now - before;
         let enough = self.undo_cost <= self.pledged;
-        if enough && self.pledged - self.undo_cost <= 2 * PLEDGE_STEP {
+        let step = self.core.pledge_step;
+        if enough && self.pledged - self.undo_cost <= step.saturating_mul(2) {
             return;
         }
-        let pledge = self.undo_cost.next_multiple_of(PLEDGE_STEP);
+        let pledge = self.undo_cost.next_multiple_of(step);
         self.core.wal.pledge(self.pledged, pledge);
         self.pledged = pledge;
     }

@@ -1,7 +1,7 @@
 //! `Program::BuildIndex`: fills a new index from the table's rows here. The table is locked by the DDL statement.
 
 use super::change::duplicated;
-use super::{COLLECT, Cx, Stop};
+use super::{Cx, Stop};
 use crate::trees::Trees;
 use clearway_plan::program::Env;
 use clearway_plan::{Program, TableDef};
@@ -43,14 +43,14 @@ impl Build {
         let from = last.clone();
         let from = from.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut error = Ok(());
-        let mut full = false;
+        let (mut full, most) = (false, cx.limits.collect);
         let result = cx.trees.scan(table.tree, from, Bound::Unbounded, false, &mut |key, value| {
             let mut entry = Vec::with_capacity(32);
             match table.indexes[index].push_entry(RowView::new(value), key, &mut entry) {
                 Ok(_) => entries.push((entry, key.to_vec())),
                 Err(e) => error = Err(e),
             }
-            full = error.is_err() || entries.len() >= COLLECT;
+            full = error.is_err() || entries.len() >= most;
             if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         if let Some((_, key)) = entries.last() {

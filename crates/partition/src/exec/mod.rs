@@ -21,6 +21,7 @@ pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use raw::run_raw;
 
+use crate::limits::Limits;
 use crate::lock::{Acquired, LockTable, Mode, Target, Wait, class};
 use crate::message::Failure;
 use crate::trees::Trees;
@@ -31,11 +32,6 @@ use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, TableId, TreeId, TxnId};
 use std::panic::Location;
 use std::sync::Arc;
-
-/// Rows that a fragment visits before others have a turn.
-pub(crate) const SLICE_ROWS: usize = 2048;
-/// Keys collected at a time by a change that cannot meet itself.
-const COLLECT: usize = 256;
 
 /// Why a run left off.
 #[derive(Debug)]
@@ -90,6 +86,7 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub log: &'a mut T::Log,
     pub mode: TxnMode,
     pub locking: Locking,
+    pub limits: &'a Limits,
     /// Rows that it may still visit in this turn.
     pub budget: usize,
 }

@@ -3,7 +3,7 @@
 use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
 use super::scan::{go_on_in_turn, missing_row, read_ahead, unless};
-use super::{COLLECT, Cx, Output, Stop};
+use super::{Cx, Output, Stop};
 use crate::lock::Mode;
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
@@ -154,7 +154,7 @@ impl Modify {
                 while !r.done && (all || self.found.is_empty()) {
                     if r.by_index {
                         cx.spend()?;
-                        read_ahead(cx, r, COLLECT, &mut self.found)?;
+                        read_ahead(cx, r, cx.limits.collect, &mut self.found)?;
                     } else {
                         collect_rows(cx, r, plan, &mut self.found)?;
                     }
@@ -252,7 +252,7 @@ fn collect_rows<T: Trees>(
     plan: &Plan<'_>,
     found: &mut Vec<Vec<u8>>,
 ) -> Result<(), Stop> {
-    let target = found.len() + COLLECT;
+    let target = found.len().saturating_add(cx.limits.collect);
     go_on_in_turn(cx, r, |key, value| {
         if plan.filter(value)? {
             found.push(key.to_vec());

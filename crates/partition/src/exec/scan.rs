@@ -1,7 +1,7 @@
 //! `Program::Scan`.
 
 use super::path::{Keys, Range};
-use super::{Cx, Output, SLICE_ROWS, Stop};
+use super::{Cx, Output, Stop};
 use crate::lock::Mode;
 use crate::trees::Trees;
 use clearway_plan::agg::Groups;
@@ -9,9 +9,6 @@ use clearway_plan::program::{Access, Env, Group};
 use clearway_plan::{Expr, Program};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState};
 use std::ops::ControlFlow;
-
-/// Index entries read ahead of their rows.
-const READ_AHEAD: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Scan {
@@ -123,7 +120,7 @@ impl State {
             Keys::Range(r) if r.by_index => {
                 self.ahead.clear();
                 self.ahead_at = 0;
-                read_ahead(cx, r, READ_AHEAD, &mut self.ahead)?;
+                read_ahead(cx, r, cx.limits.index_ahead, &mut self.ahead)?;
                 Ok(true)
             }
             Keys::Range(r) => {
@@ -183,7 +180,7 @@ pub(super) fn go_on_in_turn<T: Trees>(
     if cx.budget == 0 {
         return Err(Stop::Slice);
     }
-    let given = cx.budget.min(SLICE_ROWS);
+    let given = cx.budget;
     let mut budget = given;
     let result = go_on(cx, r, |key, value| {
         budget -= 1;

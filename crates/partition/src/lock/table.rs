@@ -7,9 +7,6 @@ use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A transaction with so many key locks takes a lock on the whole table instead of the next, if nobody is in its way.
-pub(crate) const ESCALATE_AT: usize = 4096;
-
 /// What a request led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
@@ -55,13 +52,20 @@ impl Owner {
 }
 
 /// The lock table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LockTable {
+    /// Key locks of one transaction, as in [`crate::Limits::escalate_at`].
+    escalate_at: usize,
     scopes: HashMap<ScopeId, Scope>,
     owners: HashMap<TxnId, Owner>,
 }
 
 impl LockTable {
+    /// An empty one, in which a transaction takes a table instead of the next key when it has so many.
+    pub(crate) fn new(escalate_at: usize) -> Self {
+        Self { escalate_at, scopes: HashMap::new(), owners: HashMap::new() }
+    }
+
     /// Whether nothing is held or waited for.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
@@ -106,7 +110,7 @@ impl LockTable {
         if self.covered(txn, whole, mode) {
             return Acquired::Granted;
         }
-        if self.owners.get(&txn).is_some_and(|o| o.keys.len() >= ESCALATE_AT) && self.free(txn, whole, mode) {
+        if self.owners.get(&txn).is_some_and(|o| o.keys.len() >= self.escalate_at) && self.free(txn, whole, mode) {
             return self.acquire(txn, whole, mode);
         }
         self.acquire(txn, Target::Key(tree, key), mode)

@@ -5,6 +5,9 @@ use clearway_types::{TableId, TreeId, TxnId};
 use std::collections::VecDeque;
 use std::ops::Bound;
 
+/// Key locks after which a transaction takes the table.
+const MANY: usize = 4096;
+
 const KEYS: u8 = 6;
 const TREE: TreeId = TreeId(7);
 const TABLE: TableId = TableId(3);
@@ -168,7 +171,7 @@ fn acquire(table: &mut LockTable, lock: Lock) -> Vec<TxnId> {
 
 fn run(seed: u64, txns: u64, steps: usize) {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let (mut table, mut model) = (LockTable::default(), Model::default());
+    let (mut table, mut model) = (LockTable::new(MANY), Model::default());
     for _ in 0..steps {
         let txn = TxnId(1 + rng.below(txns));
         let waits = model.waiting.iter().any(|(w, _)| w.txn == txn);
@@ -212,7 +215,7 @@ fn does_what_the_model_does() {
 
 #[test]
 fn waits_in_order_but_for_an_upgrade() {
-    let mut t = LockTable::default();
+    let mut t = LockTable::new(MANY);
     let mut granted = VecDeque::new();
     let key = Target::Key(TREE, b"k");
     let id = TxnId;
@@ -234,11 +237,11 @@ fn waits_in_order_but_for_an_upgrade() {
 
 #[test]
 fn many_key_locks_become_one_table_lock() {
-    let mut t = LockTable::default();
+    let mut t = LockTable::new(MANY);
     let mut granted = VecDeque::new();
     let txn = TxnId(1);
     assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
-    for k in 0..super::table::ESCALATE_AT as u32 + 10 {
+    for k in 0..MANY as u32 + 10 {
         let got = t.acquire_row(txn, TABLE, TREE, &k.to_be_bytes(), Mode::Exclusive);
         assert_eq!(got, Acquired::Granted);
     }

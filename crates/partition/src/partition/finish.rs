@@ -8,9 +8,6 @@ use crate::txn::{Job, Task, Txn, Waiting};
 use clearway_storage::{Blocked, StorageError};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
 
-/// Slices of dropped trees that are freed in one turn.
-const DROP_SLICES: usize = 8;
-
 impl<T: Trees> Partition<T> {
     pub(super) fn finish(&mut self, id: TxnId, origin: Origin, commit: Option<Lsn>, out: &mut Outbox) {
         if let Some(lsn) = commit {
@@ -65,7 +62,7 @@ impl<T: Trees> Partition<T> {
         let mut slices = 0;
         while let Some(tree) = trees.last() {
             slices += 1;
-            if slices > DROP_SLICES {
+            if slices > self.limits.drop_slices {
                 return Err(Stop::Slice);
             }
             match self.trees.drop_tree(*tree) {

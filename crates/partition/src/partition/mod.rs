@@ -17,7 +17,8 @@ mod general;
 mod one_shot;
 
 use self::blocking::Blocking;
-use crate::exec::{Cx, Locking, SLICE_ROWS, Scratch, Stop};
+use crate::exec::{Cx, Locking, Scratch, Stop};
+use crate::limits::Limits;
 use crate::lock::{LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
 use crate::scheme::{BlockingLocking, Scheme};
@@ -36,6 +37,7 @@ pub struct Partition<T: Trees = Store> {
     scheme: Box<dyn Scheme + Send>,
     locks: LockTable,
     blocking: Blocking,
+    limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
     /// Transactions whose wait for a lock is over, to go on before `on_message` returns.
     granted: VecDeque<TxnId>,
@@ -58,18 +60,20 @@ enum After {
 
 impl<T: Trees> Partition<T> {
     /// A partition of these trees, with the scheme that locks general transactions and lets one-shots run alone.
-    pub fn new(trees: T) -> Self {
-        Self::with_scheme(trees, Box::new(BlockingLocking))
+    pub fn new(trees: T, limits: Limits) -> Self {
+        Self::with_scheme(trees, limits, Box::new(BlockingLocking { misses: limits.misses }))
     }
 
     /// A partition with another scheme.
-    pub fn with_scheme(trees: T, scheme: Box<dyn Scheme + Send>) -> Self {
+    pub fn with_scheme(trees: T, limits: Limits, scheme: Box<dyn Scheme + Send>) -> Self {
+        let limits = limits.sane();
         Self {
             id: trees.partition(),
             trees,
             scheme,
-            locks: LockTable::default(),
+            locks: LockTable::new(limits.escalate_at),
             blocking: Blocking::default(),
+            limits,
             txns: HashMap::new(),
             granted: VecDeque::new(),
             last_commit: Lsn(0),
@@ -326,7 +330,8 @@ impl<T: Trees> Partition<T> {
         let after = match txn.task.take() {
             Some(mut task) if task.waiting == Waiting::Resume => {
                 task.waiting = Waiting::No;
-                if task.job.must_go_on() && (txn.try_again() || self.leave_tree(id, &mut txn, &task.job)) {
+                let limit = self.limits.retries;
+                if task.job.must_go_on() && (txn.try_again(limit) || self.leave_tree(id, &mut txn, &task.job)) {
                     self.run_task(id, &mut txn, task, out)
                 } else {
                     self.fail_and_run(id, &mut txn, task, error, out)
@@ -397,7 +402,9 @@ impl<T: Trees> Partition<T> {
         locking: Locking,
         mode: TxnMode,
     ) -> (Cx<'a, T>, &'a mut Scratch) {
-        let cx = Cx { trees: &mut self.trees, locks: &mut self.locks, txn: id, log, mode, locking, budget: SLICE_ROWS };
+        let limits = &self.limits;
+        let budget = limits.slice_rows;
+        let cx = Cx { trees: &mut self.trees, locks: &mut self.locks, txn: id, log, mode, locking, limits, budget };
         (cx, &mut self.scratch)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::trees::MemTrees;
 use clearway_buffer::{Keep, Pool, Want};
-use clearway_partition::{Body, Failure, Message, Origin, Out, Partition, Reply, Trees};
+use clearway_partition::{Body, Failure, Limits, Message, Origin, Out, Partition, Reply, Trees};
 use clearway_storage::Store;
 use clearway_types::{SqlError, SqlState, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ pub fn state_of(answer: &Answer) -> Option<SqlState> {
 impl<T: Paged> Driver<T> {
     pub fn new(trees: T, pages: T::Pages) -> Self {
         Self {
-            partition: Partition::new(trees),
+            partition: Partition::new(trees, Limits::default()),
             pages,
             seq: 0,
             owed: BTreeSet::new(),

@@ -74,7 +74,7 @@ impl Story<'_> {
             Err(error) if is_explained(&error, &hits) => vec![true; hits.len()],
             Err(error) => return Err(format!("{error} (bits flipped in {names:?})")),
         };
-        let (engine, bells) = match self.open(disk, 1) {
+        let (engine, bells) = match self.open(disk) {
             Ok(opened) => opened,
             Err(error) if is_explained(&error.to_string(), &hits) => return Ok(()),
             Err(error) => return Err(format!("it cannot be opened: {error} (bits flipped in {names:?})")),

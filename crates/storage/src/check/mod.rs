@@ -27,9 +27,10 @@ use clearway_buffer::Files;
 use clearway_env::{Disk, DiskLock, File};
 use clearway_types::{Lsn, PartitionId, TreeId};
 
+use crate::config::NodeConfig;
 use crate::control::{Control, State};
 use crate::error::OpenError;
-use crate::node::{Node, NodeConfig};
+use crate::node::Node;
 use crate::wal::{WalConfig, WalError, WalReader};
 use overlay::Overlay;
 use pages::{Limit, PageFile, Pages};

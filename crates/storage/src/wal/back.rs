@@ -14,9 +14,8 @@ use super::reader::{WalEntry, WalError};
 use super::record::{HEADER, Header};
 use super::segment::Source;
 
-/// The shortest and the longest window, in bytes.
+/// The shortest window, in bytes.
 const SHORTEST: u64 = 4 << 10;
-const LONGEST: u64 = 1 << 20;
 /// A window of which less than one part in so many was asked for was too long.
 const DENSE: u64 = 4;
 
@@ -27,14 +26,17 @@ pub(crate) struct BackReader {
     window: Vec<u8>,
     window_at: u64,
     length: u64,
+    longest: u64,
     /// Bytes of the window that were asked for.
     asked: u64,
 }
 
 impl BackReader {
-    pub(super) fn new(source: Source, from: Lsn) -> Self {
-        let length = 16 * SHORTEST;
-        Self { source, from: from.0 / 8 * 8, window: Vec::new(), window_at: 0, length, asked: 0 }
+    /// With windows of so many bytes at most.
+    pub(super) fn new(source: Source, from: Lsn, longest: u64) -> Self {
+        let longest = longest.max(SHORTEST);
+        let length = longest.min(16 * SHORTEST);
+        Self { source, from: from.0 / 8 * 8, window: Vec::new(), window_at: 0, length, longest, asked: 0 }
     }
 
     /// The record that starts at `start`, which must be durable.
@@ -67,7 +69,7 @@ impl BackReader {
         }
         if !self.window.is_empty() {
             let dense = self.asked * DENSE >= self.window.len() as u64;
-            self.length = if dense { self.length * 2 } else { self.length / 2 }.clamp(SHORTEST, LONGEST);
+            self.length = if dense { self.length * 2 } else { self.length / 2 }.clamp(SHORTEST, self.longest);
         }
         self.asked = 0;
         self.window.clear();

@@ -17,7 +17,7 @@ use super::back::BackReader;
 use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, MAX_RECORD};
 use super::ring::RING;
-use super::room::RoomDone;
+use super::room::{RoomDone, SpaceWaits};
 use super::segments::Segments;
 use super::shared::Shared;
 use super::span::Span;
@@ -37,6 +37,12 @@ pub struct WalConfig {
     pub write_limit: usize,
     /// Bytes after which a sync happens though nobody asks. Default 16 MiB, which is also the most.
     pub sync_every: u64,
+    /// Segments that are kept ready ahead of the current one by recycling those that are not needed any more. Default 4.
+    pub recycle_ahead: u64,
+    /// Bytes that a rollback reads of the log at once, at most; at least 4096. Default 1 MiB.
+    pub back_window: u64,
+    /// How long space on the disk is waited for.
+    pub space: SpaceWaits,
 }
 
 impl Default for WalConfig {
@@ -47,6 +53,9 @@ impl Default for WalConfig {
             buffer_size: 16 << 20,
             write_limit: flusher::WRITE_LIMIT,
             sync_every: flusher::SYNC_EVERY,
+            recycle_ahead: 4,
+            back_window: 1 << 20,
+            space: SpaceWaits::default(),
         }
     }
 }
@@ -57,6 +66,7 @@ static THREADS: Class = Class::new("log.threads");
 pub struct Wal {
     pub(super) shared: Arc<Shared>,
     max_record: usize,
+    back_window: u64,
     threads: Latch<Vec<JoinHandle<()>>>,
 }
 
@@ -80,10 +90,11 @@ impl Wal {
         }
         let capacity = config.buffer_size.max(4096).next_power_of_two();
         let pace = Pace::new(config.write_limit, config.sync_every);
-        let segments = Segments::open(disk, config.dir, config.segment_size, end, MAX_UNSYNCED)?;
+        let WalConfig { dir, segment_size, recycle_ahead, .. } = config;
+        let segments = Segments::open(disk, dir, segment_size, end, MAX_UNSYNCED, recycle_ahead)?;
         let (start, _, _) = segments.locate(end);
         let file = segments.enter(start)?;
-        let shared = Arc::new(Shared::new(capacity, end, segments));
+        let shared = Arc::new(Shared::new(capacity, end, segments, config.space));
         let mut threads = Vec::with_capacity(2);
         let maker = flusher::spawn_segment_maker(shared.clone())?;
         threads.push(maker);
@@ -94,13 +105,13 @@ impl Wal {
                 return Err(error);
             }
         }
-        Ok(Arc::new(Self::of(shared, threads)))
+        Ok(Arc::new(Self::of(shared, threads, config.back_window)))
     }
 
     /// A log with its threads.
-    pub(super) fn of(shared: Arc<Shared>, threads: Vec<JoinHandle<()>>) -> Self {
+    pub(super) fn of(shared: Arc<Shared>, threads: Vec<JoinHandle<()>>, back_window: u64) -> Self {
         let max_record = MAX_RECORD.min(shared.ring.capacity() as usize / 2);
-        Self { shared, max_record, threads: Latch::new(&THREADS, threads) }
+        Self { shared, max_record, back_window, threads: Latch::new(&THREADS, threads) }
     }
 
     /// The largest payload that [`Wal::append`] takes, in bytes.
@@ -231,7 +242,7 @@ impl Wal {
     /// A reader of records that are durable, from later ones to earlier ones; none before `from`, from where on the log
     /// must be kept as long as it is used.
     pub(crate) fn read_back(&self, from: Lsn) -> BackReader {
-        BackReader::new(self.shared.segments.source(), from)
+        BackReader::new(self.shared.segments.source(), from, self.back_window)
     }
 
     /// Reads pieces of the log while it grows.

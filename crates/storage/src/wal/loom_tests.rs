@@ -15,6 +15,7 @@ use loom::thread;
 use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, Header};
 use super::ring::Ring;
+use super::room::SpaceWaits;
 use super::segments::Segments;
 use super::shared::Shared;
 use super::{LOG_START, Wal, WalConfig, WalReader, record_size};
@@ -101,11 +102,11 @@ fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
     let disk = MemDisk::new();
     let shared_disk = std::sync::Arc::new(disk.clone());
     let segments =
-        Segments::open(shared_disk, "wal".into(), SEGMENT, LOG_START.0, MAX_UNSYNCED).expect("a disk in order");
+        Segments::open(shared_disk, "wal".into(), SEGMENT, LOG_START.0, MAX_UNSYNCED, 4).expect("a disk in order");
     let file = segments.enter(0).expect("the first segment");
-    let shared = std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments));
+    let shared = std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments, SpaceWaits::default()));
     let flusher = flusher::spawn(shared.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");
-    (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher])))
+    (disk, std::sync::Arc::new(Wal::of(shared, vec![flusher], 4096)))
 }
 
 /// What a crash now would leave of the log for certain: the first bytes of its records, in order.

@@ -32,6 +32,7 @@ mod tests;
 pub(crate) use back::BackReader;
 pub use log::{Wal, WalConfig};
 pub use reader::{WalEntry, WalError, WalReader};
+pub use room::SpaceWaits;
 pub use shared::DURABLE;
 pub(crate) use span::{Restored, Span};
 

@@ -11,7 +11,7 @@
 //!    at the same time may both be: what they exceed comes out of the reserve, and there is one such record a thread.
 //! 2. Whoever waits is answered: with room, or because the log is full, has failed, or is closed. Who must append
 //!    (`must`: half of the reserve is his, too) is not refused because the log is full.
-//! 3. A full log is not full for good: the maker tries again every [`RETRY`], and asks for checkpoints as long as someone
+//! 3. A full log is not full for good: the maker tries again every [`SpaceWaits::retry`], and asks for checkpoints as long as someone
 //!    waits or was refused.
 //!
 //! Locking: one monitor, held for moments, nothing is called under it. A crash leaves nothing of it.
@@ -28,12 +28,22 @@ use clearway_sync::time::{Duration, Instant};
 
 use super::shared::{HOOKS, Shared};
 
-/// How often a segment that could not be made for lack of space is tried again.
-const RETRY: Duration = Duration::from_millis(250);
-/// How long those who wait are left waiting, if no checkpoint has ended meanwhile.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the flusher waits for space, all reserves being used up, before the log fails.
-const STALL_LIMIT: Duration = Duration::from_secs(60);
+/// How long the log waits for space on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceWaits {
+    /// After this a segment that could not be made for lack of space is tried again; at least a millisecond. Default 250 ms.
+    pub retry: Duration,
+    /// How long those who wait are left waiting, if no checkpoint has ended meanwhile. Default 3 s.
+    pub patience: Duration,
+    /// How long the flusher waits, all reserves being used up, before the log fails. Default a minute.
+    pub stall: Duration,
+}
+
+impl Default for SpaceWaits {
+    fn default() -> Self {
+        Self { retry: Duration::from_millis(250), patience: Duration::from_secs(3), stall: Duration::from_secs(60) }
+    }
+}
 
 /// Room on the disk and in the ring for who may wait: every change asks for it.
 static ROOM: Class = Class::new("log.room");
@@ -75,6 +85,7 @@ struct State {
 /// See the module's text.
 pub(super) struct Room {
     reserve: u64,
+    waits: SpaceWaits,
     pledged: CachePadded<AtomicU64>,
     waiting: AtomicU64,
     state: Monitor<State>,
@@ -83,9 +94,12 @@ pub(super) struct Room {
 
 impl Room {
     /// With so many bytes kept for those who must append.
-    pub(super) fn new(reserve: u64) -> Self {
+    pub(super) fn new(reserve: u64, waits: SpaceWaits) -> Self {
+        // Who tries again at once does nothing else.
+        let retry = waits.retry.max(Duration::from_millis(1));
         Self {
             reserve,
+            waits: SpaceWaits { retry, ..waits },
             pledged: CachePadded::new(AtomicU64::new(0)),
             waiting: AtomicU64::new(0),
             state: Monitor::new(&ROOM_STATE, State::default()),
@@ -136,7 +150,7 @@ impl Room {
             Instant::now()
         });
         let needed = !state.waiters.is_empty();
-        if needed && state.full.is_none() && (state.helped || since.elapsed() >= PATIENCE) {
+        if needed && state.full.is_none() && (state.helped || since.elapsed() >= self.waits.patience) {
             tracing::error!("the log is full, statements that write are refused: {error}");
             state.full = Some((error.kind(), error.to_string()));
         }
@@ -254,7 +268,7 @@ impl Shared {
                         let hooks = self.room.short_hooks.lock();
                         hooks.iter().for_each(|hook| hook());
                     }
-                    again = Some(RETRY);
+                    again = Some(self.room.waits.retry);
                 }
                 // A segment that may or may not be there is nothing to go on with.
                 Err(error) => self.fail((error.kind(), format!("cannot make a segment: {error}"))),
@@ -268,13 +282,17 @@ impl Shared {
 
     /// Has the flusher wait until it is worth trying again to make a segment; false: it shall fail. Flusher only.
     pub(super) fn wait_for_space(&self, error: &io::Error, since: Instant) -> bool {
-        if !clearway_env::is_full(error) || !self.patient() || self.stopping() || since.elapsed() >= STALL_LIMIT {
+        if !clearway_env::is_full(error)
+            || !self.patient()
+            || self.stopping()
+            || since.elapsed() >= self.room.waits.stall
+        {
             return false;
         }
         tracing::error!("the log waits for room for its next segment: {error}");
         let state = self.room.state();
         // Whoever makes room wakes all; the maker may take the news for itself, hence the time.
-        drop(self.room.state.wait_timeout_while(state, RETRY, |s| !s.news));
+        drop(self.room.state.wait_timeout_while(state, self.room.waits.retry, |s| !s.news));
         true
     }
 }

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. The segments from `oldest` up to, but not including, `next` are there, and their names survive a crash.
 //! 2. `current` is one of them; those before it may be removed, it and those after it may not.
-//! 3. At most [`RECYCLE_AHEAD`] segments lie ahead of `current`.
+//! 3. Recycling leaves no more than `recycle_ahead` segments ahead of `current`.
 //!
 //! Locking: one monitor (no latch), held during the I/O that makes, recycles or removes a segment. The flusher takes it once a
 //! segment, and then waits if the next segment is just being made: it needs it. No other lock is taken under it.
@@ -23,8 +23,6 @@ use clearway_sync::atomic::{AtomicU64, Ordering};
 
 use super::segment::{self, BLOCK, Source};
 
-/// Segments that are kept ready ahead of the current one by recycling; what is removed beyond that goes.
-const RECYCLE_AHEAD: u64 = 4;
 /// Segments that are made ahead of need.
 const MAKE_AHEAD: u64 = 1;
 
@@ -41,6 +39,7 @@ pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     size: u64,
+    recycle_ahead: u64,
     state: Monitor<State>,
     /// `next`, for those who ask without the lock.
     limit: AtomicU64,
@@ -49,8 +48,15 @@ pub(super) struct Segments {
 impl Segments {
     /// Finds or makes the segment that `end` lies in, and makes the log before `end` durable and `unsynced` bytes after
     /// it zero: what an earlier life had appended there without finding it durable must not come back behind what
-    /// this one will append.
-    pub(super) fn open(disk: Arc<dyn Disk>, dir: PathBuf, size: u64, end: u64, unsynced: u64) -> io::Result<Self> {
+    /// this one will append. `recycle_ahead`: see [`WalConfig`](super::WalConfig).
+    pub(super) fn open(
+        disk: Arc<dyn Disk>,
+        dir: PathBuf,
+        size: u64,
+        end: u64,
+        unsynced: u64,
+        recycle_ahead: u64,
+    ) -> io::Result<Self> {
         disk.create_dir_all(&dir)?;
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             disk.sync_dir(parent)?;
@@ -76,7 +82,7 @@ impl Segments {
         clean_tail(disk.clone(), dir.clone(), size, end, unsynced)?;
         disk.sync_dir(&dir)?;
         let limit = AtomicU64::new(state.next);
-        Ok(Self { disk, dir, size, state: Monitor::new(&SEGMENTS, state), limit })
+        Ok(Self { disk, dir, size, recycle_ahead, state: Monitor::new(&SEGMENTS, state), limit })
     }
 
     #[track_caller]
@@ -155,7 +161,7 @@ impl Segments {
             }
             // Before the I/O: if that fails half way, the name may be gone, and the next start sees to the file.
             state.oldest += self.size;
-            if state.next <= state.current + RECYCLE_AHEAD * self.size {
+            if state.next <= state.current.saturating_add(self.recycle_ahead.saturating_mul(self.size)) {
                 segment::recycle(&*self.disk, &self.dir, old, state.next, self.size)?;
                 self.grow(&mut state);
             } else {

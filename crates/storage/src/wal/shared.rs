@@ -21,7 +21,7 @@ use clearway_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use clearway_types::Lsn;
 
 use super::ring::{RING, Ring};
-use super::room::{Room, Told};
+use super::room::{Room, SpaceWaits, Told};
 use super::segments::Segments;
 
 /// One part in so many of a segment is kept for those who must append.
@@ -62,10 +62,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(capacity: usize, end: u64, segments: Segments) -> Self {
+    pub(super) fn new(capacity: usize, end: u64, segments: Segments, waits: SpaceWaits) -> Self {
         Self {
             ring: Ring::new(capacity, end),
-            room: Room::new(segments.size() / RESERVE_PART),
+            room: Room::new(segments.size() / RESERVE_PART, waits),
             segments,
             durable: CachePadded::new(AtomicU64::new(end)),
             requested: CachePadded::new(AtomicU64::new(end)),

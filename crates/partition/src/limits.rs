@@ -1,0 +1,47 @@
+//! How much a partition does in one go, and how often it tries.
+
+/// A partition's limits. Where 0 would stand still, it is taken for 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Rows that a fragment visits before others have a turn. Default 2048.
+    pub slice_rows: usize,
+    /// Keys collected at a time by a change that cannot meet itself, and rows by the building of an index. Default 256.
+    pub collect: usize,
+    /// Index entries read ahead of their rows. Default 64.
+    pub index_ahead: usize,
+    /// A transaction with so many key locks takes a lock on the whole table instead of the next, if nobody is in its way. Default 4096.
+    pub escalate_at: usize,
+    /// A one-shot that has missed pages more often stops starting over and becomes a locking transaction, which keeps its place. Default 4.
+    pub misses: u32,
+    /// How often the end of a transaction is tried again when what it wants cannot be had: a failed read may succeed a moment later. Default 8.
+    pub retries: u32,
+    /// Slices of dropped trees that are freed in one turn. Default 8.
+    pub drop_slices: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            slice_rows: 2048,
+            collect: 256,
+            index_ahead: 64,
+            escalate_at: 4096,
+            misses: 4,
+            retries: 8,
+            drop_slices: 8,
+        }
+    }
+}
+
+impl Limits {
+    /// The same without what would stand still.
+    pub(crate) fn sane(self) -> Self {
+        Self {
+            slice_rows: self.slice_rows.max(1),
+            collect: self.collect.max(1),
+            index_ahead: self.index_ahead.max(1),
+            drop_slices: self.drop_slices.max(1),
+            ..self
+        }
+    }
+}
