@@ -247,6 +247,11 @@ impl Scope {
         on
     }
 
+    /// Who waits for it, directly or through others.
+    pub(super) fn waiters_of(&self, txn: TxnId) -> impl Iterator<Item = TxnId> + '_ {
+        self.waiters.iter().filter(move |w| w.on.contains(&txn)).map(|w| w.txn)
+    }
+
     pub(super) fn stop_waiting(&mut self, txn: TxnId) {
         self.waiters.retain(|w| w.txn != txn);
     }

@@ -121,6 +121,14 @@ impl LockTable {
         self.owners.get(&txn).is_some_and(|o| o.waits.is_some())
     }
 
+    /// Who waits for a lock of the transaction, directly or through others.
+    pub(crate) fn waiters_of(&self, txn: TxnId) -> Vec<TxnId> {
+        let mut waiters: Vec<TxnId> = self.scopes.values().flat_map(|scope| scope.waiters_of(txn)).collect();
+        // The order of a hash map is nobody's.
+        waiters.sort_unstable();
+        waiters
+    }
+
     /// Ends a wait; those that its end lets through are appended to `granted`.
     pub(crate) fn stop_waiting(&mut self, txn: TxnId, granted: &mut VecDeque<TxnId>) {
         let Some(id) = self.owners.get_mut(&txn).and_then(|o| o.waits.take()) else { return };

@@ -7,6 +7,7 @@ use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Txn, Waiting};
 use clearway_storage::{Blocked, StorageError};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
+use std::fmt::Display;
 
 impl<T: Trees> Partition<T> {
     pub(super) fn finish(&mut self, id: TxnId, origin: Origin, commit: Option<Lsn>, out: &mut Outbox) {
@@ -44,12 +45,12 @@ impl<T: Trees> Partition<T> {
                 let least = self.versions.entry(table).or_default();
                 *least = (*least).max(version);
             }
-            self.drop_trees(&mut txn.drops)?;
+            self.drop_trees(id, &mut txn.drops)?;
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
             self.trees.committed(log);
         } else {
             self.trees.rollback(&mut txn.log, 0)?;
-            self.drop_trees(&mut txn.created)?;
+            self.drop_trees(id, &mut txn.created)?;
             self.end_log(id, txn);
         }
         self.locks.release(id, &mut self.granted);
@@ -57,8 +58,8 @@ impl<T: Trees> Partition<T> {
         Ok(())
     }
 
-    /// Drops trees from the list's end; those that are gone already are skipped.
-    fn drop_trees(&mut self, trees: &mut Vec<TreeId>) -> Result<(), Stop> {
+    /// Drops trees from the list's end; those that are gone already are skipped, and one of which a page makes no sense is left.
+    fn drop_trees(&mut self, id: TxnId, trees: &mut Vec<TreeId>) -> Result<(), Stop> {
         let mut slices = 0;
         while let Some(tree) = trees.last() {
             slices += 1;
@@ -70,7 +71,11 @@ impl<T: Trees> Partition<T> {
                     trees.pop();
                 }
                 Ok(false) => {}
-                Err(e) => return Err(e.into()),
+                Err(Blocked::Failed(error)) => {
+                    self.leave(id, *tree, &error);
+                    trees.pop();
+                }
+                Err(blocked) => return Err(blocked.into()),
             }
         }
         Ok(())
@@ -78,16 +83,20 @@ impl<T: Trees> Partition<T> {
 
     /// Leaves a tree that cannot be dropped, as one of its pages cannot be read, to the next start, which drops what no table has. False if
     /// the transaction's end is not about to drop one.
-    pub(super) fn leave_tree(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &Job) -> bool {
+    pub(super) fn leave_tree(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &Job, why: &SqlError) -> bool {
         let left = match job {
             Job::Finish { commit: Some(_) } => txn.drops.pop(),
             Job::Finish { commit: None } if txn.log.mark() == 0 => txn.created.pop(),
             _ => None,
         };
         if let Some(tree) = left {
-            tracing::error!(partition = %self.id, txn = %id, %tree, "a dropped tree cannot be freed before the next start");
+            self.leave(id, tree, &why.message());
         }
         left.is_some()
+    }
+
+    fn leave(&self, txn: TxnId, tree: TreeId, why: &dyn Display) {
+        tracing::error!(partition = %self.id, %txn, %tree, "a dropped tree cannot be freed before the next start: {why}");
     }
 
     /// Ends a transaction that has been rolled back.

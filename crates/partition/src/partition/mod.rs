@@ -15,8 +15,10 @@ mod blocking;
 mod finish;
 mod general;
 mod one_shot;
+mod stranded;
 
 use self::blocking::Blocking;
+use self::stranded::Stranded;
 use crate::exec::{Cx, Locking, Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{LockTable, PARTITION, Wait};
@@ -37,6 +39,7 @@ pub struct Partition<T: Trees = Store> {
     scheme: Box<dyn Scheme + Send>,
     locks: LockTable,
     blocking: Blocking,
+    stranded: Stranded,
     limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
     /// Transactions whose wait for a lock is over, to go on before `on_message` returns.
@@ -73,6 +76,7 @@ impl<T: Trees> Partition<T> {
             scheme,
             locks: LockTable::new(limits.escalate_at),
             blocking: Blocking::default(),
+            stranded: Stranded::default(),
             limits,
             txns: HashMap::new(),
             granted: VecDeque::new(),
@@ -107,7 +111,7 @@ impl<T: Trees> Partition<T> {
             } else if let Some((wait, message)) = self.blocking.next() {
                 out.push(Out::Granted { txn: message.txn, partition: self.id, wait });
                 self.take_up(message, out);
-            } else {
+            } else if !self.turn_away_one(out) {
                 break;
             }
         }
@@ -237,6 +241,10 @@ impl<T: Trees> Partition<T> {
                 out.push(Out::Yield { partition, txn: id });
             }
             Stop::Wait(Wait { on, class, caller }) => {
+                if let Some(error) = self.stranded.among(&on) {
+                    self.locks.stop_waiting(id, &mut self.granted);
+                    return self.fail(id, txn, task, Failure::Sql(error), out);
+                }
                 let wait = self.next_wait();
                 task.waiting = Waiting::Lock(wait);
                 out.push(Out::Waits { txn: id, partition, wait, origin: task.origin, on, class, caller });
@@ -250,8 +258,7 @@ impl<T: Trees> Partition<T> {
         Some(After::Keep)
     }
 
-    /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is answered: the transaction stays, with
-    /// its locks, so that nobody sees what could not be undone; a restart will undo it.
+    /// Turns a task that cannot go on into the undo of its effects. An undo that cannot go on is answered, and its transaction stays.
     fn fail(
         &mut self,
         id: TxnId,
@@ -262,6 +269,7 @@ impl<T: Trees> Partition<T> {
     ) -> Option<After> {
         if task.job.must_go_on() {
             tracing::error!(partition = %self.id, txn = %id, ?failure, "a transaction cannot be ended");
+            self.strand(id, &task.job, &failure);
             self.reply(task.origin, Err(failure), out);
             task.waiting = Waiting::No;
             return Some(After::Keep);
@@ -330,8 +338,9 @@ impl<T: Trees> Partition<T> {
         let after = match txn.task.take() {
             Some(mut task) if task.waiting == Waiting::Resume => {
                 task.waiting = Waiting::No;
-                let limit = self.limits.retries;
-                if task.job.must_go_on() && (txn.try_again(limit) || self.leave_tree(id, &mut txn, &task.job)) {
+                if task.job.must_go_on()
+                    && (txn.try_again(self.limits.retries) || self.leave_tree(id, &mut txn, &task.job, &error))
+                {
                     self.run_task(id, &mut txn, task, out)
                 } else {
                     self.fail_and_run(id, &mut txn, task, error, out)

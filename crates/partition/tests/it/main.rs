@@ -2,6 +2,7 @@
 
 mod blocking;
 mod driver;
+mod ends;
 mod history;
 mod real;
 mod sql;

@@ -28,6 +28,8 @@ pub struct MemTrees {
     pub misses: RefCell<u64>,
     /// Transactions that have tried to change something and have not been ended.
     pub active: BTreeSet<TxnId>,
+    /// Trees with a page that makes no sense, as whoever drops them or undoes a change in them finds.
+    pub nonsense: BTreeSet<TreeId>,
 }
 
 pub struct MemLog {
@@ -56,6 +58,7 @@ impl MemTrees {
             pinned: Vec::new(),
             misses: RefCell::new(0),
             active: BTreeSet::new(),
+            nonsense: BTreeSet::new(),
         }
     }
 
@@ -112,6 +115,12 @@ impl MemTrees {
         Ok(Lsn(self.lsn))
     }
 
+    fn makes_sense(&self, tree: TreeId) -> Result<(), Blocked> {
+        let page = PageId::new(PartitionId(0), tree.0);
+        let what = "it makes no sense";
+        if self.nonsense.contains(&tree) { Err(StorageError::Corrupt { page, what }.into()) } else { Ok(()) }
+    }
+
     fn has(&self, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
         let there = self.tree(tree)?.contains_key(key);
         self.touch(tree, key)?;
@@ -137,6 +146,7 @@ impl Trees for MemTrees {
         Ok(())
     }
     fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
+        self.makes_sense(tree)?;
         self.dropping.insert(tree);
         if self.tree(tree)?.is_empty() {
             self.trees.remove(&tree);
@@ -215,6 +225,7 @@ impl Trees for MemTrees {
     fn rollback(&mut self, log: &mut MemLog, to: usize) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let (tree, key, old) = &log.undo[log.undo.len() - 1];
+            self.makes_sense(*tree)?;
             self.touch(*tree, key)?;
             let (tree, key, old) = (*tree, key.clone(), old.clone());
             log.undo.pop();

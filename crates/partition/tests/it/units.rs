@@ -20,7 +20,7 @@ pub fn driver(rows: &[Row]) -> D {
     d
 }
 
-fn make_trees(d: &mut D, trees: &[TreeId]) {
+pub fn make_trees(d: &mut D, trees: &[TreeId]) {
     let ddl = d.txn();
     d.call(ddl, Body::CreateTrees(trees.to_vec())).expect("trees");
     d.call(ddl, Body::Finish { commit: Some(Lsn(1)) }).expect("commit");
@@ -399,55 +399,4 @@ fn raw_rows_are_locked_and_undone() {
     let rows = d.take(s).unwrap().unwrap().rows;
     assert_eq!(rows.iter().map(|r| r.bytes().to_vec()).collect::<Vec<_>>(), [b"1", b"2"]);
     abort(&mut d, t2);
-}
-
-/// A driver on trees that miss a page at almost any access.
-fn paged(rows: &[Row]) -> D {
-    let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
-    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
-    one(&mut d, &Stmt::Insert { rows: rows.to_vec(), ignore: false }).expect("rows");
-    d
-}
-
-fn unreadable() -> SqlError {
-    SqlError::new(SqlState::IO, "cannot read a page")
-}
-
-#[test]
-fn the_end_of_a_transaction_is_tried_again_when_a_page_cannot_be_read_and_no_cancel_stops_it() {
-    let mut d = paged(&numbers(60));
-    let t = d.txn();
-    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
-    d.call(t, all.statement(&table())).unwrap();
-    let end = d.send(t, Body::Finish { commit: None });
-    for error in [unreadable(), unreadable()] {
-        assert_eq!(d.suspended.len(), 1, "the undo misses a page");
-        d.suspended.clear();
-        d.send(t, Body::Unavailable(error));
-    }
-    d.send(t, Body::Cancel(SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone")));
-    d.settle();
-    d.take(end).expect("an answer").expect("undone");
-    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
-    assert!(d.owes_nothing() && d.partition.active() == 0);
-}
-
-#[test]
-fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
-    let mut d = paged(&numbers(60));
-    let t = d.txn();
-    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
-    d.call(t, all.statement(&table())).unwrap();
-    let end = d.send(t, Body::Finish { commit: None });
-    for _ in 0..100 {
-        if d.suspended.pop().is_none() {
-            break;
-        }
-        d.send(t, Body::Unavailable(unreadable()));
-    }
-    assert_eq!(state_of(&d.take(end).expect("an answer")), Some(SqlState::IO));
-    let reader = d.txn();
-    d.send(reader, select(Find::Point(3)).one_shot(&table()));
-    d.settle();
-    assert_eq!(d.waits[&reader], [t]);
 }

@@ -1,0 +1,128 @@
+//! Ends of transactions that meet pages which cannot be read, or make no sense.
+
+use crate::driver::{Answer, Driver, state_of};
+use crate::sql::{BY_A, BY_B, Find, ROWS, Row, Stmt, plain_table, rows_of, table};
+use crate::trees::{MemTrees, Paging};
+use crate::units::{D, abort, add, driver, make_trees, numbers, one, select};
+use clearway_partition::{Body, Failure};
+use clearway_plan::TableDef;
+use clearway_types::{Lsn, SqlError, SqlState, TableId, TreeId};
+use std::sync::Arc;
+
+/// A driver on trees that miss a page at almost any access.
+fn paged(rows: &[Row]) -> D {
+    let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
+    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
+    one(&mut d, &Stmt::Insert { rows: rows.to_vec(), ignore: false }).expect("rows");
+    d
+}
+
+fn unreadable() -> SqlError {
+    SqlError::new(SqlState::IO, "cannot read a page")
+}
+
+#[test]
+fn the_end_of_a_transaction_is_tried_again_when_a_page_cannot_be_read_and_no_cancel_stops_it() {
+    let mut d = paged(&numbers(60));
+    let t = d.txn();
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    d.call(t, all.statement(&table())).unwrap();
+    let end = d.send(t, Body::Finish { commit: None });
+    for error in [unreadable(), unreadable()] {
+        assert_eq!(d.suspended.len(), 1, "the undo misses a page");
+        d.suspended.clear();
+        d.send(t, Body::Unavailable(error));
+    }
+    d.send(t, Body::Cancel(SqlError::new(SqlState::CONNECTION_FAILURE, "the client has gone")));
+    d.settle();
+    d.take(end).expect("an answer").expect("undone");
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+#[test]
+fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
+    let mut d = paged(&numbers(60));
+    let t = d.txn();
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    d.call(t, all.statement(&table())).unwrap();
+    let end = d.send(t, Body::Finish { commit: None });
+    for _ in 0..100 {
+        if d.suspended.pop().is_none() {
+            break;
+        }
+        d.send(t, Body::Unavailable(unreadable()));
+    }
+    assert_eq!(state_of(&d.take(end).expect("an answer")), Some(SqlState::IO));
+    let cannot = |answer: Answer| {
+        let Err(Failure::Sql(e)) = answer else { panic!("{answer:?}") };
+        let why = "a transaction that is in the way could not be rolled back: cannot read a page";
+        assert_eq!((e.state(), e.message()), (SqlState::IO, why));
+    };
+    cannot(one(&mut d, &select(Find::Point(3))));
+    let general = d.txn();
+    cannot(d.call(general, add(3).statement(&table())));
+    abort(&mut d, general);
+    assert!(d.owes_nothing());
+}
+
+/// Invariants 1 and 2 of `stranded`.
+#[test]
+fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
+    let mut d = driver(&numbers(3));
+    let (t, bystander, first, second) = (d.txn(), d.txn(), d.txn(), d.txn());
+    d.call(t, add(1).statement(&table())).unwrap();
+    d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
+    let waiting =
+        [d.send(first, add(1).statement(&table())), d.send(second, select(Find::Point(1)).one_shot(&table()))];
+    assert_eq!(d.waiting(), 2);
+    assert_eq!(state_of(&d.call(t, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
+    for seq in waiting {
+        assert_eq!(state_of(&d.take(seq).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+    }
+    abort(&mut d, first);
+    d.call(bystander, Stmt::Insert { rows: vec![(9, Some(9), 9)], ignore: false }.statement(&table())).unwrap();
+    d.call(bystander, Body::Finish { commit: Some(Lsn(900)) }).unwrap();
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(9))).unwrap()).len(), 1, "other rows are unaffected");
+    one(&mut d, &add(2)).unwrap();
+    assert_eq!(state_of(&one(&mut d, &add(1))), Some(SqlState::DATA_CORRUPTED));
+    assert!(d.owes_nothing() && d.partition.active() == 1);
+}
+
+/// A transaction that has the partition to itself keeps the rows that it has changed, and not the partition.
+#[test]
+fn who_has_the_partition_to_himself_and_cannot_be_undone_keeps_only_what_he_has_used() {
+    let mut d = driver(&numbers(3));
+    let other = TreeId(77);
+    make_trees(&mut d, &[other]);
+    let multi = d.txn();
+    assert_eq!(d.call(multi, Body::Block).unwrap().count, 1);
+    d.call(multi, add(1).statement(&table())).unwrap();
+    let in_line = d.txn();
+    let waits = d.send(in_line, add(2).one_shot(&table()));
+    d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
+    assert_eq!(state_of(&d.call(multi, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(state_of(&d.take(waits).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+    let elsewhere = Arc::new(TableDef { id: TableId(70), tree: other, indexes: Vec::new(), ..plain_table() });
+    let txn = d.txn();
+    d.call(txn, select(Find::Point(1)).one_shot(&elsewhere)).unwrap();
+    assert!(d.owes_nothing());
+}
+
+/// A tree that cannot be dropped is left, and keeps nobody waiting.
+#[test]
+fn a_dropped_tree_that_makes_no_sense_is_left_and_its_locks_go() {
+    for commit in [None, Some(Lsn(900))] {
+        let mut d = driver(&numbers(3));
+        let t = d.txn();
+        let trees = [TreeId(70), TreeId(71)];
+        d.call(t, Body::LockTable { table: table().id, exclusive: true }).unwrap();
+        d.call(t, Body::CreateTrees(trees.to_vec())).unwrap();
+        d.call(t, Body::DropTreesAtCommit(trees.to_vec())).unwrap();
+        d.partition.trees().nonsense.insert(trees[1]);
+        d.call(t, Body::Finish { commit }).expect("an end");
+        assert!(!d.partition.trees().trees.contains_key(&trees[0]), "the other one is gone");
+        assert_eq!(d.partition.active(), 0);
+        assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()).len(), 1);
+    }
+}
