@@ -4,7 +4,10 @@
 //! and whether everything is as the model says; then in earnest, with crashes at any operation of the recovery, again and again,
 //! after which the same must be there.
 
+mod flip_log;
 mod rot;
+
+pub use rot::Rotten;
 
 use crate::disk::TracedDisk;
 use crate::generate::Script;
@@ -198,7 +201,7 @@ struct Story<'w> {
     report: Report,
     /// Threads are left that wait for what will never come: those of killed processes.
     leaks: bool,
-    /// The last life ended in the middle of a commit that may be in the log without anyone's having been told: the model cannot go on.
+    /// The last life ended in the middle of a commit that may be in the log without anyone's having been told, or has left damage: the model cannot go on.
     undecided: bool,
 }
 
@@ -252,8 +255,10 @@ impl Story<'_> {
             self.note(&format!("the disk will stop after {after} operations"));
             disk.fail_after(after);
         }
-        if let Some(plan) = self.world.weather.plan(&mut self.rng) {
-            disk.set_faults(Some(Arc::new(plan)));
+        let flips = if life + 1 == self.world.lives { self.world.flips } else { 0 };
+        let plan = self.world.weather.plan(&mut self.rng, flips).map(Arc::new);
+        if plan.is_some() {
+            disk.set_faults(plan.clone());
             let hook = |operation: Operation<'_>| {
                 if !operation.delay.is_zero() {
                     virtual_time::sleep(operation.delay);
@@ -274,6 +279,7 @@ impl Story<'_> {
             progress: self.watch.progress.clone(),
             doing: Mutex::default(),
             faults: AtomicBool::new(faulty),
+            plan,
         });
         let busy = AtomicU32::new(self.world.workers.into());
         let crew = Arc::new(Crew { bells, busy, killed: AtomicBool::new(false), shared: shared.clone() });
@@ -333,6 +339,16 @@ impl Story<'_> {
     fn afterwards(&mut self, shared: &Shared, disk: &MemDisk) -> Result<MemDisk, String> {
         let mut disk = disk.crash(self.rng.u64());
         self.report.crashes += 1;
+        if !shared.rotten().is_empty() {
+            self.undecided = true;
+            return match shared.commits_unanswered() {
+                true => Ok(disk),
+                false => self
+                    .look_after(&disk, shared)
+                    .map_err(|why| format!("after bits have flipped: {why}"))
+                    .map(|()| disk),
+            };
+        }
         // The judge's copy: what is on it is as it is on the other.
         let copy = disk.crash(0);
         self.check(&copy).map_err(|why| format!("after the crash: {why}"))?;
@@ -347,8 +363,12 @@ impl Story<'_> {
         }
         shared.history.settle(&mut self.model, engine.report().log_end)?;
         self.judge(&engine, &bells).map_err(|why| format!("after the first recovery: {why}"))?;
+        let end = engine.report().log_end.0;
         engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
         drop(engine);
+        if self.world.log_rots {
+            self.flip_log(&disk.crash(0), end).map_err(|why| format!("after a bit of the log has flipped: {why}"))?;
+        }
         while self.rng.percent(40) {
             let after = self.rng.below(120);
             self.note(&format!("recovery with a disk that stops after {after} operations"));

@@ -2,12 +2,16 @@
 
 use crate::generate::{Block, Script};
 use crate::history::{Committed, History};
+use crate::life::Rotten;
 use crate::model::{Answer, show};
 use crate::sql::{Row, Stmt};
 use crate::trace::Trace;
+use clearway_buffer::PAGE_SIZE;
 use clearway_coordinator::{Client, Outcome, Port, RunOptions, Step, Tag, TxnStatus};
+use clearway_env::FaultPlan;
 use clearway_plan::{Env, Plan, SessionEnv};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Plans that a statement may need because others change the catalog.
@@ -27,9 +31,17 @@ pub struct Shared {
     pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
     /// The disk may fail, so that errors of any kind are to be expected.
     pub faults: std::sync::atomic::AtomicBool,
+    /// What the disk does.
+    pub plan: Option<Arc<FaultPlan>>,
 }
 
 impl Shared {
+    /// The pages in which a bit has flipped.
+    pub fn rotten(&self) -> BTreeSet<Rotten> {
+        let struck = self.plan.as_ref().map(|plan| plan.struck()).unwrap_or_default();
+        struck.into_iter().filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
+    }
+
     /// Whether a session was cut off in a statement that may have committed. Its record may be in the log: the engine frees dropped trees, and
     /// waits for their pages, between the record and the answer.
     pub fn commits_unanswered(&self) -> bool {
@@ -247,7 +259,12 @@ impl Session {
         ];
         let failing =
             self.shared.faults.load(Relaxed) || self.shared.stopping.load(Relaxed) || port.engine().failed().is_some();
-        if foreseen.contains(&e.state()) || failing {
+        let expected = if e.state() == SqlState::DATA_CORRUPTED && port.engine().failed().is_none() {
+            self.shared.rotten().iter().any(|page| page.explains(e.message()))
+        } else {
+            foreseen.contains(&e.state()) || failing
+        };
+        if expected {
             return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
         }
         Err(format!(

@@ -1,4 +1,16 @@
-//! The knobs of one seed: each has ordinary and hostile values.
+//! The knobs of one seed: each has ordinary and hostile values. And what the disk does: its zones, and how many faults each may have.
+//!
+//! A life has one weather, the same for all zones, and at most so many faults of each kind in each zone:
+//!
+//! | zone   | files             | slow                        | failing reads  | breaking                     | bits flip                          |
+//! |--------|-------------------|-----------------------------|----------------|------------------------------|------------------------------------|
+//! | log    | `wal/`            | short reads, delays: no end | delays: no end | 1 write, 1 sync, 1 name fail | 1 of a copy, between lives         |
+//! | copies | double-write file | as above                    | as above       | as above                     | none                               |
+//! | pages  | `data/`           | as above                    | and 20 reads   | as above                     | 10 in the last life, when read; 4 of a copy, between lives |
+//! | root   | `control`         | as above                    | as above       | as above                     | none                               |
+//!
+//! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash, at any operation; so may each recovery, any number
+//! of times; and the disk may be full for a while.
 
 use crate::generate::Mix;
 use crate::rng::Rng;
@@ -35,8 +47,13 @@ impl Weather {
         Self::Full,
     ];
 
-    /// The plan for a database in `/db`.
-    pub fn plan(self, rng: &mut Rng) -> Option<FaultPlan> {
+    /// Nothing is lost in it, and nothing stops.
+    fn is_mild(self) -> bool {
+        matches!(self, Self::Fair | Self::Slow | Self::FailingReads)
+    }
+
+    /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is.
+    pub fn plan(self, rng: &mut Rng, flips: u64) -> Option<FaultPlan> {
         let rare = When::OneIn(rng.pick(&[20, 100, 400]));
         let bad = |zone: Zone| match self {
             Self::Fair | Self::Full => zone,
@@ -51,6 +68,9 @@ impl Weather {
         if self == Self::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);
         }
+        if flips > 0 {
+            pages = pages.fault(Fault::FlippedBit, rare, flips);
+        }
         let zones = vec![
             bad(Zone::under(Role::Log, "log", "/db/wal")),
             bad(Zone::under(Role::Copies, "copies", "/db/data/double-write.data")),
@@ -58,7 +78,7 @@ impl Weather {
             bad(Zone::under(Role::Root, "root", "/db/control")),
         ];
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50, 2_000]));
-        (!matches!(self, Self::Fair | Self::Full)).then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
+        (flips > 0 || !matches!(self, Self::Fair | Self::Full)).then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
 }
 
@@ -163,6 +183,10 @@ pub struct World {
     pub impatient: bool,
     /// After each life bits flip in a copy of what is there.
     pub rots: bool,
+    /// So many bits flip in the last life, in pages that are read.
+    pub flips: u64,
+    /// After each life a bit of the log flips in a copy of what is there.
+    pub log_rots: bool,
 }
 
 impl World {
@@ -205,7 +229,7 @@ impl World {
             rollbacks: rng.pick(&[10, 40]),
             cancels: rng.pick(&[0, 0, 1, 5]),
         };
-        Self {
+        let mut world = Self {
             seed,
             engine,
             workers: rng.pick(&[1, 2, 2, 3]),
@@ -218,6 +242,13 @@ impl World {
             uneven: rng.percent(50),
             impatient: rng.percent(50),
             rots: knobs.percent(30),
+            flips: 0,
+            log_rots: more.percent(30),
+        };
+        // What stops the engine would hide what a flipped bit does.
+        if world.weather.is_mild() && more.percent(30) {
+            world.flips = more.pick(&[1, 3, 10]);
         }
+        world
     }
 }

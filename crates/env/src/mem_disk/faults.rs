@@ -35,7 +35,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::entropy::SeededEntropy;
@@ -193,6 +193,8 @@ pub struct Struck {
     pub fault: Fault,
     /// What it hit.
     pub path: PathBuf,
+    /// Where in the file, if a bit has flipped there: not in a sector that is not synced.
+    pub at: Option<u64>,
 }
 
 impl fmt::Display for Struck {
@@ -218,8 +220,33 @@ struct State {
 /// What happens to an operation.
 #[derive(Default)]
 pub(super) struct Verdict {
-    pub(super) fault: Option<Fault>,
+    /// With its number among all that have struck.
+    fault: Option<(Fault, usize)>,
     pub(super) delay: Duration,
+}
+
+/// A fault that strikes, and the numbers that say how.
+pub(super) struct Blow {
+    pub(super) fault: Fault,
+    number: usize,
+    plan: Arc<FaultPlan>,
+}
+
+impl Blow {
+    pub(super) fn of(verdict: Verdict, plan: Arc<FaultPlan>) -> Option<Self> {
+        verdict.fault.map(|(fault, number)| Self { fault, number, plan })
+    }
+
+    pub(super) fn random(&self) -> &SeededEntropy {
+        &self.plan.random
+    }
+
+    /// Notes the byte that it has hit.
+    pub(super) fn hits(&self, at: u64) {
+        if let Some(struck) = self.plan.state().struck.get_mut(self.number) {
+            struck.at = Some(at);
+        }
+    }
 }
 
 impl FaultPlan {
@@ -233,10 +260,6 @@ impl FaultPlan {
     /// What has struck so far, delays left out.
     pub fn struck(&self) -> Vec<Struck> {
         self.state().struck.clone()
-    }
-
-    pub(super) fn random(&self) -> &SeededEntropy {
-        &self.random
     }
 
     pub(super) fn judge(&self, kind: OpKind, path: &Path) -> Verdict {
@@ -264,8 +287,8 @@ impl FaultPlan {
                 let limit_ns = self.delay_limit.as_nanos() as u64;
                 verdict.delay += Duration::from_nanos(self.random.below(limit_ns.saturating_add(1)));
             } else if let Some(duty) = zone.role.duty(rule.fault) {
-                verdict.fault = Some(rule.fault);
-                struck.push(Struck { zone: zone.name, duty, fault: rule.fault, path: path.to_owned() });
+                verdict.fault = Some((rule.fault, struck.len()));
+                struck.push(Struck { zone: zone.name, duty, fault: rule.fault, path: path.to_owned(), at: None });
             }
         }
         verdict

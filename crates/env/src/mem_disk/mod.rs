@@ -39,7 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::content::Content;
-use self::faults::broken;
+use self::faults::{Blow, broken};
 pub use self::faults::{Duty, FOR_EVER, Fault, FaultPlan, OpKind, Role, Struck, When, Zone};
 use self::names::{Change, Names};
 use self::space::{Gate, Room};
@@ -85,18 +85,6 @@ struct Weather {
     hook: Option<Hook>,
 }
 
-/// A fault that strikes, and the numbers that say how.
-struct Blow {
-    fault: Fault,
-    plan: Arc<FaultPlan>,
-}
-
-impl Blow {
-    fn random(&self) -> &SeededEntropy {
-        self.plan.random()
-    }
-}
-
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing panics under these mutexes, so that a poisoned one has sound content all the same.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,7 +111,7 @@ impl Shared {
         if let Some(hook) = hook {
             hook(Operation { kind, path, delay: verdict.delay });
         }
-        Some(Blow { fault: verdict.fault?, plan: plan? })
+        Blow::of(verdict, plan?)
     }
 
     /// Counts an operation that changes the disk.
@@ -439,7 +427,10 @@ impl File for MemFile {
                 Fault::ShortRead => n = 1 + below(there - 1),
                 Fault::UnreadableSector => content.wear_out(start + below(there)),
                 Fault::FlippedBit => {
-                    content.flip((start * 8 + below(there * 8)) as u64);
+                    let bit = (start * 8 + below(there * 8)) as u64;
+                    if content.flip(bit) {
+                        blow.hits(bit / 8);
+                    }
                 }
                 _ => return Err(broken("read", &self.path)),
             }

@@ -1,18 +1,21 @@
-//! Bits that flip at rest: what a database answers whose pages have rotted.
+//! Bits of pages that flip: what a database answers whose pages have rotted.
 //!
-//! A copy of what a life has left, recovered or just crashed, loses a bit in some of its pages. What the engine owes then:
+//! Fault budget: of a copy of what a life has left, recovered or just crashed, up to [`MOST_HITS`] pages lose a bit each. In the last life up to
+//! ten do, each when it is read (a rule of the life's fault plan); what that life leaves is looked at in the same way. What the engine owes:
 //! 1. `clearway check` names each page that was hit, but for those that the next start mends from their copies.
 //! 2. The directory opens, or the error names a page that was hit: recovery or the catalog needs it.
 //! 3. Every statement answers what the model says, or XX001 and the name of a page that was hit; what is refused has done nothing.
 //! 4. It shuts down in order: no damage to a page is the end of the server.
+//! 5. While bits flip, XX001 always names such a page, everything else is answered, and who cannot be rolled back keeps nobody waiting.
 
 use super::Story;
 use crate::model::{Answer, Model};
-use crate::session;
+use crate::session::{self, Shared};
 use crate::sql::{A, D, K, Pred, Row, Set, Stmt, U};
 use crate::worker::Reader;
 use clearway_buffer::PAGE_SIZE;
 use clearway_env::{Disk, MemDisk, Open};
+use clearway_types::{PageId, PartitionId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -21,88 +24,119 @@ const MOST_HITS: u64 = 4;
 /// Refusals of a change that have another cause than damage: more than the pool holds, too long, a key that is there.
 const OTHER_CAUSES: [&str; 3] = ["53200", "54000", "23505"];
 
-/// A page that was hit.
-struct Hit {
+/// A page in which a bit has flipped.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rotten {
     path: PathBuf,
     no: u64,
-    /// The page with its flipped bit.
-    bytes: Vec<u8>,
 }
 
-impl Hit {
+impl Rotten {
+    /// The page of that number in the file.
+    pub fn new(path: PathBuf, no: u64) -> Self {
+        Self { path, no }
+    }
     /// What an error calls it.
     fn name(&self) -> String {
         format!("partition {} page {} in ", self.partition(), self.no)
     }
-    fn partition(&self) -> u64 {
-        let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        name.trim_start_matches('p').parse().unwrap_or(u64::MAX)
+    /// Whether an error is about it.
+    pub fn explains(&self, error: &str) -> bool {
+        error.contains(&self.name())
     }
-    fn now(&self, disk: &MemDisk) -> Result<Vec<u8>, String> {
-        read(disk, &self.path, self.no)
+    fn partition(&self) -> u16 {
+        let name = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        name.trim_start_matches('p').parse().unwrap_or(u16::MAX)
+    }
+    /// What is there now; behind the file's end zeros.
+    fn read(&self, disk: &MemDisk) -> Result<[u8; PAGE_SIZE], String> {
+        let mut page = [0; PAGE_SIZE];
+        let file = disk.open(&self.path, Open::Existing).map_err(|e| e.to_string())?;
+        file.read_zero_filled_at(&mut page, self.no * PAGE_SIZE as u64).map_err(|e| e.to_string())?;
+        Ok(page)
+    }
+    /// Whether the damage is there still: the page may have been written since.
+    fn is_damaged(&self, page: &[u8; PAGE_SIZE]) -> bool {
+        let id = PageId::new(PartitionId(self.partition()), self.no as u32);
+        clearway_buffer::verify(page, id, &"".into()).is_err()
     }
 }
 
-fn read(disk: &MemDisk, path: &Path, no: u64) -> Result<Vec<u8>, String> {
-    let mut page = vec![0; PAGE_SIZE];
-    let file = disk.open(path, Open::Existing).map_err(|e| e.to_string())?;
-    file.read_exact_at(&mut page, no * PAGE_SIZE as u64).map_err(|e| e.to_string())?;
-    Ok(page)
-}
+/// Pages that were hit, each with its flipped bit.
+type Hits = BTreeMap<Rotten, [u8; PAGE_SIZE]>;
 
 /// An error that damage explains.
-fn is_explained(error: &str, hits: &[Hit]) -> bool {
-    hits.iter().any(|hit| error.contains(&hit.name()))
+fn is_explained<'a>(error: &str, mut rotten: impl Iterator<Item = &'a Rotten>) -> bool {
+    rotten.any(|page| page.explains(error))
 }
 
 impl Story<'_> {
     /// Lets pages of `disk`, which holds what the model says, rot, and looks at what is answered then.
     pub(super) fn rot(&mut self, disk: &MemDisk) -> Result<(), String> {
         let hits = self.hit(disk)?;
-        let names: Vec<String> = hits.iter().map(Hit::name).collect();
-        self.note(&format!("bits flip: {names:?}"));
-        let named = match self.report(disk) {
+        self.look(disk, &hits, None)
+    }
+
+    /// Looks at what a life leaves in which bits have flipped.
+    pub(super) fn look_after(&mut self, disk: &MemDisk, shared: &Shared) -> Result<(), String> {
+        let mut hits = Hits::new();
+        for page in shared.rotten() {
+            let bytes = page.read(disk)?;
+            if page.is_damaged(&bytes) {
+                hits.insert(page, bytes);
+            }
+        }
+        self.look(disk, &hits, Some(shared))
+    }
+
+    fn look(&mut self, disk: &MemDisk, hits: &Hits, life: Option<&Shared>) -> Result<(), String> {
+        let names: Vec<String> = hits.keys().map(Rotten::name).collect();
+        self.note(&format!("bits have flipped: {names:?}"));
+        let named: Vec<bool> = match self.report(disk) {
             Ok(report) => {
-                let is_named = |hit: &Hit| {
+                let is_named = |hit: &Rotten| {
                     let file = format!("data/{}", hit.path.file_name().unwrap_or_default().to_string_lossy());
                     let page = u32::try_from(hit.no).ok();
                     report.storage.findings.iter().any(|found| found.file == file && found.page == page)
                 };
-                hits.iter().map(is_named).collect()
+                hits.keys().map(is_named).collect()
             }
             // It could not go on without the page.
-            Err(error) if is_explained(&error, &hits) => vec![true; hits.len()],
+            Err(error) if is_explained(&error, hits.keys()) => vec![true; hits.len()],
             Err(error) => return Err(format!("{error} (bits flipped in {names:?})")),
         };
         let (engine, bells) = match self.open(disk) {
             Ok(opened) => opened,
-            Err(error) if is_explained(&error.to_string(), &hits) => return Ok(()),
+            Err(error) if is_explained(&error.to_string(), hits.keys()) => return Ok(()),
             Err(error) => return Err(format!("it cannot be opened: {error} (bits flipped in {names:?})")),
         };
-        for (hit, named) in hits.iter().zip(named) {
-            if !named && hit.now(disk)? == hit.bytes {
-                return Err(format!("check has not found the bit that flipped in {}", hit.name()));
+        for ((page, bytes), named) in hits.iter().zip(named) {
+            if !named && page.read(disk)? == *bytes {
+                return Err(format!("check has not found the bit that flipped in {}", page.name()));
             }
+        }
+        if let Some(shared) = life {
+            shared.history.settle(&mut self.model, engine.report().log_end)?;
         }
         let mut reader = Reader::new(&engine, bells[0].clone());
         let mut model = self.model.clone();
         for name in self.model.tables.keys() {
             for stmt in statements(name, self.world.mix.keys) {
-                self.answer(&mut reader, &mut model, &stmt, &hits)?;
+                self.answer(&mut reader, &mut model, &stmt, hits)?;
             }
         }
         for name in self.model.tables.keys() {
             let all = Stmt::Select { table: name.clone(), pred: Pred::All, lock: false };
-            self.answer(&mut reader, &mut model, &all, &hits)?;
+            self.answer(&mut reader, &mut model, &all, hits)?;
         }
         reader.close();
         engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e} (bits flipped in {names:?})"))
     }
 
     /// Flips a bit in some pages that are in use.
-    fn hit(&mut self, disk: &MemDisk) -> Result<Vec<Hit>, String> {
+    fn hit(&mut self, disk: &MemDisk) -> Result<Hits, String> {
         let dir = Path::new("/db/data");
-        let mut hits: BTreeMap<(PathBuf, u64), Hit> = BTreeMap::new();
+        let mut hits = Hits::new();
         let files: Vec<String> = disk.list(dir).map_err(|e| e.to_string())?;
         let files: Vec<&String> = files.iter().filter(|name| name.starts_with('p')).collect();
         for _ in 0..1 + self.rng.below(MOST_HITS) {
@@ -110,36 +144,37 @@ impl Story<'_> {
             let len = disk.open(&path, Open::Existing).and_then(|file| file.len()).map_err(|e| e.to_string())?;
             let no = self.rng.below(len / PAGE_SIZE as u64);
             let seed = self.rng.u64();
-            if len < PAGE_SIZE as u64 || hits.contains_key(&(path.clone(), no)) {
+            let page = Rotten::new(path, no);
+            if len < PAGE_SIZE as u64 || hits.contains_key(&page) {
                 continue;
             }
-            if read(disk, &path, no)?.iter().all(|byte| *byte == 0) {
+            if page.read(disk)?.iter().all(|byte| *byte == 0) {
                 // Nothing was ever written there.
                 continue;
             }
             let bytes = no * PAGE_SIZE as u64..(no + 1) * PAGE_SIZE as u64;
-            disk.flip_bits(&path, bytes, 1, seed).map_err(|e| e.to_string())?;
-            let hit = Hit { path: path.clone(), no, bytes: read(disk, &path, no)? };
-            hits.insert((path, no), hit);
+            disk.flip_bits(&page.path, bytes, 1, seed).map_err(|e| e.to_string())?;
+            let now = page.read(disk)?;
+            hits.insert(page, now);
         }
-        Ok(hits.into_values().collect())
+        Ok(hits)
     }
 
     /// Runs a statement: in the model, too, unless damage is in its way.
-    fn answer(&self, reader: &mut Reader, model: &mut Model, stmt: &Stmt, hits: &[Hit]) -> Result<(), String> {
+    fn answer(&self, reader: &mut Reader, model: &mut Model, stmt: &Stmt, hits: &Hits) -> Result<(), String> {
         let answer = reader.outcome(&stmt.to_string()).and_then(|outcome| session::answer(stmt, &outcome));
         self.watch.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) if error.contains(": 23505 ") => Answer::Duplicate,
-            Err(error) if error.contains(": XX001 ") && is_explained(&error, hits) => return Ok(()),
+            Err(error) if error.contains(": XX001 ") && is_explained(&error, hits.keys()) => return Ok(()),
             Err(error) if stmt.writes() && OTHER_CAUSES.iter().any(|c| error.contains(&format!(": {c} "))) => {
                 return Ok(());
             }
             Err(error) => return Err(format!("an error without a cause: {error}")),
         };
         model.replay([&(stmt.clone(), answer)]).map_err(|why| {
-            let names: Vec<String> = hits.iter().map(Hit::name).collect();
+            let names: Vec<String> = hits.keys().map(Rotten::name).collect();
             format!("{why} (bits flipped in {names:?})")
         })
     }
