@@ -93,7 +93,8 @@ fn what_is_pledged_is_kept() {
 fn a_full_ring_is_waited_for_without_a_thread() {
     let (disk, control) = controlled(MemDisk::new());
     let wal = Wal::open(disk, config(), Lsn(0)).unwrap();
-    ask(&wal, 0, false).recv_timeout(LIMIT).unwrap().unwrap();
+    // So that it is the ring that has no room, and not the disk before the next segment is made.
+    ask(&wal, 2 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     control.hold(true);
     let size = record_size(1000);
     while wal.has_room(size, false) {
