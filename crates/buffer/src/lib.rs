@@ -42,6 +42,6 @@ pub use policy::{
 };
 pub use pool::{Pool, PoolConfig, Stats, Want};
 pub use replacement::{
-    Batched, ClockSweep, Locked, Prefetched, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
+    Batched, ClockSweep, Combining, Locked, Prefetched, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
 pub use write_back::WRITE_BATCH;

@@ -1,7 +1,7 @@
 //! What lets the pool's threads share a replacement policy.
 //!
 //! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access, and [`Prefetched`] asks for what it will
-//! touch first; [`Batched`] takes it once for many hits; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
+//! touch first; [`Batched`] takes it once for many hits; with [`Combining`], the default, no hit waits for it; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
 //! reference bit a frame.
 //!
 //! A wrapper knows its callers by the index of their thread ([`clearway_latch::thread_index`]). A simulation that plays many threads on one
@@ -16,6 +16,7 @@
 
 mod batched;
 mod clock_sweep;
+mod combining;
 mod locked;
 mod per_thread;
 mod prefetched;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use batched::{Batched, QUEUE, THRESHOLD};
 pub use clock_sweep::ClockSweep;
+pub use combining::Combining;
 pub use locked::Locked;
 pub use prefetched::Prefetched;
 
@@ -51,8 +53,10 @@ pub trait Replacement: Send + Sync {
 /// How threads share a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WrapperKind {
-    /// [`Locked`].
+    /// [`Combining`].
     #[default]
+    Combining,
+    /// [`Locked`].
     Locked,
     /// [`Prefetched`].
     Prefetched,
@@ -64,11 +68,12 @@ pub enum WrapperKind {
 
 impl WrapperKind {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
+    pub const ALL: &[Self] = &[Self::Combining, Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
 
     /// A policy of `frames` frames, wrapped.
     pub fn wrap(self, policy: Box<dyn Policy>, frames: u32) -> Box<dyn Replacement> {
         match self {
+            Self::Combining => Box::new(Combining::new(policy, frames)),
             Self::Locked => Box::new(Locked::new(policy)),
             Self::Prefetched => Box::new(Prefetched::new(policy)),
             Self::Batched => Box::new(Batched::new(policy, frames, false)),
@@ -79,6 +84,7 @@ impl WrapperKind {
     /// Its name in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Combining => "combining",
             Self::Locked => "locked",
             Self::Prefetched => "prefetched",
             Self::Batched => "batched",

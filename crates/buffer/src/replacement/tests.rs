@@ -141,6 +141,38 @@ fn threads_do_not_fill_each_others_queues() {
     assert_eq!(recorder.hits(), [1, 2].repeat(100));
 }
 
+/// Invariant 2 of `combining`, without its ring's help: while the latch is taken a thread goes on for as long as it likes.
+#[test]
+fn hits_go_on_while_the_latch_is_taken() {
+    let recorder = Recorder::default();
+    let pages = Combining::new(Box::new(recorder.clone()), 8);
+    (0..8).for_each(|f| pages.miss(FrameId(f), page(f)));
+    const HITS: u32 = 10_000;
+    pages.evict(None, &mut |_| {
+        (0..HITS).for_each(|at| act_as(1, || pages.hit(FrameId(at % 8), page(at % 8))));
+        Probe::Stop
+    });
+    // The eviction's end has told the policy of them.
+    assert_eq!(recorder.hits().len(), HITS as usize);
+}
+
+#[test]
+fn batches_follow_the_pool_and_the_threads() {
+    let pages = Combining::new(Box::new(Recorder::default()), 16_384);
+    assert_eq!(pages.batch(), 32);
+    (0..128).for_each(|thread| act_as(thread, || pages.hit(FrameId(0), page(0))));
+    assert_eq!(pages.batch(), 16_384 / 32 / 128);
+    let pages = Arc::new(Combining::new(Box::new(Recorder::default()), 1000));
+    (0..64).for_each(|thread| act_as(200 + thread, || pages.hit(FrameId(0), page(0))));
+    assert_eq!(pages.batch(), 0);
+    let pages = Arc::new(Combining::new(Box::new(Recorder::default()), 1000));
+    let other = pages.clone();
+    std::thread::spawn(move || (0..64).for_each(|thread| act_as(thread, || other.hit(FrameId(0), page(0)))))
+        .join()
+        .unwrap();
+    assert_eq!(pages.batch(), 31, "who is gone counts no more");
+}
+
 fn queueing() -> impl Iterator<Item = WrapperKind> {
     WrapperKind::ALL.iter().copied().filter(|kind| !matches!(kind, WrapperKind::Locked | WrapperKind::Prefetched))
 }

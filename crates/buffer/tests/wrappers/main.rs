@@ -1,0 +1,84 @@
+//! What sharing a policy costs in hit ratio, under many more threads than pages would like.
+//!
+//! Threads are played in turn by one (see `replay`): so that a result is the same each time.
+
+mod replay;
+
+use clearway_buffer::{Batched, PolicyKind, ReplacementKind, WrapperKind};
+use clearway_traces::Trace;
+use std::io::Write;
+
+/// Points that ours may lose against the plain policy.
+const OURS: f64 = 0.1;
+/// On a generated trace, in a pool in which hits are kept back: 120 hits of 60,000, which a policy also gains by chance.
+const OURS_BY_CHANCE: f64 = 0.2;
+/// With W-TinyLFU, whose climbing answers any other order of hits with another way up the hill: it gains and loses by chance.
+const OURS_CLIMBING: f64 = 0.6;
+const THREADS: [u32; 2] = [64, 128];
+
+/// Past the test's capture: a test that has not run says so whoever runs it.
+fn skipped(what: &str) {
+    writeln!(std::io::stderr(), "SKIPPED {what}: not there; the generated traces are played anyway").expect("said");
+}
+
+/// That the default wrapper loses no more points than it may, under every policy.
+fn check(trace: &Trace, frames: u32, may_lose: f64) {
+    for policy in PolicyKind::ALL {
+        let exact = replay::hit_percent(ReplacementKind::Wrapped(*policy, WrapperKind::Locked), frames, trace, 1);
+        for threads in THREADS {
+            let kind = ReplacementKind::Wrapped(*policy, WrapperKind::default());
+            let ours = replay::hit_percent(kind, frames, trace, threads);
+            let may_lose = if *policy == PolicyKind::WTinyLfu { OURS_CLIMBING } else { may_lose };
+            assert!(
+                ours > exact - may_lose,
+                "{} at {frames}, {kind}, {threads} threads: {ours}, not {exact}",
+                trace.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_default_loses_no_hit_ratio_on_generated_traces() {
+    // Pools in which 64 threads keep back nothing, and some.
+    for (frames, accesses, may_lose) in [(100, 10_000, OURS), (700, 10_000, OURS), (4_096, 60_000, OURS_BY_CHANCE)] {
+        clearway_traces::generate::all(frames, accesses, 7).iter().for_each(|trace| check(trace, frames, may_lose));
+    }
+}
+
+#[test]
+fn the_default_loses_no_hit_ratio_on_the_literatures_traces() {
+    const LONGEST: usize = 20_000;
+    for figure in clearway_traces::FIGURES {
+        match clearway_traces::load(figure.trace) {
+            Some(trace) => {
+                let trace = trace.expect("a trace");
+                if trace.pages.len() < LONGEST {
+                    check(&trace, figure.frames, OURS);
+                }
+            }
+            None => skipped(figure.trace),
+        }
+    }
+}
+
+/// Why the batch follows pool and threads: the source's 64 hits a thread hide from LRU what 64 threads do in a pool of 400 frames.
+#[test]
+fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() {
+    const PAGES: u64 = 750;
+    let walk = (0..12 * PAGES).map(|at| (at % (2 * PAGES)).min(2 * PAGES - 1 - at % (2 * PAGES)));
+    let trace = Trace::new("back and forth", walk);
+    let exact = replay::hit_percent(ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::Locked), 400, &trace, 1);
+    for threads in THREADS {
+        let batched = Batched::new(PolicyKind::Lru.build(400), 400, false);
+        let fixed = trace.hit_percent(replay::misses(&batched, 400, &trace, threads));
+        let ours = replay::hit_percent(
+            ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::default()),
+            400,
+            &trace,
+            threads,
+        );
+        println!("LRU of 400 frames, {threads} threads: exact {exact:.2}, ours {ours:.2}, 64 hits a thread {fixed:.2}");
+        assert!(fixed < exact - 2.0 && ours > exact - OURS, "{exact} {ours} {fixed}");
+    }
+}
