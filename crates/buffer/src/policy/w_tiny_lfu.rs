@@ -7,9 +7,12 @@
 //! The window's size may be learned: every ten uses a frame it is changed by a step, in the direction that it was changed in last if the
 //! hit ratio has risen since, else back; the steps become smaller, and large again when the hit ratio changes by a twentieth.
 //!
+//! Where frames are freed many at once, ahead of need, the window may have as many pages more: else they would come to the main part
+//! without having proved themselves, and push out what had.
+//!
 //! # Invariants
-//! 1. After a miss no more pages are in the window than its size, unless that was lowered: then it gives two to probation at each miss until
-//!    it has come down. Protected pages are no more than their share, unless that was lowered.
+//! 1. After a miss no more pages are in the window than its size and slack. Protected pages are no more than their share, unless that was
+//!    lowered.
 //! 2. Every known frame is in one of the three lists.
 //!
 //! Source: Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions on Storage 13(4), 2017; the learning:
@@ -89,6 +92,13 @@ pub struct WTinyLfu {
     queues: Queues,
     directory: Directory,
     sketch: Sketch,
+    /// How many pages more than its size the window may have: as many frames as were free at once between the last two rounds of
+    /// evictions, but for the one of the page that comes in.
+    slack: u32,
+    /// The most frames that have been free at once since a round of evictions began.
+    most_free: u32,
+    /// A page has come since the last eviction: the next begins a round.
+    missed: bool,
 }
 
 impl WTinyLfu {
@@ -107,6 +117,9 @@ impl WTinyLfu {
             queues: Queues::new(frames, 3),
             directory: Directory::new(frames, 0),
             sketch: Sketch::new(frames),
+            slack: 0,
+            most_free: 0,
+            missed: false,
         }
     }
 
@@ -131,14 +144,28 @@ impl WTinyLfu {
         self.sketch.frequency(self.directory.page(frame))
     }
 
-    /// Whether the window's oldest page leaves rather than the main part's victim. Where frames are free, new pages will come to the window:
-    /// it counts as if they were there.
-    fn rejects(&self) -> bool {
-        let [window, probation, protected] = self.sizes();
-        let free = self.frames - (window + probation + protected);
-        let victim = self.queues.back(PROBATION).or_else(|| self.queues.back(PROTECTED));
-        let (Some(candidate), Some(victim)) = (self.queues.back(WINDOW), victim) else { return window > 0 };
-        window + free >= self.limits()[0] && self.frequency(candidate) <= self.frequency(victim)
+    fn free(&self) -> u32 {
+        self.frames - self.sizes().iter().sum::<u32>()
+    }
+
+    /// The window's oldest page, if it must prove itself: if the window would be too large with the pages that will come to free frames.
+    fn candidate(&self) -> Option<u32> {
+        self.queues.back(WINDOW).filter(|_| self.queues.len(WINDOW) + self.free() >= self.limits()[0])
+    }
+
+    /// Gives to probation, unproved, what the window has too many.
+    fn spill(&mut self) {
+        while self.queues.len(WINDOW) > self.limits()[0] + self.slack
+            && let Some(oldest) = self.queues.back(WINDOW)
+        {
+            self.queues.move_to_front(PROBATION, oldest);
+        }
+    }
+
+    fn leave(&mut self, frame: u32) -> Option<ListId> {
+        let left = self.queues.remove(frame);
+        self.most_free = self.most_free.max(self.free());
+        left
     }
 }
 
@@ -157,23 +184,31 @@ impl Policy for WTinyLfu {
         self.used(page, false);
         self.directory.set(frame.0, page);
         self.queues.push_front(WINDOW, frame.0);
-        for _ in 0..2 {
-            if self.queues.len(WINDOW) > self.limits()[0] {
-                let last = self.queues.back(WINDOW);
-                last.into_iter().for_each(|frame| self.queues.move_to_front(PROBATION, frame));
-            }
-        }
+        self.spill();
+        self.missed = true;
     }
 
     fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
-        let order = if self.rejects() { [WINDOW, PROBATION, PROTECTED] } else { [PROBATION, PROTECTED, WINDOW] };
+        if std::mem::take(&mut self.missed) {
+            self.slack = std::mem::take(&mut self.most_free).saturating_sub(1);
+            self.spill();
+        }
+        let (candidate, victim) = (self.candidate(), self.queues.back(PROBATION).or(self.queues.back(PROTECTED)));
+        let rejects = |victim| candidate.is_some_and(|page| self.frequency(page) <= self.frequency(victim));
+        let order =
+            if victim.is_none_or(rejects) { [WINDOW, PROBATION, PROTECTED] } else { [PROBATION, PROTECTED, WINDOW] };
         let taken = offer(order.into_iter().flat_map(|list| self.queues.iter_back(list)), probe).break_value()??;
-        self.queues.remove(taken.0);
+        if self.leave(taken.0) != Some(WINDOW)
+            && order[0] != WINDOW
+            && let Some(proved) = candidate
+        {
+            self.queues.move_to_front(PROBATION, proved);
+        }
         Some(taken)
     }
 
     fn remove(&mut self, frame: FrameId) {
-        self.queues.remove(frame.0);
+        self.leave(frame.0);
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -181,7 +216,7 @@ impl Policy for WTinyLfu {
         self.sketch.validate()?;
         let ([window, _, protected], limits) = (self.sizes(), self.limits());
         let fixed = self.climber.is_none();
-        ensure(!fixed || window <= limits[0], || format!("{window} pages in a window of {}", limits[0]))?;
+        ensure(!fixed || window <= limits[0] + self.slack, || format!("{window} pages in a window of {}", limits[0]))?;
         ensure(!fixed || protected <= limits[1], || format!("{protected} protected pages, not {}", limits[1]))?;
         ensure((1..=self.frames.max(1)).contains(&limits[0]), || format!("a window of {} frames", limits[0]))
     }

@@ -60,6 +60,10 @@ pub struct Model {
     probation: Vec<Entry>,
     protected: Vec<Entry>,
     sketch: Sketch,
+    /// Frames that were free at once in the last round of evictions, and in this one.
+    were_free: usize,
+    most_free: usize,
+    round_over: bool,
 }
 
 impl Model {
@@ -74,6 +78,9 @@ impl Model {
             probation: vec![],
             protected: vec![],
             sketch: Sketch::new(frames),
+            were_free: 0,
+            most_free: 0,
+            round_over: false,
         }
     }
 
@@ -82,13 +89,22 @@ impl Model {
         Some(queue.remove(at))
     }
 
-    /// Where the victim is looked for first: in the window or in the main part.
-    fn window_first(&mut self) -> bool {
-        let free = self.frames - self.window.len() - self.probation.len() - self.protected.len();
-        let Some((_, candidate)) = self.window.first().copied() else { return false };
-        let Some((_, victim)) = self.probation.first().or(self.protected.first()).copied() else { return true };
-        self.window.len() + free >= self.window_size
-            && self.sketch.frequency(candidate) <= self.sketch.frequency(victim)
+    fn free(&self) -> usize {
+        self.frames - self.window.len() - self.probation.len() - self.protected.len()
+    }
+
+    /// The window may be as much too large as frames were free beside that of the page that came in.
+    fn overflow(&mut self) {
+        while self.window.len() > self.window_size + usize::max(self.were_free, 1) - 1 {
+            self.probation.push(self.window.remove(0));
+        }
+    }
+
+    /// The window's oldest page and the main part's victim, if there are both and the window is full, or will be.
+    fn contest(&self) -> Option<(Entry, Entry)> {
+        let full = self.window.len() + self.free() >= self.window_size;
+        let victim = self.probation.first().or(self.protected.first())?;
+        self.window.first().filter(|_| full).map(|candidate| (*candidate, *victim))
     }
 }
 
@@ -111,22 +127,31 @@ impl Policy for Model {
     fn miss(&mut self, frame: FrameId, page: PageId) {
         self.sketch.count(page);
         self.window.push((frame, page));
-        if self.window.len() > self.window_size {
-            self.probation.push(self.window.remove(0));
-        }
+        self.overflow();
+        self.round_over = true;
     }
 
     fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        if self.round_over {
+            (self.were_free, self.most_free, self.round_over) = (self.most_free, 0, false);
+            self.overflow();
+        }
+        let contest = self.contest();
+        let candidate_wins = contest
+            .is_some_and(|(candidate, victim)| self.sketch.frequency(candidate.1) > self.sketch.frequency(victim.1));
         let main = [self.probation.clone(), self.protected.clone()].concat();
-        let order = if self.window_first() {
-            [self.window.clone(), main].concat()
+        let order = if contest.is_some() && !candidate_wins {
+            [self.window.clone(), main.clone()].concat()
         } else {
-            [main, self.window.clone()].concat()
+            [main.clone(), self.window.clone()].concat()
         };
-        for (frame, _) in order {
+        for (frame, page) in order {
             match probe(frame) {
                 Probe::Take => {
                     self.remove(frame);
+                    if candidate_wins && main.contains(&(frame, page)) {
+                        self.probation.push(self.window.remove(0));
+                    }
                     return Some(frame);
                 }
                 Probe::Skip => {}
@@ -140,6 +165,7 @@ impl Policy for Model {
         for queue in [&mut self.window, &mut self.probation, &mut self.protected] {
             queue.retain(|(held, _)| *held != frame);
         }
+        self.most_free = usize::max(self.most_free, self.free());
     }
 
     fn validate(&self) -> Result<(), String> {
