@@ -103,14 +103,29 @@ impl FromStr for WrapperKind {
     }
 }
 
+/// Makes a replacement for a pool of so many frames.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker(pub fn(u32) -> Box<dyn Replacement>);
+
+impl PartialEq for Maker {
+    /// Of one function: functions that do the same may be equal or not.
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for Maker {}
+
 /// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: no lock on a hit.
     #[default]
     ClockSweep,
     /// Any policy in any wrapper.
     Wrapped(PolicyKind, WrapperKind),
+    /// One that the pool's user makes. It has no name to be chosen by.
+    Custom(Maker),
 }
 
 impl ReplacementKind {
@@ -119,6 +134,7 @@ impl ReplacementKind {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::new(frames)),
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
+            Self::Custom(Maker(make)) => make(frames),
         }
     }
 
@@ -149,6 +165,7 @@ impl fmt::Display for ReplacementKind {
         match self {
             Self::ClockSweep => f.write_str("clock-sweep"),
             Self::Wrapped(policy, wrapper) => write!(f, "{policy}/{}", wrapper.name()),
+            Self::Custom(_) => f.write_str("custom"),
         }
     }
 }
