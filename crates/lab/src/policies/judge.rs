@@ -4,11 +4,12 @@ use super::cases::{OLTP, ZIPF};
 use super::contender::{Contender, PEERS};
 use super::measure::Measured;
 use super::race::Ran;
+use super::wrapped::{Late, THREADS};
 use crate::bars::{Bar, Bound, Outcome, Reading};
-use clearway_buffer::ReplacementKind;
+use clearway_buffer::{PolicyKind, ReplacementKind};
 
 /// All of them.
-pub const BARS: [&str; 4] = [RATES[0], HITS[0], RATES[1], HITS[1]];
+pub const BARS: [&str; 6] = [LOST[0], LOST[1], RATES[0], HITS[0], RATES[1], HITS[1]];
 
 const TRACES: [&str; 2] = [OLTP, ZIPF];
 /// Throughput on either trace.
@@ -22,10 +23,18 @@ const HITS: [&str; 2] = [
     "zipf, 2 threads: hit ratio of the default less that of the best of quick_cache, moka and foyer",
 ];
 const JUDGED_THREADS: usize = 2;
+/// What hits that are told late cost.
+const LOST: [&str; 2] = [
+    "64 threads: hit ratio that any policy loses in the default wrapper on any trace",
+    "128 threads: hit ratio that any policy loses in the default wrapper on any trace",
+];
+/// Points that may be lost.
+const MAY_BE_LOST: f64 = 0.1;
 
 /// All bars; those whose trace was not to be had say so.
 pub fn bars(measured: &[Measured]) -> Vec<Bar> {
-    let mut bars = Vec::new();
+    let mut bars: Vec<Bar> =
+        LOST.into_iter().zip(THREADS).filter_map(|(name, threads)| lost(measured, name, threads)).collect();
     for (at, trace) in TRACES.into_iter().enumerate() {
         let case = measured.iter().find(|m| m.case.trace.name == trace);
         let not_here = |name| Bar::not_here(name, format!("the trace {trace} is not on this machine"));
@@ -33,6 +42,18 @@ pub fn bars(measured: &[Measured]) -> Vec<Bar> {
         bars.push(case.and_then(|m| hits(m, HITS[at])).unwrap_or_else(|| not_here(HITS[at])));
     }
     bars
+}
+
+/// The worst over policies and traces, and who it is.
+fn lost(measured: &[Measured], name: &str, threads: u32) -> Option<Bar> {
+    let all = measured.iter().flat_map(|of| PolicyKind::ALL.iter().map(move |policy| (of, *policy)));
+    let lost = all.filter_map(|(of, policy)| Some((of, policy, of.lost(policy, Late::default(), threads)?)));
+    let (of, policy, value) = lost.max_by(|a, b| a.2.total_cmp(&b.2))?;
+    let exact = of.exact(policy)?;
+    let case = of.case.name();
+    let ours = Reading::new(&format!("{} of {threads} threads on {case}", Late::default()), exact - value, "%", 2);
+    let alone = Reading::new(&format!("{policy} alone"), exact, "%", 2);
+    Some(bar(name, value, "points", Bound::AtMost(MAY_BE_LOST), ours, vec![alone]))
 }
 
 fn readings(of: &Measured, unit: &str, figure: fn(&Ran) -> f64) -> Option<(Reading, Vec<Reading>)> {
@@ -66,6 +87,7 @@ fn hits(of: &Measured, name: &str) -> Option<Bar> {
 mod tests {
     use super::super::cases::Case;
     use super::super::measure::Raced;
+    use super::super::wrapped::Wrapped;
     use super::*;
     use clearway_traces::Trace;
     use std::rc::Rc;
@@ -77,8 +99,10 @@ mod tests {
             threads: 2,
             ran: vec![Ran { rate, hit_percent }],
         });
-        let case = Case { trace: Rc::new(Trace::new(OLTP, [1])), frames: 1, known: &[] };
-        Measured { case, optimum: 1, exact: Vec::new(), raced: raced.collect() }
+        let case = Case { trace: Rc::new(Trace::new(OLTP, [1, 1, 1, 1])), frames: 1, known: &[] };
+        let late = |threads| Wrapped { policy: PolicyKind::Lru, late: Late::default(), threads, misses: 3 };
+        let wrapped = THREADS.map(late).to_vec();
+        Measured { case, optimum: 1, exact: vec![(PolicyKind::Lru, 2)], wrapped, raced: raced.collect() }
     }
 
     #[test]
@@ -91,7 +115,7 @@ mod tests {
                 Outcome::NotHere { .. } => None,
             })
             .collect();
-        assert_eq!(values, [2.5, -0.25]);
+        assert_eq!(values, [25.0, 25.0, 2.5, -0.25]);
         let names: Vec<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(names, BARS, "what was not measured says so");
     }

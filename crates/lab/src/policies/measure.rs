@@ -4,6 +4,7 @@ use super::alone;
 use super::cases::Case;
 use super::contender::{Contender, PEERS};
 use super::race::{Race, Ran};
+use super::wrapped::{self, Late, Wrapped};
 use crate::experiment::{Part, Task};
 use crate::number::median;
 use crate::progress::Progress;
@@ -25,6 +26,8 @@ pub struct Measured {
     pub optimum: u64,
     /// Misses of policies alone.
     pub exact: Vec<(PolicyKind, u64)>,
+    /// Policies in wrappers, with many threads.
+    pub wrapped: Vec<Wrapped>,
     /// Caches, by their threads.
     pub raced: Vec<Raced>,
 }
@@ -45,6 +48,13 @@ impl Measured {
     pub fn exact(&self, kind: PolicyKind) -> Option<f64> {
         let misses = self.exact.iter().find(|(policy, _)| *policy == kind)?.1;
         Some(self.case.trace.hit_percent(misses))
+    }
+
+    /// Points of hit ratio that a policy loses in a wrapper.
+    pub fn lost(&self, policy: PolicyKind, late: Late, threads: u32) -> Option<f64> {
+        let of = |w: &&Wrapped| (w.policy, w.late, w.threads) == (policy, late, threads);
+        let misses = self.wrapped.iter().find(of)?.misses;
+        Some(self.exact(policy)? - self.case.trace.hit_percent(misses))
     }
 
     /// The median of what a cache did.
@@ -82,8 +92,10 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
             misses.map(|misses| (*kind, misses)).map_err(|why| format!("{kind}: {why}"))
         });
         let exact = exact.collect::<Res<Vec<_>>>()?;
+        let lates = if task.part == Part::Bars { vec![Late::default()] } else { Late::all() };
+        let wrapped = wrapped::measure(&case, &lates)?;
         let raced = race(&case, task)?;
-        Ok(Measured { optimum: opt_misses(&case.trace.pages, case.frames), exact, raced, case })
+        Ok(Measured { optimum: opt_misses(&case.trace.pages, case.frames), exact, wrapped, raced, case })
     };
     cases.into_iter().map(one).collect()
 }

@@ -10,6 +10,7 @@ mod judge;
 mod measure;
 mod race;
 mod show;
+mod wrapped;
 
 use crate::experiment::{Experiment, Part, Task};
 use crate::result::{Configuration, Findings};

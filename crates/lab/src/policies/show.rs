@@ -2,6 +2,7 @@
 
 use super::contender::{Contender, PEERS};
 use super::measure::{Measured, THREADS};
+use super::wrapped::Late;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
 use clearway_buffer::PolicyKind;
@@ -11,7 +12,7 @@ const AGREES: f64 = 0.3;
 
 /// All tables.
 pub fn tables(measured: &[Measured]) -> Vec<Table> {
-    let mut tables = vec![hits(measured), published(measured)];
+    let mut tables = vec![hits(measured), published(measured), lost(measured)];
     tables.extend(measured.iter().filter(|m| !m.raced.is_empty()).map(raced));
     tables
 }
@@ -63,6 +64,33 @@ fn published(measured: &[Measured]) -> Table {
     };
     let rows = known(measured).iter().map(row).collect();
     Table { title: "Hit ratios beside published ones".into(), columns, rows }
+}
+
+/// The worst that policies lose in wrappers, and where.
+fn lost(measured: &[Measured]) -> Table {
+    let mut lates: Vec<(Late, u32)> = Vec::new();
+    for wrapped in measured.iter().flat_map(|of| &of.wrapped) {
+        if !lates.contains(&(wrapped.late, wrapped.threads)) {
+            lates.push((wrapped.late, wrapped.threads));
+        }
+    }
+    let mut columns = vec![Column::ours("policy", "")];
+    for (late, threads) in &lates {
+        columns.push(Column::ours(&format!("{late}, {threads} threads"), "points"));
+        columns.push(Column::ours("on", ""));
+    }
+    let row = |policy: &PolicyKind| {
+        let mut row = vec![Cell::text(policy.name())];
+        for (late, threads) in &lates {
+            let lost = measured.iter().filter_map(|of| Some((of.lost(*policy, *late, *threads)?, of.case.name())));
+            let worst = lost.max_by(|a, b| a.0.total_cmp(&b.0));
+            row.push(Cell::number(worst.as_ref().map(|(lost, _)| *lost), 2));
+            row.push(worst.map_or(Cell::Empty, |(_, case)| Cell::text(case)));
+        }
+        row
+    };
+    let title = "Hit ratio lost to the exact policy by hits that are told late, the worst case of each".into();
+    Table { title, columns, rows: PolicyKind::ALL.iter().map(row).collect() }
 }
 
 /// The caches of a case.
