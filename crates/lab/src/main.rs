@@ -7,6 +7,7 @@
 
 mod bars;
 mod baton;
+mod bp;
 mod compare;
 mod experiment;
 mod json;
@@ -21,6 +22,7 @@ mod published;
 mod report;
 mod result;
 mod rival;
+mod simulator;
 mod spinlock;
 mod table;
 mod terminal;
@@ -34,13 +36,19 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 6] = [
+static EXPERIMENTS: [Experiment; 12] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     baton::EXPERIMENT,
     spinlock::EXPERIMENT,
     lockstat::EXPERIMENT,
     policies::EXPERIMENT,
+    bp::FIG2,
+    bp::FIG6,
+    bp::FIG7,
+    bp::FIG8,
+    bp::TABLE2,
+    bp::TABLE3,
 ];
 
 /// All experiments, where a name is expected.

@@ -17,6 +17,7 @@ use clearway_latch::calibrate::{Calibration, calibrate};
 use clearway_latch::{RawLatch, SLockCas, SLockTas};
 use contender::{ENGINE, PARKING_LOT, SPINNING, STD};
 use judge::Measured;
+pub use round::{Work, calibrate as calibrate_work};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -30,8 +30,9 @@ impl Work {
         Self((ns * per_ns).round() as u64)
     }
 
+    /// Does it; `x` is what it begins with.
     #[inline]
-    fn run(self, mut x: u64) {
+    pub fn run(self, mut x: u64) {
         for _ in 0..self.0 {
             x = black_box(x.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         }

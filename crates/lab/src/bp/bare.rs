@@ -1,0 +1,87 @@
+//! A wrapper without a pool: what acquiring the latch and holding it takes, by access.
+//!
+//! Threads tell the wrapper of recorded accesses. Only the calls that take the latch are timed: with batches of so many hits exactly, each
+//! so-manieth call of a thread.
+
+use super::systems::Sized;
+use super::workload::Workload;
+use crate::spinlock::Work;
+use clearway_buffer::Replacement;
+use clearway_harness::Res;
+use clearway_traces::Rng;
+use clearway_types::FrameId;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Looks at the clock that its cost is measured by.
+const LOOKS: u32 = 1_000;
+
+/// Nanoseconds to acquire the latch and to hold it, by access, with so many threads.
+pub fn lock_ns(sized: &Sized, workload: &Workload, threads: usize, length: Duration, per_ns: f64) -> Res<f64> {
+    let frames = workload.pages.len() as u32;
+    let replacement = sized.kind().build(frames);
+    for (frame, page) in workload.pages.iter().enumerate() {
+        replacement.miss(FrameId(frame as u32), *page);
+    }
+    let replacement = &*replacement;
+    let work = Work::of(workload.ns_per_access, per_ns);
+    let stop = AtomicBool::new(false);
+    let parts = thread::scope(|scope| {
+        let part = |seed| {
+            let stop = &stop;
+            move || part(replacement, sized.queue.into(), workload, seed, work, stop)
+        };
+        let threads: Vec<_> = (0..threads as u64).map(|thread| scope.spawn(part(thread))).collect();
+        let began = Instant::now();
+        while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            thread::park_timeout(left);
+        }
+        // Relaxed: a sign, nothing is handed over by it.
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked".to_owned())).collect::<Res<Vec<_>>>()
+    })?;
+    let accesses: u64 = parts.iter().map(|part| part.accesses).sum();
+    let timed: f64 = parts.iter().map(|part| part.timed_ns - part.timed as f64 * look_ns()).sum();
+    Ok((timed / accesses.max(1) as f64).max(0.0))
+}
+
+#[derive(Default)]
+struct Part {
+    accesses: u64,
+    timed: u64,
+    timed_ns: f64,
+}
+
+fn part(to: &dyn Replacement, batch: u64, workload: &Workload, seed: u64, work: Work, stop: &AtomicBool) -> Part {
+    let (mut rng, mut part) = (Rng::new(seed + 1), Part::default());
+    loop {
+        let transaction = &workload.transactions[rng.below(workload.transactions.len() as u64) as usize];
+        for number in transaction {
+            let page = workload.pages[*number as usize];
+            part.accesses += 1;
+            if part.accesses.is_multiple_of(batch) {
+                let began = Instant::now();
+                to.hit(FrameId(*number), page);
+                part.timed_ns += began.elapsed().as_nanos() as f64;
+                part.timed += 1;
+            } else {
+                to.hit(FrameId(*number), page);
+            }
+            work.run(part.accesses);
+        }
+        // One transaction at least, however late the thread has a core.
+        if stop.load(Ordering::Relaxed) {
+            return part;
+        }
+    }
+}
+
+/// What a pair of looks at the clock adds to what is between them.
+fn look_ns() -> f64 {
+    let began = Instant::now();
+    for _ in 0..LOOKS {
+        std::hint::black_box(Instant::now());
+    }
+    began.elapsed().as_nanos() as f64 / f64::from(LOOKS)
+}

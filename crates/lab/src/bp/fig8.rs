@@ -1,0 +1,175 @@
+//! The source's figure 8: hit ratio and throughput against the size of the pool, with direct I/O, where the data is many times the pool.
+
+use super::grid::{Cell, Grid, Measure};
+use super::systems::{How, POLICY, Shared};
+use super::workload::{Kind, Size, Workload};
+use crate::experiment::Task;
+use crate::progress::Progress;
+use crate::result::{Axis, Configuration, Findings};
+use clearway_buffer::{PAGE_SIZE, Pool, Want};
+use clearway_env::DirectDisk;
+use clearway_harness::Res;
+use clearway_storage::{Node, NodeConfig};
+use clearway_traces::Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The source's three systems, and ours.
+const SYSTEMS: [How; 4] = [How::Clock, How::Locked, How::BatchedPrefetched, How::Default];
+/// Its two workloads.
+const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::Dbt2];
+const THREADS: usize = 8;
+/// The largest pool is the data's pages by this, the others each half the next.
+const DATA_OVER_POOL: u32 = 6;
+const POOLS: u32 = 6;
+const QUICK_POOLS: u32 = 2;
+const QUICK_RUN: Duration = Duration::from_millis(10);
+
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    hit_percent: f64,
+    transactions: f64,
+}
+
+const HITS: Measure<Ran> =
+    Measure { name: "hit ratio", unit: "%", digits: 2, axis: Axis::linear, of: |ran| ran.hit_percent };
+const RATE: Measure<Ran> =
+    Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, of: |ran| ran.transactions };
+
+/// Figure 8.
+pub fn run(task: &Task) -> Res<Findings> {
+    let quick = task.options.quick;
+    let size = if quick { Size::of(true) } else { Size { customers: 150_000, transactions: 20_000, frames: 65_536 } };
+    let pools = if quick { QUICK_POOLS } else { POOLS };
+    let systems: Vec<Shared> = Shared::all(POLICY).into_iter().filter(|shared| SYSTEMS.contains(&shared.how)).collect();
+    let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| task.part.wants(kind.name(), false)).collect();
+    let mut progress = Progress::new("bp-wrapper/fig8", kinds.len() * systems.len() * pools as usize);
+    let mut findings = Findings { seeds: vec![1], ..Findings::default() };
+    let mut configuration = vec![
+        ("disk", "direct I/O where the file system has it".to_owned()),
+        ("threads", THREADS.to_string()),
+        ("seconds", task.options.seconds.to_string()),
+        ("repetitions", task.repetitions().to_string()),
+    ];
+    for kind in kinds {
+        let workload = Workload::record(kind, size)?;
+        configuration.push((kind.name(), workload.described()));
+        let largest = workload.file_pages()? / DATA_OVER_POOL;
+        let mut grid = Grid { title: kind.name().into(), x: "MiB", cells: Vec::new() };
+        for frames in (0..pools).rev().map(|halved| largest >> halved) {
+            let mib = f64::from(frames) * PAGE_SIZE as f64 / f64::from(1 << 20);
+            let x = (mib * 100.0).round() / 100.0;
+            for system in &systems {
+                progress.step(&format!("{}, {x} MiB, {}", kind.name(), system.name()));
+                let one = |_| measure(&workload, *system, frames, length(task));
+                let figures = (0..task.repetitions()).map(one).collect::<Res<_>>()?;
+                grid.cells.push(Cell { system: system.name(), x, figures });
+            }
+        }
+        findings.found.extend(found(&grid));
+        for measure in [&HITS, &RATE] {
+            findings.samples.push(grid.samples(measure));
+            findings.tables.push(grid.table(measure));
+        }
+        findings.agreement.extend(agreement(&grid));
+    }
+    findings.configuration =
+        configuration.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Configuration>();
+    Ok(findings)
+}
+
+fn length(task: &Task) -> Duration {
+    if task.options.quick { QUICK_RUN } else { Duration::from_secs(task.options.seconds.into()) / 2 }
+}
+
+/// One run with a cold pool: half of the time to warm it, half of it measured.
+fn measure(workload: &Workload, system: Shared, frames: u32, length: Duration) -> Res<Ran> {
+    let config = NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
+    let disk = Arc::new(DirectDisk::default());
+    let node = Node::open(disk, workload.directory.path(), config).map_err(|e| e.to_string())?;
+    let pool: &Pool = node.pool();
+    let stop = AtomicBool::new(false);
+    let rounds = thread::scope(|scope| {
+        let stop = &stop;
+        let mut rounds = Vec::new();
+        for round in 0..2 {
+            // Relaxed, here and below: a sign, nothing is handed over by it.
+            stop.store(false, Ordering::Relaxed);
+            let (reads, began) = (pool.stats().reads, Instant::now());
+            let part = move |thread| part(pool, workload, round * THREADS as u64 + thread, stop);
+            let threads: Vec<_> = (0..THREADS as u64).map(|thread| scope.spawn(move || part(thread))).collect();
+            while let Some(left) = (length / 2).checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+                thread::park_timeout(left);
+            }
+            stop.store(true, Ordering::Relaxed);
+            let parts: Res<Vec<(u64, u64)>> =
+                threads.into_iter().map(|thread| thread.join().map_err(|_| "a thread panicked".to_owned())?).collect();
+            rounds.push((parts?, pool.stats().reads - reads, began.elapsed()));
+        }
+        Ok::<_, String>(rounds)
+    })?;
+    let (parts, reads, elapsed) = rounds.into_iter().next_back().ok_or("no round")?;
+    let accesses: u64 = parts.iter().map(|part| part.0).sum();
+    let transactions: u64 = parts.iter().map(|part| part.1).sum();
+    Ok(Ran {
+        hit_percent: (1.0 - reads as f64 / accesses.max(1) as f64) * 100.0,
+        transactions: transactions as f64 / elapsed.as_secs_f64(),
+    })
+}
+
+/// Accesses and transactions of a thread.
+fn part(pool: &Pool, workload: &Workload, seed: u64, stop: &AtomicBool) -> Res<(u64, u64)> {
+    let (mut rng, mut done) = (Rng::new(seed + 1), (0, 0));
+    loop {
+        for number in &workload.transactions[rng.below(workload.transactions.len() as u64) as usize] {
+            let id = workload.pages[*number as usize];
+            let mut kept = None;
+            while pool.read(id).is_err() {
+                kept = Some(pool.fetch_blocking(Want::Page(id)).map_err(|e| e.to_string())?);
+            }
+            drop(kept);
+            done.0 += 1;
+            if stop.load(Ordering::Relaxed) {
+                return Ok(done);
+            }
+        }
+        done.1 += 1;
+    }
+}
+
+fn names(grid: &Grid<Ran>) -> Option<(f64, f64)> {
+    let places = grid.cells.iter().map(|cell| cell.x);
+    Some((places.clone().min_by(f64::total_cmp)?, places.max_by(f64::total_cmp)?))
+}
+
+fn of(grid: &Grid<Ran>, how: How, x: f64, figure: fn(&Ran) -> f64) -> Option<f64> {
+    grid.at(&Shared { policy: POLICY, how }.name(), x, figure)
+}
+
+fn found(grid: &Grid<Ran>) -> Option<String> {
+    let (least, most) = names(grid)?;
+    let over = |x, how| Some(of(grid, how, x, RATE.of)? / of(grid, How::Clock, x, RATE.of)?);
+    Some(format!(
+        "{}: throughput over the clock's with {least} MiB and with {most} MiB: 2Q behind a lock {:.2} and {:.2}, batched and prefetched {:.2} and {:.2}.",
+        grid.title,
+        over(least, How::Locked)?,
+        over(most, How::Locked)?,
+        over(least, How::BatchedPrefetched)?,
+        over(most, How::BatchedPrefetched)?
+    ))
+}
+
+/// The source's curves of hit ratios coincide: by how much ours differ at most.
+fn agreement(grid: &Grid<Ran>) -> Option<String> {
+    let places = grid.cells.iter().map(|cell| cell.x);
+    let apart = places.filter_map(|x| {
+        Some((of(grid, How::Locked, x, HITS.of)? - of(grid, How::BatchedPrefetched, x, HITS.of)?).abs())
+    });
+    let apart = apart.max_by(f64::total_cmp)?;
+    Some(format!(
+        "{}: the source's hit ratios of 2Q with the lock and with batches coincide; ours are at most {apart:.2} points apart. That its locked 2Q falls below the clock with the largest pool needs its eight processors.",
+        grid.title
+    ))
+}

@@ -1,0 +1,114 @@
+//! A recorded workload on the real pool: threads access its pages in the recorded order.
+//!
+//! All pages are in the pool, as in the source's part on scalability. A thread reads a page under its shared latch, and between two accesses works
+//! for as long as the engine did when it was recorded; then comes the next access, at the end of a transaction that of another, drawn one.
+
+use super::workload::Workload;
+use crate::spinlock::Work;
+use clearway_buffer::{Pool, ReplacementKind, Want};
+use clearway_env::OsDisk;
+use clearway_harness::Res;
+use clearway_latch::lockstat;
+use clearway_storage::{Node, NodeConfig};
+use clearway_traces::Rng;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What lockstat calls the latches of the policies begins so.
+const POLICY_CLASS: &str = "buffer.policy";
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    /// Accesses a microsecond, by all threads.
+    pub rate: f64,
+    /// Transactions a second.
+    pub transactions: f64,
+    /// From the beginning of a transaction to its end, in microseconds, the mean.
+    pub response_us: f64,
+    /// Requests for the policy's latch that were not granted at once, in a million accesses.
+    pub contention: f64,
+}
+
+/// A pool that holds a workload's pages.
+pub struct Real<'a> {
+    node: Node,
+    workload: &'a Workload,
+    work: Work,
+}
+
+impl<'a> Real<'a> {
+    /// Opens the workload's database with this replacement, and brings its pages in. One at a time.
+    pub fn open(workload: &'a Workload, kind: ReplacementKind, frames: u32, per_ns: f64) -> Res<Self> {
+        let config = NodeConfig { frames, replacement: kind, ..NodeConfig::default() };
+        let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).map_err(|e| e.to_string())?;
+        for page in &workload.pages {
+            node.pool().fetch_blocking(Want::Page(*page)).map_err(|e| e.to_string())?;
+        }
+        let mut this = Self { node, workload, work: Work::of(0.0, per_ns) };
+        // What an access costs by itself is not worked a second time.
+        let bare = this.run(1, Duration::from_millis(20))?;
+        this.work = Work::of((workload.ns_per_access - 1e3 / bare.rate).max(0.0), per_ns);
+        Ok(this)
+    }
+
+    /// So many threads for so long.
+    pub fn run(&self, threads: usize, length: Duration) -> Res<Ran> {
+        lockstat::reset();
+        let stop = AtomicBool::new(false);
+        let began = Instant::now();
+        let parts = thread::scope(|scope| {
+            let stop = &stop;
+            let threads: Vec<_> =
+                (0..threads).map(|thread| scope.spawn(move || self.part(thread as u64, stop))).collect();
+            while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+                thread::park_timeout(left);
+            }
+            // Relaxed: a sign, nothing is handed over by it.
+            stop.store(true, Ordering::Relaxed);
+            threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked")?).collect::<Res<Vec<Part>>>()
+        })?;
+        let elapsed = began.elapsed().as_secs_f64();
+        let rows = lockstat::contention();
+        let waits: u64 = rows.iter().filter(|row| row.name.starts_with(POLICY_CLASS)).map(|row| row.contended).sum();
+        let sum = |of: fn(&Part) -> u64| parts.iter().map(of).sum::<u64>() as f64;
+        let (accesses, transactions) = (sum(|p| p.accesses), sum(|p| p.transactions));
+        Ok(Ran {
+            rate: accesses / elapsed / 1e6,
+            transactions: transactions / elapsed,
+            response_us: sum(|p| p.response_ns) / transactions.max(1.0) / 1e3,
+            contention: waits as f64 * 1e6 / accesses.max(1.0),
+        })
+    }
+
+    fn part(&self, thread: u64, stop: &AtomicBool) -> Res<Part> {
+        let (pool, transactions): (&Pool, _) = (self.node.pool(), &self.workload.transactions);
+        let mut rng = Rng::new(thread + 1);
+        let mut part = Part::default();
+        loop {
+            let began = Instant::now();
+            let transaction = &transactions[rng.below(transactions.len() as u64) as usize];
+            for number in transaction {
+                let id = self.workload.pages[*number as usize];
+                let page = pool.read(id).map_err(|_| format!("{id} has left a pool that has room for all"))?;
+                self.work.run(u64::from(page[page.len() - 1]) + 1);
+                part.accesses += 1;
+                // A scan of a table takes longer than a run may be late; what is not finished is no transaction.
+                if part.accesses.is_multiple_of(64) && stop.load(Ordering::Relaxed) {
+                    return Ok(part);
+                }
+            }
+            part.transactions += 1;
+            part.response_ns += began.elapsed().as_nanos() as u64;
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Part {
+    accesses: u64,
+    transactions: u64,
+    response_ns: u64,
+}

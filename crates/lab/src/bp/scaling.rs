@@ -1,0 +1,173 @@
+//! The source's figures 6 and 7: systems on more and more processors, those of this machine measured, those of the source's simulated.
+
+use super::grid::{Cell, Grid, Measure};
+use super::judge;
+use super::real::{Ran, Real};
+use super::source::{self, Source};
+use super::systems::{POLICY, Shared};
+use super::workload::{Kind, Size, Workload};
+use crate::experiment::{Part, Task};
+use crate::progress::Progress;
+use crate::result::{Axis, Configuration, Findings};
+use crate::simulator::costs::Costs;
+use crate::simulator::{Machine, Outcome, simulate};
+use crate::spinlock::calibrate_work;
+use clearway_harness::Res;
+use std::time::Duration;
+
+/// Threads on this machine's cores; from the third on there are more than cores on a small one.
+const THREADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Threads of runs that a bar is judged by.
+pub const JUDGED_THREADS: [usize; 2] = [8, 16];
+const QUICK_THREADS: [usize; 2] = [1, 8];
+const QUICK_RUN: Duration = Duration::from_millis(5);
+/// Cores of a machine like this one.
+const MORE: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Accesses of a simulation.
+const PLAYED: u64 = 400_000;
+const QUICK_PLAYED: u64 = 4_000;
+/// Threads a processor, in a simulation: who waits for the lock leaves the processor to another.
+const THREADS_PER_CORE: usize = 2;
+
+/// Of what was measured.
+pub const MEASURED: [Measure<Ran>; 4] = [
+    Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, of: |r| r.transactions },
+    Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, of: |r| r.response_us },
+    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: |r| r.contention },
+    Measure { name: "accesses", unit: "/us", digits: 2, axis: Axis::linear, of: |r| r.rate },
+];
+/// Of what was simulated.
+pub const SIMULATED: [Measure<Outcome>; 3] = [
+    Measure {
+        name: "throughput",
+        unit: "1/s",
+        digits: 0,
+        axis: Axis::log,
+        of: |o| o.transactions as f64 * 1e9 / o.elapsed_ns,
+    },
+    Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, of: |o| o.response_ns / 1e3 },
+    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: Outcome::contention },
+];
+
+/// A workload with what became of it.
+pub struct Scaled {
+    /// Which.
+    pub kind: Kind,
+    /// On this machine, by threads.
+    pub measured: Grid<Ran>,
+    /// On the source's, by processors.
+    pub simulated: Grid<Outcome>,
+    /// On a machine of cores like this one's, but more of them.
+    pub more: Grid<Outcome>,
+}
+
+/// Runs a figure: its machine, with the systems of these policies.
+pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task) -> Res<Findings> {
+    let (quick, size) = (task.options.quick, Size::of(task.options.quick));
+    let kinds: Vec<Kind> =
+        Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), judge::KINDS.contains(k))).collect();
+    let per_ns = calibrate_work();
+    let here = Costs::here(0.0, POLICY);
+    let mut progress = Progress::new(name, kinds.len() * systems.len());
+    let (mut all, mut described) = (Vec::new(), Vec::new());
+    for kind in kinds {
+        let workload = Workload::record(kind, size)?;
+        described.push((kind.name(), workload.described()));
+        let mut scaled = Scaled {
+            kind,
+            measured: Grid { title: format!("{}, measured here", kind.name()), x: "threads", cells: Vec::new() },
+            simulated: Grid {
+                title: format!("{}, simulated {}", kind.name(), source.machine),
+                x: "processors",
+                cells: Vec::new(),
+            },
+            more: Grid {
+                title: format!("{}, simulated cores like this machine's", kind.name()),
+                x: "cores",
+                cells: Vec::new(),
+            },
+        };
+        let here = Costs { work_ns: workload.ns_per_access, ..here };
+        described.push((of_here(kind), here.described()));
+        for system in systems {
+            progress.step(&format!("{}, {}", kind.name(), system.name()));
+            measure(&mut scaled.measured, *system, &workload, size, per_ns, task)?;
+            if task.part != Part::Bars {
+                let accesses = if quick { QUICK_PLAYED } else { PLAYED };
+                play(&mut scaled.simulated, *system, &workload, (source.cores, source.costs), accesses);
+                play(&mut scaled.more, *system, &workload, (&MORE, here), accesses);
+            }
+        }
+        all.push(scaled);
+    }
+    let mut samples = Vec::new();
+    for scaled in &all {
+        samples.extend(MEASURED[..3].iter().map(|measure| scaled.measured.samples(measure)));
+        for grid in [&scaled.simulated, &scaled.more] {
+            samples.extend(SIMULATED.iter().map(|measure| grid.samples(measure)));
+        }
+    }
+    let mut tables = source::tables(source, &all);
+    for scaled in &all {
+        tables.extend(MEASURED.iter().map(|measure| scaled.measured.table(measure)));
+        for grid in [&scaled.simulated, &scaled.more] {
+            tables.extend(SIMULATED.iter().map(|measure| grid.table(measure)));
+        }
+    }
+    Ok(Findings {
+        configuration: configuration(source, described, task),
+        seeds: vec![1],
+        samples,
+        tables,
+        found: judge::found(&all),
+        agreement: source::agreement(source, &all),
+        bars: Vec::new(),
+    })
+    .map(|findings| judge::with_bars(findings, &all, task))
+}
+
+fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size, per_ns: f64, task: &Task) -> Res<()> {
+    let real = Real::open(workload, system.kind(), size.frames, per_ns)?;
+    let quick = task.options.quick;
+    let all: &[usize] = if quick { &QUICK_THREADS } else { &THREADS };
+    let threads: Vec<usize> =
+        all.iter().copied().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t)).collect();
+    // The seconds of the command line are shared by the threads' numbers.
+    let shared = Duration::from_secs(task.options.seconds.into()) / THREADS.len() as u32;
+    let length = if quick { QUICK_RUN } else { shared };
+    for threads in threads {
+        let figures = (0..task.repetitions()).map(|_| real.run(threads, length)).collect::<Res<Vec<_>>>()?;
+        grid.cells.push(Cell { system: system.name(), x: threads as f64, figures });
+    }
+    Ok(())
+}
+
+fn play(grid: &mut Grid<Outcome>, system: Shared, workload: &Workload, on: (&[usize], Costs), accesses: u64) {
+    for cores in on.0 {
+        let machine = Machine { cores: *cores, threads: cores * THREADS_PER_CORE, costs: on.1, accesses, seed: 1 };
+        let outcome = simulate(&system.system(), &machine, &workload.transactions);
+        grid.cells.push(Cell { system: system.name(), x: *cores as f64, figures: vec![outcome] });
+    }
+}
+
+/// Where the record has the costs of this machine.
+fn of_here(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Dbt1 => "this machine, DBT-1-like",
+        Kind::Dbt2 => "this machine, DBT-2-like",
+        Kind::TableScan => "this machine, TableScan",
+    }
+}
+
+fn configuration(source: &Source, workloads: Vec<(&'static str, String)>, task: &Task) -> Configuration {
+    let mut settings = vec![
+        ("simulated machine", format!("{}: {}", source.machine, source.costs.described())),
+        ("threads of a simulated processor", THREADS_PER_CORE.to_string()),
+        ("pool", "holds all pages, warmed up".into()),
+        ("queues", format!("S = {}, T = {}", clearway_buffer::QUEUE, clearway_buffer::THRESHOLD)),
+        ("repetitions", task.repetitions().to_string()),
+        ("seconds", task.options.seconds.to_string()),
+    ];
+    settings.extend(workloads);
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

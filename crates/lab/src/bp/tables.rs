@@ -1,0 +1,145 @@
+//! A database of the real storage engine, in a folder of its own, whose page accesses are recorded.
+//!
+//! The pool has room for all pages. What it tells its replacement of hits and creations on the recording thread is what is recorded; the engine
+//! that descends its B+trees, splits their nodes and logs its changes does not know of it.
+
+use clearway_buffer::{ClockSweep, Maker, Probe, Replacement, ReplacementKind};
+use clearway_env::OsDisk;
+use clearway_harness::Res;
+use clearway_harness::tools::TempDir;
+use clearway_storage::{Blocked, Node, NodeConfig, Store};
+use clearway_types::{FrameId, PageId, TreeId};
+use std::cell::RefCell;
+use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
+
+thread_local! {
+    /// The pages that this thread has accessed since it began to record; nothing while it does not.
+    static RECORD: RefCell<Option<Vec<PageId>>> = const { RefCell::new(None) };
+}
+
+/// Chooses victims like the clock, and keeps what it is told of the recording thread's accesses.
+struct Recorder(ClockSweep);
+
+fn record(page: PageId) {
+    RECORD.with_borrow_mut(|record| record.iter_mut().for_each(|pages| pages.push(page)));
+}
+
+impl Replacement for Recorder {
+    fn hit(&self, frame: FrameId, page: PageId) {
+        record(page);
+        self.0.hit(frame, page);
+    }
+    fn miss(&self, frame: FrameId, page: PageId) {
+        record(page);
+        self.0.miss(frame, page);
+    }
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.0.evict(incoming, probe)
+    }
+    fn remove(&self, frame: FrameId) {
+        self.0.remove(frame);
+    }
+}
+
+fn recorder(frames: u32) -> Box<dyn Replacement> {
+    Box::new(Recorder(ClockSweep::new(frames)))
+}
+
+/// A database of one partition.
+pub struct Database {
+    node: Node,
+    store: Store,
+    directory: TempDir,
+}
+
+impl Database {
+    /// An empty one with so many tables, numbered from 1, in a pool of `frames` frames.
+    pub fn new(name: &str, tables: u32, frames: u32) -> Res<Self> {
+        let directory = TempDir::new(name)?;
+        let config = NodeConfig {
+            partitions: Some(1),
+            frames,
+            replacement: ReplacementKind::Custom(Maker(recorder)),
+            ..NodeConfig::default()
+        };
+        let mut node = Node::open(Arc::new(OsDisk), directory.path(), config).map_err(|e| e.to_string())?;
+        let store = node.take_stores().pop().ok_or("a node without a partition")?;
+        let mut this = Self { node, store, directory };
+        for table in 1..=tables {
+            this.attempt(|store| store.create_tree(TreeId(table)))?;
+        }
+        Ok(this)
+    }
+
+    /// Reads a row: its first eight bytes as a number; `None` if it is not there.
+    pub fn get(&mut self, table: u32, key: &[u8]) -> Res<Option<u64>> {
+        let mut first = 0;
+        let there = self.attempt(|store| {
+            store.get(TreeId(table), key, &mut |row| first = row.first_chunk().map_or(0, |c| u64::from_be_bytes(*c)))
+        })?;
+        Ok(there.then_some(first))
+    }
+
+    /// Inserts a row; nothing happens if it is there.
+    pub fn insert(&mut self, table: u32, key: &[u8], row: &[u8]) -> Res<()> {
+        self.attempt(|store| store.insert_autocommit(TreeId(table), key, row)).map(drop)
+    }
+
+    /// Changes a row.
+    pub fn update(&mut self, table: u32, key: &[u8], row: &[u8]) -> Res<()> {
+        self.attempt(|store| store.update_autocommit(TreeId(table), key, row)).map(drop)
+    }
+
+    /// Deletes a row.
+    pub fn delete(&mut self, table: u32, key: &[u8]) -> Res<()> {
+        self.attempt(|store| store.delete_autocommit(TreeId(table), key)).map(drop)
+    }
+
+    /// Reads rows from a key on, at most so many: how many there were, and the last key.
+    pub fn scan(&mut self, table: u32, from: &[u8], most: usize) -> Res<(usize, Vec<u8>)> {
+        let mut seen = (0, Vec::new());
+        self.attempt(|store| {
+            seen = (0, Vec::new());
+            store.scan(TreeId(table), Bound::Included(from), Bound::Unbounded, false, &mut |key, _| {
+                seen.0 += 1;
+                seen.1.clear();
+                seen.1.extend_from_slice(key);
+                if seen.0 < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })
+        })?;
+        Ok(seen)
+    }
+
+    /// What `transaction` accesses, in order.
+    pub fn recorded(&mut self, transaction: impl FnOnce(&mut Self) -> Res<()>) -> Res<Vec<PageId>> {
+        RECORD.set(Some(Vec::new()));
+        let done = transaction(self);
+        let pages = RECORD.take().unwrap_or_default();
+        done.map(|()| pages)
+    }
+
+    /// Makes everything durable and closes; the folder goes when what is returned is dropped.
+    pub fn close(self) -> Res<TempDir> {
+        self.node.checkpoint().map_err(|e| e.to_string())?;
+        self.node.shutdown();
+        Ok(self.directory)
+    }
+
+    /// Fetches what is missing and tries again, as the engine does.
+    fn attempt<T>(&mut self, mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>) -> Res<T> {
+        let mut kept = Vec::new();
+        loop {
+            match attempt(&mut self.store) {
+                Ok(value) => return Ok(value),
+                Err(Blocked::Failed(error)) => return Err(error.to_string()),
+                Err(Blocked::Log(read)) => read.run(),
+                Err(Blocked::Want(wants)) => {
+                    let fetched = wants.into_iter().map(|want| self.node.pool().fetch_blocking(want));
+                    let fetched = fetched.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+                    drop(std::mem::replace(&mut kept, fetched));
+                }
+            }
+        }
+    }
+}

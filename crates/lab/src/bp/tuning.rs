@@ -1,0 +1,212 @@
+//! The source's figure 2 and its tables II and III: what sizes of batches, of queues and of thresholds do.
+
+use super::bare;
+use super::grid::{Cell, Grid, Measure};
+use super::real::{Ran, Real};
+use super::source::ALTIX;
+use super::systems::Sized;
+use super::workload::{Kind, Size, Workload};
+use crate::experiment::Task;
+use crate::progress::Progress;
+use crate::result::{Axis, Configuration, Findings};
+use crate::simulator::{Machine, Outcome, simulate};
+use crate::spinlock::calibrate_work;
+use clearway_harness::Res;
+use std::time::Duration;
+
+/// Threads on this machine: more than it has cores, as in the source.
+const THREADS: usize = 8;
+/// Processors of the source's machine.
+const CORES: usize = 16;
+const QUICK_RUN: Duration = Duration::from_millis(3);
+const PLAYED: u64 = 1_000_000;
+const QUICK_PLAYED: u64 = 4_000;
+
+const CONTENTION: Measure<Ran> =
+    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: |r| r.contention };
+const RATE: Measure<Ran> =
+    Measure { name: "throughput", unit: "accesses/us", digits: 2, axis: Axis::linear, of: |r| r.rate };
+const PLAYED_CONTENTION: Measure<Outcome> =
+    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: Outcome::contention };
+const PLAYED_RATE: Measure<Outcome> =
+    Measure { name: "throughput", unit: "accesses/us", digits: 3, axis: Axis::linear, of: Outcome::rate };
+const LOCK: Measure<f64> =
+    Measure { name: "acquiring and holding, an access", unit: "ns", digits: 1, axis: Axis::log, of: |ns| *ns };
+
+/// One of the source's two tables.
+pub struct Sizes {
+    name: &'static str,
+    sizes: &'static [Sized],
+    /// What is set, and how it is read off.
+    x: &'static str,
+    of: fn(&Sized) -> u32,
+    /// How contention falls between two sizes: from, to, and by how much it fell on each workload.
+    falls: Option<(u32, u32, [f64; 3])>,
+}
+
+/// Table II.
+pub const TABLE2: Sizes = Sizes {
+    name: "bp-wrapper/table2",
+    sizes: &Sized::HALF,
+    x: "S",
+    of: |sized| sized.queue,
+    falls: Some((2, 8, [477.0, 32.0, 130.0])),
+};
+/// Table III.
+pub const TABLE3: Sizes =
+    Sizes { name: "bp-wrapper/table3", sizes: &Sized::OF_64, x: "T", of: |sized| sized.threshold, falls: None };
+
+fn machine(task: &Task) -> Machine {
+    let accesses = if task.options.quick { QUICK_PLAYED } else { PLAYED };
+    Machine { cores: CORES, threads: 2 * CORES, costs: ALTIX.costs, accesses, seed: 1 }
+}
+
+fn length(task: &Task) -> Duration {
+    if task.options.quick { QUICK_RUN } else { Duration::from_secs(task.options.seconds.into()) / 4 }
+}
+
+fn configuration(task: &Task, workloads: &[Workload]) -> Configuration {
+    let mut settings = vec![
+        ("measured", format!("{THREADS} threads on this machine")),
+        ("simulated", format!("{CORES} processors of the {}: {}", ALTIX.machine, ALTIX.costs.described())),
+        ("repetitions", task.repetitions().to_string()),
+        ("run length", format!("{:?}", length(task))),
+    ];
+    settings.extend(workloads.iter().map(|w| (w.kind.name(), w.described())));
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
+    let wanted = kinds.iter().filter(|kind| task.part.wants(kind.name(), false));
+    wanted.map(|kind| Workload::record(*kind, Size::of(task.options.quick))).collect()
+}
+
+/// Table II or III.
+pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
+    let (per_ns, size, workloads) = (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
+    let mut progress = Progress::new(table.name, workloads.len() * table.sizes.len());
+    let title = |what: &str| format!("2Q, batched, {what}");
+    let mut measured =
+        Grid { title: title("measured here with 8 threads"), x: table.x, cells: Vec::<Cell<Ran>>::new() };
+    let mut simulated =
+        Grid { title: title("simulated 16 processors"), x: table.x, cells: Vec::<Cell<Outcome>>::new() };
+    for workload in &workloads {
+        for sized in table.sizes {
+            let (system, x) = (workload.kind.name().to_owned(), f64::from((table.of)(sized)));
+            progress.step(&format!("{system}, {} = {x}", table.x));
+            let real = Real::open(workload, sized.kind(), size.frames, per_ns)?;
+            let figures = (0..task.repetitions()).map(|_| real.run(THREADS, length(task))).collect::<Res<_>>()?;
+            measured.cells.push(Cell { system: system.clone(), x, figures });
+            let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
+            simulated.cells.push(Cell { system, x, figures: vec![outcome] });
+        }
+    }
+    Ok(Findings {
+        configuration: configuration(task, &workloads),
+        seeds: vec![1],
+        samples: vec![
+            simulated.samples(&PLAYED_CONTENTION),
+            simulated.samples(&PLAYED_RATE),
+            measured.samples(&CONTENTION),
+            measured.samples(&RATE),
+        ],
+        tables: vec![
+            simulated.table(&PLAYED_CONTENTION),
+            simulated.table(&PLAYED_RATE),
+            measured.table(&CONTENTION),
+            measured.table(&RATE),
+        ],
+        found: found(table, &simulated),
+        agreement: agreement(table, &simulated),
+        ..Findings::default()
+    })
+}
+
+/// Where contention is least, by workload.
+fn found(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
+    let best = |kind: &Kind| {
+        let at = |sized: &Sized| {
+            let x = (table.of)(sized);
+            Some((x, simulated.at(kind.name(), x.into(), Outcome::contention)?))
+        };
+        let (x, contention) = table.sizes.iter().filter_map(at).min_by(|a, b| a.1.total_cmp(&b.1))?;
+        Some(format!("{} at {} = {x} ({contention:.1})", kind.name(), table.x))
+    };
+    let best: Vec<String> = Kind::ALL.iter().filter_map(best).collect();
+    if best.is_empty() { best } else { vec![format!("Simulated contention is least: {}.", best.join(", "))] }
+}
+
+fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
+    let at = |kind: Kind, x: u32| simulated.at(kind.name(), x.into(), Outcome::contention);
+    let Some((from, to, published)) = table.falls else {
+        let rises: Vec<String> = Kind::ALL
+            .into_iter()
+            .filter_map(|kind| Some(format!("{} {:.0} and {:.0}", kind.name(), at(kind, 32)?, at(kind, 64)?)))
+            .collect();
+        return if rises.is_empty() {
+            rises
+        } else {
+            vec![format!(
+                "The source's contention falls to T = 32 and rises sharply at T = S = 64, where no try comes before the wait. Simulated at 32 and 64: {}.",
+                rises.join("; ")
+            )]
+        };
+    };
+    let falls: Vec<String> = Kind::ALL
+        .into_iter()
+        .zip(published)
+        .filter_map(|(kind, published)| {
+            // A run in which nobody waited has less than one wait.
+            let falls = at(kind, from)? / at(kind, to)?.max(1.0);
+            Some(format!("{} {falls:.0} times (published {published:.0})", kind.name()))
+        })
+        .collect();
+    if falls.is_empty() {
+        return falls;
+    }
+    vec![format!("From {x} = {from} to {x} = {to} contention falls, simulated: {}.", falls.join(", "), x = table.x)]
+}
+
+/// Figure 2.
+pub fn fig2(task: &Task) -> Res<Findings> {
+    let (per_ns, workloads) = (calibrate_work(), recorded(task, &[Kind::Dbt1])?);
+    let mut progress = Progress::new("bp-wrapper/fig2", Sized::BATCHES.len());
+    let mut grid = Grid { title: "DBT-1-like".into(), x: "batch", cells: Vec::<Cell<f64>>::new() };
+    for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
+        let x = f64::from(sized.queue);
+        progress.step(&format!("batches of {x}"));
+        for threads in [1, THREADS] {
+            let one = |_| bare::lock_ns(sized, workload, threads, length(task), per_ns);
+            let figures = (0..task.repetitions()).map(one).collect::<Res<_>>()?;
+            grid.cells.push(Cell { system: format!("measured here, threads: {threads}"), x, figures });
+        }
+        let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
+        grid.cells.push(Cell { system: "simulated 16 processors".into(), x, figures: vec![outcome.lock_ns()] });
+    }
+    let falls = |system: &str| Some(grid.at(system, 1.0, LOCK.of)? / grid.at(system, 64.0, LOCK.of)?);
+    let measured = falls(&format!("measured here, threads: {THREADS}"));
+    let simulated = falls("simulated 16 processors");
+    let (found, agreement) = match (measured, simulated) {
+        (Some(measured), Some(simulated)) => (
+            vec![format!(
+                "A batch of 64 takes {measured:.1} times less an access than a batch of one, measured with {THREADS} threads; {simulated:.1} times less, simulated with {CORES} processors."
+            )],
+            vec![
+                "The source shows a curve without numbers, on logarithmic axes, that falls all the way from 1 to 64."
+                    .into(),
+            ],
+        ),
+        _ => (Vec::new(), Vec::new()),
+    };
+    let samples = grid.samples(&LOCK);
+    let y = Axis::log(&samples.y.label, &samples.y.unit);
+    Ok(Findings {
+        configuration: configuration(task, &workloads),
+        seeds: vec![1],
+        samples: vec![crate::result::Samples { y, ..samples }],
+        tables: vec![grid.table(&LOCK)],
+        found,
+        agreement,
+        ..Findings::default()
+    })
+}

@@ -1,0 +1,302 @@
+//! The page accesses of the source's workloads: its transactions, generated, and run by the real B+tree engine on its tables.
+//!
+//! Like its DBT-1 a bookshop on the web (TPC-W), like its DBT-2 orders at warehouses (TPC-C), and scans of whole tables of rows of 128 bytes. The
+//! tables are smaller than the source's, and all are in the pool, as there.
+
+use super::tables::Database;
+use crate::simulator::Transactions;
+use clearway_buffer::PAGE_SIZE;
+use clearway_harness::Res;
+use clearway_harness::tools::TempDir;
+use clearway_traces::Rng;
+use clearway_traces::generate::Zipf;
+use clearway_types::PageId;
+use std::collections::HashMap;
+use std::time::Instant;
+
+/// The source's workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A bookshop.
+    Dbt1,
+    /// Orders at warehouses.
+    Dbt2,
+    /// Scans of whole tables.
+    TableScan,
+}
+
+impl Kind {
+    /// In the source's order.
+    pub const ALL: [Self; 3] = [Self::Dbt1, Self::Dbt2, Self::TableScan];
+
+    /// As tables and `--only` call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dbt1 => "DBT-1-like",
+            Self::Dbt2 => "DBT-2-like",
+            Self::TableScan => "TableScan",
+        }
+    }
+}
+
+/// How large a workload is.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Customers, and with them the other tables.
+    pub customers: u64,
+    /// Transactions that are recorded.
+    pub transactions: usize,
+    /// The pool's frames, enough for all pages.
+    pub frames: u32,
+}
+
+impl Size {
+    /// Of a whole run, and of a quick one.
+    pub fn of(quick: bool) -> Self {
+        match quick {
+            true => Self { customers: 600, transactions: 40, frames: 4_096 },
+            false => Self { customers: 40_000, transactions: 3_000, frames: 32_768 },
+        }
+    }
+}
+
+/// A recorded workload.
+pub struct Workload {
+    /// Which one.
+    pub kind: Kind,
+    /// What its transactions access; pages are numbered from 0 in order of first access.
+    pub transactions: Transactions,
+    /// The page of each number.
+    pub pages: Vec<PageId>,
+    /// What the engine took for an access, its own work, its lookup in the pool and the recording, in nanoseconds.
+    pub ns_per_access: f64,
+    /// The database, as the last transaction left it.
+    pub directory: TempDir,
+}
+
+impl Workload {
+    /// Makes the tables, runs the transactions, and keeps what they access.
+    pub fn record(kind: Kind, size: Size) -> Res<Self> {
+        let mut database = Database::new(&format!("lab-{}", kind.name()), TABLES, size.frames)?;
+        let mut shop = Shop { rng: Rng::new(1), customers: size.customers, orders: 0, delivered: 0 };
+        shop.fill(kind, &mut database)?;
+        let popular = Zipf::new(shop.items() as u32, 0.8);
+        let (mut recorded, mut elapsed) = (Vec::new(), 0.0);
+        // Scans of whole tables are long: a few are many accesses.
+        let transactions = if kind == Kind::TableScan { size.transactions.div_ceil(50) } else { size.transactions };
+        for _ in 0..transactions {
+            let began = Instant::now();
+            recorded.push(database.recorded(|database| match kind {
+                Kind::Dbt1 => shop.browse_or_buy(&popular, database),
+                Kind::Dbt2 => shop.order_or_pay(database),
+                Kind::TableScan => shop.scan_a_table(database),
+            })?);
+            elapsed += began.elapsed().as_nanos() as f64;
+        }
+        let directory = database.close()?;
+        let accesses: usize = recorded.iter().map(Vec::len).sum();
+        let (mut numbers, mut pages) = (HashMap::new(), Vec::new());
+        let mut number = |page: PageId| {
+            *numbers.entry(page).or_insert_with(|| {
+                pages.push(page);
+                pages.len() as u32 - 1
+            })
+        };
+        let transactions = recorded.into_iter().filter(|accessed| !accessed.is_empty());
+        let transactions = transactions.map(|accessed| accessed.into_iter().map(&mut number).collect()).collect();
+        Ok(Self { kind, transactions, pages, ns_per_access: elapsed / accesses.max(1) as f64, directory })
+    }
+
+    /// Accesses of all transactions.
+    pub fn accesses(&self) -> usize {
+        self.transactions.iter().map(|transaction| transaction.len()).sum()
+    }
+
+    /// Pages of the database's files, whether they are accessed or not.
+    pub fn file_pages(&self) -> Res<u32> {
+        let data = self.directory.path().join("data");
+        let listed = std::fs::read_dir(&data).map_err(|e| format!("{}: {e}", data.display()))?;
+        let bytes = listed.map(|entry| Ok(entry?.metadata()?.len())).sum::<std::io::Result<u64>>();
+        Ok((bytes.map_err(|e| e.to_string())? / PAGE_SIZE as u64) as u32)
+    }
+
+    /// For the record.
+    pub fn described(&self) -> String {
+        format!(
+            "{} transactions, {} accesses to {} pages, {:.0} ns an access in the engine",
+            self.transactions.len(),
+            self.accesses(),
+            self.pages.len(),
+            self.ns_per_access
+        )
+    }
+}
+
+/// Tables, by their trees' numbers.
+const TABLES: u32 = 8;
+const CUSTOMER: u32 = 1;
+const ITEM: u32 = 2;
+const BY_TITLE: u32 = 3;
+const ORDERS: u32 = 4;
+const LINES: u32 = 5;
+const STOCK: u32 = 6;
+const DISTRICT: u32 = 7;
+const NEW_ORDER: u32 = 8;
+
+/// Bytes of rows, about as TPC-W and TPC-C have them.
+const CUSTOMER_ROW: [u8; 400] = [1; 400];
+const ITEM_ROW: [u8; 300] = [2; 300];
+const SMALL_ROW: [u8; 48] = [3; 48];
+const SCAN_ROW: [u8; 128] = [4; 128];
+const DISTRICTS: u64 = 10;
+/// Every warehouse has all items in stock.
+const MOST_ITEMS: u64 = 10_000;
+/// Tables that are scanned.
+const SCANNED: u32 = TABLES;
+
+/// What makes transactions.
+struct Shop {
+    rng: Rng,
+    customers: u64,
+    orders: u64,
+    delivered: u64,
+}
+
+fn key(a: u64, b: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&a.to_be_bytes());
+    key[8..].copy_from_slice(&b.to_be_bytes());
+    key
+}
+
+impl Shop {
+    fn items(&self) -> u64 {
+        (self.customers / 4).min(MOST_ITEMS)
+    }
+
+    fn warehouses(&self) -> u64 {
+        (self.customers / 3_000).max(1)
+    }
+
+    fn fill(&mut self, kind: Kind, to: &mut Database) -> Res<()> {
+        let (customers, items) = (self.customers, self.items());
+        if kind == Kind::TableScan {
+            return (0..customers)
+                .try_for_each(|n| (1..=SCANNED).try_for_each(|table| to.insert(table, &key(n, 0), &SCAN_ROW)));
+        }
+        (0..customers).try_for_each(|n| to.insert(CUSTOMER, &key(n, 0), &CUSTOMER_ROW))?;
+        for item in 0..items {
+            to.insert(ITEM, &key(item, 0), &ITEM_ROW)?;
+            // Titles are in another order than numbers.
+            to.insert(BY_TITLE, &key(item.wrapping_mul(0x9e37_79b9_7f4a_7c15), item), &[])?;
+        }
+        for warehouse in 0..self.warehouses() {
+            (0..items).try_for_each(|item| to.insert(STOCK, &key(warehouse, item), &SMALL_ROW))?;
+            (0..DISTRICTS).try_for_each(|d| to.insert(DISTRICT, &key(warehouse, d), &SMALL_ROW))?;
+        }
+        (0..customers / 4).try_for_each(|_| self.order(to, |shop| shop.rng.below(items)))
+    }
+
+    /// An order of five to fifteen lines.
+    fn order(&mut self, to: &mut Database, mut item: impl FnMut(&mut Self) -> u64) -> Res<()> {
+        self.orders += 1;
+        let (order, lines) = (self.orders, 5 + self.rng.below(11));
+        to.insert(ORDERS, &key(order, 0), &SMALL_ROW)?;
+        to.insert(NEW_ORDER, &key(order, 0), &[])?;
+        for line in 0..lines {
+            let (item, warehouse) = (item(self), self.rng.below(self.warehouses()));
+            to.get(ITEM, &key(item, 0))?;
+            to.get(STOCK, &key(warehouse, item))?;
+            to.update(STOCK, &key(warehouse, item), &SMALL_ROW)?;
+            to.insert(LINES, &key(order, line), &SMALL_ROW)?;
+        }
+        Ok(())
+    }
+
+    /// TPC-W: mostly pages of books, searches by title, now and then an order.
+    fn browse_or_buy(&mut self, popular: &Zipf, in_: &mut Database) -> Res<()> {
+        let customer = key(self.rng.below(self.customers), 0);
+        match self.rng.below(100) {
+            0..30 => {
+                in_.get(CUSTOMER, &customer)?;
+                (0..5).try_for_each(|_| in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop))
+            }
+            30..65 => in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop),
+            65..90 => {
+                in_.scan(BY_TITLE, &key(self.rng.next(), 0), 50)?;
+                (0..10).try_for_each(|_| in_.get(ITEM, &key(popular.draw(&mut self.rng).into(), 0)).map(drop))
+            }
+            90..95 => {
+                in_.get(CUSTOMER, &customer)?;
+                let order = 1 + self.rng.below(self.orders);
+                in_.scan(LINES, &key(order, 0), 10).map(drop)
+            }
+            _ => {
+                in_.get(CUSTOMER, &customer)?;
+                self.order(in_, |shop| popular.draw(&mut shop.rng).into())
+            }
+        }
+    }
+
+    /// TPC-C's five transactions in its proportions.
+    fn order_or_pay(&mut self, in_: &mut Database) -> Res<()> {
+        let district = key(self.rng.below(self.warehouses()), self.rng.below(DISTRICTS));
+        let customer = key(self.rng.below(self.customers), 0);
+        match self.rng.below(100) {
+            0..45 => {
+                in_.get(CUSTOMER, &customer)?;
+                in_.update(DISTRICT, &district, &SMALL_ROW)?;
+                self.order(in_, |shop| shop.rng.below(shop.items()))
+            }
+            45..88 => {
+                in_.update(DISTRICT, &district, &SMALL_ROW)?;
+                in_.update(CUSTOMER, &customer, &CUSTOMER_ROW)
+            }
+            88..92 => {
+                in_.get(CUSTOMER, &customer)?;
+                let order = 1 + self.rng.below(self.orders);
+                in_.get(ORDERS, &key(order, 0))?;
+                in_.scan(LINES, &key(order, 0), 10).map(drop)
+            }
+            92..96 => (0..DISTRICTS).try_for_each(|_| {
+                self.delivered = (self.delivered + 1).min(self.orders);
+                in_.delete(NEW_ORDER, &key(self.delivered, 0))?;
+                in_.update(ORDERS, &key(self.delivered, 0), &SMALL_ROW)?;
+                in_.scan(LINES, &key(self.delivered, 0), 10).map(drop)
+            }),
+            _ => {
+                in_.get(DISTRICT, &district)?;
+                let first = self.orders.saturating_sub(20);
+                in_.scan(LINES, &key(first, 0), 200)?;
+                let (warehouse, items) = (self.rng.below(self.warehouses()), self.items());
+                (0..100).try_for_each(|_| in_.get(STOCK, &key(warehouse, self.rng.below(items))).map(drop))
+            }
+        }
+    }
+
+    /// A scan of a whole table.
+    fn scan_a_table(&mut self, in_: &mut Database) -> Res<()> {
+        let table = 1 + self.rng.below(SCANNED.into()) as u32;
+        let (seen, _) = in_.scan(table, &[], usize::MAX)?;
+        if seen as u64 == self.customers { Ok(()) } else { Err(format!("a scan saw {seen} rows")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_descends_its_trees() {
+        for kind in Kind::ALL {
+            let workload = Workload::record(kind, Size::of(true)).unwrap();
+            let accesses = workload.accesses();
+            assert!(accesses > workload.transactions.len() && workload.ns_per_access > 0.0, "{}", kind.name());
+            assert!((10..4_096).contains(&workload.pages.len()), "{}: {}", kind.name(), workload.described());
+            // Roots and inner pages are accessed again and again, except by scans, which go from leaf to leaf.
+            if kind != Kind::TableScan {
+                assert!(accesses > 3 * workload.pages.len(), "{}", workload.described());
+            }
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! Who runs when: cores, threads, the latch, and the clock.
+//!
+//! A thread works, then accesses a page, and so on to the end of its transaction; then it goes to the back of the ready ones, as a server's
+//! process that waits for its client. The latch is like PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it
+//! held again. A waiter spins for [`Costs::spin_ns`] and then sleeps; the end of a section wakes one: who spins before who sleeps.
+
+use super::costs::Costs;
+use super::{Blocks, Machine, Outcome, System, Transactions};
+use clearway_traces::Rng;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Ticks of the clock in a nanosecond.
+const TICKS: f64 = 1000.0;
+/// A core that nobody was on.
+const NOBODY: u32 = u32::MAX;
+
+/// What happens at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The thread, which is on a core, accesses its next page.
+    Access(u32),
+    /// The thread has spun for so long, if it is still the same wait.
+    SpunOut(u32, u64),
+}
+
+struct Thread {
+    core: u32,
+    transaction: usize,
+    /// The next access of the transaction.
+    at: usize,
+    began: u64,
+    /// Hits since the thread's last section.
+    queued: u32,
+    /// Since when the thread waits for the latch.
+    waits_since: Option<u64>,
+    spins: bool,
+    /// Counts waits.
+    wait: u64,
+    /// The transaction's end gives others the core.
+    yields: bool,
+}
+
+/// A call into the wrapper that has not returned.
+struct Call {
+    thread: u32,
+    now: u64,
+    section_since: Option<u64>,
+}
+
+/// The state of a machine.
+pub struct Schedule {
+    costs: Costs,
+    blocks: Blocks,
+    prefetches: bool,
+    transactions: Transactions,
+    accesses: u64,
+    rng: Rng,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    sequence: u64,
+    threads: Vec<Thread>,
+    idle: Vec<u32>,
+    ready: VecDeque<u32>,
+    waiters: VecDeque<u32>,
+    held: bool,
+    last_holder_core: u32,
+    /// The core that last touched a frame's place in the policy.
+    touched_by: Vec<u32>,
+    calls: Vec<Call>,
+    clock: u64,
+    response: u64,
+    waited: u64,
+    held_for: u64,
+    outcome: Outcome,
+}
+
+fn ticks(ns: f64) -> u64 {
+    (ns * TICKS) as u64
+}
+
+impl Schedule {
+    /// All threads at the beginning of a transaction, as many on cores as there are.
+    pub fn new(system: &System, machine: &Machine, transactions: Transactions, frames: u32) -> Self {
+        let thread = |_| Thread {
+            core: NOBODY,
+            transaction: 0,
+            at: 0,
+            began: 0,
+            queued: 0,
+            waits_since: None,
+            spins: false,
+            wait: 0,
+            yields: false,
+        };
+        let mut this = Self {
+            costs: machine.costs,
+            blocks: system.blocks,
+            prefetches: system.prefetches,
+            transactions,
+            accesses: machine.accesses,
+            rng: Rng::new(machine.seed),
+            events: BinaryHeap::new(),
+            sequence: 0,
+            threads: (0..machine.threads).map(thread).collect(),
+            idle: (0..machine.cores as u32).rev().collect(),
+            ready: (0..machine.threads as u32).collect(),
+            waiters: VecDeque::new(),
+            held: false,
+            last_holder_core: NOBODY,
+            touched_by: vec![NOBODY; frames as usize],
+            calls: Vec::new(),
+            clock: 0,
+            response: 0,
+            waited: 0,
+            held_for: 0,
+            outcome: Outcome::default(),
+        };
+        for thread in 0..machine.threads {
+            this.threads[thread].transaction = this.drawn_transaction();
+        }
+        this.dispatch(0);
+        this
+    }
+
+    /// What came of it, until the last access.
+    pub fn outcome(&self) -> Outcome {
+        let ns = |ticks: u64| ticks as f64 / TICKS;
+        Outcome {
+            elapsed_ns: ns(self.clock),
+            response_ns: ns(self.response) / self.outcome.transactions.max(1) as f64,
+            waited_ns: ns(self.waited),
+            held_ns: ns(self.held_for),
+            ..self.outcome
+        }
+    }
+
+    /// The thread and the frame of the next access before `limit` that calls the wrapper; what does not is done here.
+    pub fn next_call(&mut self, limit: u64) -> Option<(u32, u32)> {
+        loop {
+            let Reverse((time, _, event)) = *self.events.peek()?;
+            if time >= limit || self.outcome.accesses >= self.accesses {
+                return None;
+            }
+            self.events.pop();
+            // Invariant 1. A call that returned may have ended after this event: its core was busy, no other's.
+            self.clock = self.clock.max(time);
+            match event {
+                Event::SpunOut(thread, wait) => self.spun_out(thread, wait, time),
+                Event::Access(thread) if self.yielded(thread, time) => {}
+                Event::Access(thread) if self.would_block(thread) => self.wait(thread, time),
+                Event::Access(thread) => return Some(self.call(thread, time)),
+            }
+        }
+    }
+
+    fn call(&mut self, id: u32, time: u64) -> (u32, u32) {
+        let thread = &mut self.threads[id as usize];
+        if let Some(since) = thread.waits_since.take() {
+            self.waited += time - since;
+        }
+        let frame = self.transactions[thread.transaction][thread.at];
+        let mut ns = self.costs.note_ns;
+        if self.may_commit(id) {
+            // To look at a held latch brings its line, too.
+            ns += if self.held { self.costs.transfer_ns } else { 0.0 };
+            ns += if self.prefetches { self.costs.prefetch_ns } else { 0.0 };
+        }
+        let now = time + ticks(ns);
+        self.calls.push(Call { thread: id, now, section_since: None });
+        self.outcome.accesses += 1;
+        (id, frame)
+    }
+
+    /// An operation of the policy on behalf of the innermost call: until when it takes. The first begins a section.
+    pub fn operation(&mut self, frame: u32) -> u64 {
+        let Some(call) = self.calls.last_mut() else { return 0 };
+        let core = self.threads[call.thread as usize].core;
+        let costs = &self.costs;
+        let mut ns = costs.policy_ns;
+        if call.section_since.is_none() {
+            call.section_since = Some(call.now);
+            self.held = true;
+            self.outcome.acquisitions += 1;
+            ns += costs.latch_ns + costs.crowd_ns * self.waiters.len() as f64;
+            if self.last_holder_core != core {
+                // The latch's own line comes in any case; the lists' ends may have been asked for.
+                ns += costs.transfer_ns + if self.prefetches { 0.0 } else { costs.cold_ns };
+            }
+            self.last_holder_core = core;
+        }
+        let touched_by = std::mem::replace(&mut self.touched_by[frame as usize], core);
+        if touched_by != core && !self.prefetches {
+            ns += costs.cold_ns;
+        }
+        call.now += ticks(ns);
+        call.now
+    }
+
+    /// The innermost call has returned.
+    pub fn call_ended(&mut self) {
+        let Some(Call { thread: id, now, section_since }) = self.calls.pop() else { return };
+        self.clock = self.clock.max(now);
+        let thread = &mut self.threads[id as usize];
+        thread.queued += 1;
+        if let Some(since) = section_since {
+            thread.queued = 0;
+            self.held_for += now - since;
+            self.held = false;
+            self.wake_one(now);
+        }
+        self.next_access(id, now);
+    }
+
+    /// The thread goes on to its next access, maybe of the next transaction.
+    fn next_access(&mut self, id: u32, now: u64) {
+        let drawn = self.drawn_transaction();
+        let thread = &mut self.threads[id as usize];
+        thread.at += 1;
+        if thread.at == self.transactions[thread.transaction].len() {
+            self.response += now - thread.began;
+            self.outcome.transactions += 1;
+            (thread.transaction, thread.at, thread.began, thread.yields) = (drawn, 0, now, true);
+        }
+        let work = self.work();
+        self.push(now + work, Event::Access(id));
+    }
+
+    fn drawn_transaction(&mut self) -> usize {
+        self.rng.below(self.transactions.len() as u64) as usize
+    }
+
+    /// Drawn evenly around the mean: threads that do the same in lock-step would never meet.
+    fn work(&mut self) -> u64 {
+        ticks(self.costs.work_ns * (0.5 + self.rng.unit()))
+    }
+
+    fn push(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, event)));
+    }
+
+    /// Whether the thread's next hit may take the latch.
+    fn may_commit(&self, id: u32) -> bool {
+        match self.blocks {
+            Blocks::Full { threshold, .. } => self.threads[id as usize].queued + 1 >= threshold,
+            Blocks::Always | Blocks::Never => true,
+        }
+    }
+
+    /// Invariant 2.
+    fn would_block(&self, id: u32) -> bool {
+        self.held
+            && match self.blocks {
+                Blocks::Always => true,
+                Blocks::Full { queue, .. } => self.threads[id as usize].queued + 1 >= queue,
+                Blocks::Never => false,
+            }
+    }
+
+    fn wait(&mut self, id: u32, time: u64) {
+        let spins = self.costs.spin_ns > 0.0;
+        let thread = &mut self.threads[id as usize];
+        let first = thread.waits_since.is_none();
+        if first {
+            thread.waits_since = Some(time);
+            thread.wait += 1;
+            self.outcome.waits += 1;
+        }
+        // Who was woken and finds the latch held sleeps again without another spin.
+        if spins && (first || thread.spins) {
+            let wait = thread.wait;
+            if first {
+                thread.spins = true;
+                self.push(time + ticks(self.costs.spin_ns), Event::SpunOut(id, wait));
+            }
+            self.waiters.push_front(id);
+        } else {
+            self.waiters.push_back(id);
+            self.leave_core(id, time);
+        }
+    }
+
+    fn spun_out(&mut self, id: u32, wait: u64, time: u64) {
+        let thread = &mut self.threads[id as usize];
+        if thread.wait != wait || thread.waits_since.is_none() || !thread.spins {
+            return;
+        }
+        thread.spins = false;
+        if let Some(at) = self.waiters.iter().position(|waiter| *waiter == id) {
+            self.waiters.remove(at);
+            self.waiters.push_back(id);
+            self.leave_core(id, time);
+        }
+    }
+
+    fn wake_one(&mut self, now: u64) {
+        let Some(id) = self.waiters.pop_front() else { return };
+        if self.threads[id as usize].spins {
+            self.push(now + ticks(self.costs.transfer_ns), Event::Access(id));
+        } else {
+            self.ready.push_back(id);
+            self.dispatch(now);
+        }
+    }
+
+    fn leave_core(&mut self, id: u32, now: u64) {
+        let core = std::mem::replace(&mut self.threads[id as usize].core, NOBODY);
+        self.idle.push(core);
+        self.dispatch(now);
+    }
+
+    /// At the beginning of a transaction the core goes to who is ready, if somebody is.
+    fn yielded(&mut self, id: u32, now: u64) -> bool {
+        if !std::mem::take(&mut self.threads[id as usize].yields) || self.ready.is_empty() {
+            return false;
+        }
+        self.ready.push_back(id);
+        self.leave_core(id, now);
+        true
+    }
+
+    /// Idle cores take ready threads.
+    fn dispatch(&mut self, now: u64) {
+        while let (Some(core), Some(id)) = (self.idle.last().copied(), self.ready.front().copied()) {
+            self.idle.pop();
+            self.ready.pop_front();
+            self.threads[id as usize].core = core;
+            self.threads[id as usize].yields = false;
+            let switch = ticks(self.costs.switch_ns);
+            self.push(now + switch, Event::Access(id));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What any machine must show, whatever time things take.
+
+use super::costs::Costs;
+use super::*;
+use clearway_buffer::{Batched, ClockSweep, WrapperKind};
+
+const COSTS: Costs = Costs {
+    work_ns: 1_000.0,
+    note_ns: 1.0,
+    policy_ns: 20.0,
+    cold_ns: 30.0,
+    prefetch_ns: 30.0,
+    latch_ns: 20.0,
+    transfer_ns: 50.0,
+    crowd_ns: 0.0,
+    switch_ns: 1_000.0,
+    spin_ns: 0.0,
+};
+
+fn transactions() -> Transactions {
+    (0..100).map(|t| (0..20).map(|at| (t * 37 + at * at) % 500).collect()).collect()
+}
+
+fn machine(cores: usize) -> Machine {
+    Machine { cores, threads: 2 * cores, costs: COSTS, accesses: 40_000, seed: 7 }
+}
+
+const CLOCK: System = System {
+    policy: PolicyKind::Lru,
+    wrap: |_, frames| Box::new(ClockSweep::new(frames)),
+    blocks: Blocks::Never,
+    prefetches: false,
+};
+const LOCKED: System =
+    System { wrap: |policy, frames| WrapperKind::Locked.wrap(policy, frames), blocks: Blocks::Always, ..CLOCK };
+const BATCHED: System = System {
+    wrap: |policy, frames| Box::new(Batched::with_sizes(policy, frames, false, 16, 8)),
+    blocks: Blocks::Full { queue: 16, threshold: 8 },
+    ..CLOCK
+};
+
+fn played(system: &System, cores: usize) -> Outcome {
+    simulate(system, &machine(cores), &transactions())
+}
+
+#[test]
+fn what_takes_no_lock_scales_with_the_cores() {
+    let (one, eight) = (played(&CLOCK, 1), played(&CLOCK, 8));
+    assert!((7.5..8.5).contains(&(eight.rate() / one.rate())), "{one:?} {eight:?}");
+    assert_eq!((one.acquisitions, eight.waits), (0, 0));
+}
+
+#[test]
+fn one_core_never_waits_for_the_lock() {
+    for system in [&LOCKED, &BATCHED] {
+        let one = played(system, 1);
+        assert_eq!((one.waits, one.accesses), (0, 40_000));
+        assert!(one.acquisitions > 0);
+    }
+}
+
+/// A section takes longer than an eighth of an access: sixteen cores cannot have more than eight would.
+#[test]
+fn a_lock_at_each_access_bounds_throughput_by_its_sections() {
+    let locked = played(&LOCKED, 16);
+    assert_eq!(locked.acquisitions, 40_000);
+    let bound = 1e3 / (COSTS.policy_ns + COSTS.latch_ns);
+    assert!(locked.rate() < bound && locked.waits > 10_000, "{locked:?}");
+    assert!(locked.held_ns <= locked.elapsed_ns, "one holder at a time: {locked:?}");
+    assert!(locked.rate() < 0.8 * played(&CLOCK, 16).rate());
+}
+
+/// The wrapper's own tries fail while the latch is held, or batches would all be of eight.
+#[test]
+fn batches_grow_when_tries_fail_and_hardly_anyone_waits() {
+    let (locked, batched) = (played(&LOCKED, 8), played(&BATCHED, 8));
+    assert!(batched.contention() < locked.contention() / 50.0, "{locked:?} {batched:?}");
+    assert!(batched.acquisitions < 40_000 / 8, "{batched:?}");
+    assert!(batched.acquisitions > 40_000 / 16, "{batched:?}");
+    // Less by what the policy itself takes.
+    assert!(batched.rate() > 0.8 * played(&CLOCK, 8).rate(), "{batched:?}");
+}
+
+#[test]
+fn a_seed_makes_one_simulation() {
+    assert_eq!(played(&BATCHED, 4), played(&BATCHED, 4));
+    let other = simulate(&BATCHED, &Machine { seed: 8, ..machine(4) }, &transactions());
+    assert_ne!(played(&BATCHED, 4), other);
+}
+
+/// Who spins for long enough never sleeps, and has the latch without a switch.
+#[test]
+fn spinning_saves_switches() {
+    let spinning = Machine { costs: Costs { spin_ns: 1e6, ..COSTS }, threads: 4, ..machine(4) };
+    let spun = simulate(&LOCKED, &spinning, &transactions());
+    let slept = simulate(&LOCKED, &Machine { threads: 4, ..machine(4) }, &transactions());
+    assert!(spun.waits > 0 && spun.waited_ns / (spun.waits as f64) < COSTS.switch_ns, "{spun:?}");
+    assert!(spun.rate() > slept.rate(), "{spun:?} {slept:?}");
+}
