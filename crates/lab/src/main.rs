@@ -14,6 +14,7 @@ mod json;
 mod lockstat;
 mod machine;
 mod misses;
+mod multilist;
 mod number;
 mod pgbench;
 mod policies;
@@ -36,7 +37,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 12] = [
+static EXPERIMENTS: [Experiment; 13] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     baton::EXPERIMENT,
@@ -49,6 +50,7 @@ static EXPERIMENTS: [Experiment; 12] = [
     bp::FIG8,
     bp::TABLE2,
     bp::TABLE3,
+    multilist::EXPERIMENT,
 ];
 
 /// All experiments, where a name is expected.
