@@ -42,7 +42,7 @@ pub use policy::{
 };
 pub use pool::{Pool, PoolConfig, Stats, Want};
 pub use replacement::{
-    Batched, ClockSweep, Combining, Locked, Maker, Prefetched, QUEUE, Replacement, ReplacementKind, THRESHOLD,
-    WrapperKind,
+    Batched, ClockSweep, Combining, End, Locked, Maker, Multilist, MultilistKind, Prefetched, QUEUE, Replacement,
+    ReplacementKind, THRESHOLD, WrapperKind,
 };
 pub use write_back::WRITE_BATCH;

@@ -29,6 +29,7 @@ pub use directory::Directory;
 pub use footprint::Footprint;
 pub(crate) use footprint::prefetch;
 pub use lirs::Lirs;
+pub(crate) use list::Links;
 pub use list::{ListId, Lists};
 pub use lru::Lru;
 pub use mq::Mq;

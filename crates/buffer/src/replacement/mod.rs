@@ -2,7 +2,7 @@
 //!
 //! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access, and [`Prefetched`] asks for what it will
 //! touch first; [`Batched`] takes it once for many hits; with [`Combining`], the default, no hit waits for it; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
-//! reference bit a frame.
+//! reference bit a frame. [`Multilist`] is no wrapper either: LRU and ARC over sublists with a latch each.
 //!
 //! A wrapper knows its callers by the index of their thread ([`clearway_latch::thread_index`]). A simulation that plays many threads on one
 //! calls `thread_index::act_as(index, || pages.hit(frame, page))`, and likewise for misses and evictions: what runs is the real thing.
@@ -18,6 +18,7 @@ mod batched;
 mod clock_sweep;
 mod combining;
 mod locked;
+mod multilist;
 mod per_thread;
 mod prefetched;
 mod tagged;
@@ -28,6 +29,7 @@ pub use batched::{Batched, QUEUE, THRESHOLD};
 pub use clock_sweep::ClockSweep;
 pub use combining::Combining;
 pub use locked::Locked;
+pub use multilist::{Multilist, MultilistKind};
 pub use prefetched::Prefetched;
 
 use crate::policy::{Policy, PolicyKind, Probe};
@@ -37,6 +39,9 @@ use std::fmt;
 use std::str::FromStr;
 
 static POLICY: Class = Class::new("buffer.policy");
+
+/// What stands behind the policy's name for [`Multilist`].
+const MULTILIST: &str = "multilist";
 
 /// A replacement policy over frames, for all threads. The methods are those of [`crate::Policy`].
 pub trait Replacement: Send + Sync {
@@ -48,6 +53,20 @@ pub trait Replacement: Send + Sync {
     fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
     /// The page in `frame` has left after it had been proposed.
     fn remove(&self, frame: FrameId);
+    /// Visits some `most` of the frames that are nearest to one end of what it keeps, with their pages, as they are now; under a latch, so that
+    /// what visits must be short. False, and nobody is visited, if what it keeps has no such order or cannot be seen without changing it.
+    fn walk(&self, _from: End, _most: usize, _visit: &mut dyn FnMut(FrameId, PageId)) -> bool {
+        false
+    }
+}
+
+/// An end of what a replacement keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// What is kept longest.
+    Hot,
+    /// What leaves next.
+    Cold,
 }
 
 /// How threads share a policy.
@@ -116,7 +135,7 @@ impl PartialEq for Maker {
 
 impl Eq for Maker {}
 
-/// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`.
+/// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`; `lru/multilist` and `arc/multilist`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: no lock on a hit.
@@ -124,6 +143,8 @@ pub enum ReplacementKind {
     ClockSweep,
     /// Any policy in any wrapper.
     Wrapped(PolicyKind, WrapperKind),
+    /// [`Multilist`]: no wrapper of any policy, but written as one.
+    Multilist(MultilistKind),
     /// One that the pool's user makes. It has no name to be chosen by.
     Custom(Maker),
 }
@@ -134,6 +155,7 @@ impl ReplacementKind {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::new(frames)),
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
+            Self::Multilist(kind) => Box::new(Multilist::new(kind, frames)),
             Self::Custom(Maker(make)) => make(frames),
         }
     }
@@ -141,7 +163,8 @@ impl ReplacementKind {
     /// Every policy in every wrapper, and the others.
     pub fn all() -> impl Iterator<Item = Self> {
         let wrapped = |policy| WrapperKind::ALL.iter().map(move |wrapper| Self::Wrapped(policy, *wrapper));
-        std::iter::once(Self::ClockSweep).chain(PolicyKind::ALL.iter().copied().flat_map(wrapped))
+        let multilists = MultilistKind::ALL.iter().copied().map(Self::Multilist);
+        std::iter::once(Self::ClockSweep).chain(PolicyKind::ALL.iter().copied().flat_map(wrapped)).chain(multilists)
     }
 }
 
@@ -152,11 +175,20 @@ impl FromStr for ReplacementKind {
         if name == "clock-sweep" {
             return Ok(Self::ClockSweep);
         }
-        let (policy, wrapper) = match name.split_once('/') {
-            Some((policy, wrapper)) => (policy, wrapper.parse()?),
-            None => (name, WrapperKind::default()),
-        };
-        Ok(Self::Wrapped(policy.parse().map_err(|error| format!("{error}, clock-sweep"))?, wrapper))
+        let (policy, wrapper) = name.split_once('/').unwrap_or((name, WrapperKind::default().name()));
+        let policy: PolicyKind = policy.parse().map_err(|error| format!("{error}, clock-sweep"))?;
+        if wrapper != MULTILIST {
+            return Ok(Self::Wrapped(policy, wrapper.parse().map_err(|error| format!("{error}, {MULTILIST}"))?));
+        }
+        let kind = MultilistKind::ALL.iter().find(|kind| kind.policy() == policy);
+        kind.copied().map(Self::Multilist).ok_or_else(|| {
+            let works = MultilistKind::ALL.iter().map(|kind| format!("{}/{MULTILIST}", kind.policy()));
+            let works = works.collect::<Vec<_>>().join(" and ");
+            format!(
+                "\"{name}\": only {works} keep their order in sublists; use {policy}/{}",
+                WrapperKind::default().name()
+            )
+        })
     }
 }
 
@@ -165,6 +197,7 @@ impl fmt::Display for ReplacementKind {
         match self {
             Self::ClockSweep => f.write_str("clock-sweep"),
             Self::Wrapped(policy, wrapper) => write!(f, "{policy}/{}", wrapper.name()),
+            Self::Multilist(kind) => write!(f, "{}/{MULTILIST}", kind.policy()),
             Self::Custom(_) => f.write_str("custom"),
         }
     }

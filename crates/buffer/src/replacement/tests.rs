@@ -89,7 +89,9 @@ fn names_are_read_back() {
     let error = "fifo".parse::<ReplacementKind>().unwrap_err();
     assert!(error.contains("\"fifo\"") && error.contains("lru") && error.contains("clock-sweep"), "{error}");
     let error = "lru/free".parse::<ReplacementKind>().unwrap_err();
-    assert!(error.contains("\"free\"") && error.contains("locked"), "{error}");
+    assert!(error.contains("\"free\"") && error.contains("locked") && error.contains("multilist"), "{error}");
+    let error = "2q/multilist".parse::<ReplacementKind>().unwrap_err();
+    assert!(error.contains("lru/multilist and arc/multilist") && error.contains("2q/combining"), "{error}");
 }
 
 #[test]

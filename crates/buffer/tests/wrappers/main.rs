@@ -4,7 +4,7 @@
 
 mod replay;
 
-use clearway_buffer::{Batched, PolicyKind, ReplacementKind, WrapperKind};
+use clearway_buffer::{Batched, Multilist, MultilistKind, PolicyKind, ReplacementKind, WrapperKind};
 use clearway_traces::Trace;
 use std::io::Write;
 
@@ -80,5 +80,33 @@ fn a_fixed_queue_of_the_source_loses_where_threads_times_queue_nears_the_pool() 
         );
         println!("LRU of 400 frames, {threads} threads: exact {exact:.2}, ours {ours:.2}, 64 hits a thread {fixed:.2}");
         assert!(fixed < exact - 2.0 && ours > exact - OURS, "{exact} {ours} {fixed}");
+    }
+}
+
+/// The multilist is no wrapper: its sublists cost hit ratio, but little.
+#[test]
+fn the_multilist_is_near_the_policy_that_it_is_a_variant_of() {
+    let mut traces: Vec<(Trace, u32)> = Vec::new();
+    for (frames, accesses) in [(700, 20_000), (4_096, 60_000)] {
+        traces.extend(clearway_traces::generate::all(frames, accesses, 7).into_iter().map(|trace| (trace, frames)));
+    }
+    for figure in clearway_traces::FIGURES {
+        match clearway_traces::load(figure.trace) {
+            Some(trace) => traces.push((trace.expect("a trace"), figure.frames)),
+            None => skipped(figure.trace),
+        }
+    }
+    traces.retain(|(trace, _)| trace.pages.len() <= 150_000);
+    for (trace, frames) in &traces {
+        for kind in MultilistKind::ALL {
+            let exact = ReplacementKind::Wrapped(kind.policy(), WrapperKind::Locked);
+            let exact = replay::hit_percent(exact, *frames, trace, 1);
+            // As on a machine of 4 cores and on one of 16.
+            for cores in [4, 16] {
+                let pages = Multilist::with_cores(*kind, *frames, cores);
+                let ours = trace.hit_percent(replay::misses(&pages, *frames, trace, 64));
+                assert!(ours > exact - 0.3, "{} at {frames}, {kind:?}, {cores} cores: {ours}, not {exact}", trace.name);
+            }
+        }
     }
 }
