@@ -28,10 +28,10 @@ pub struct FrameWaits {
     pub starved_rounds: u32,
     /// Fruitless rounds after which a read may take promised frames. Default 20.
     pub promise_rounds: u32,
-    /// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes nobody, since a hit must be cheap. At least a
-    /// microsecond; default a millisecond.
+    /// How long the cooler waits after a fruitless round with someone waiting: unpinning wakes nobody, since a hit must be cheap. At least 0.1 ms;
+    /// default a millisecond.
     pub retry: Duration,
-    /// The same with nobody waiting. Default 20 ms.
+    /// The same with nobody waiting. At least 0.1 ms; default 20 ms.
     pub idle_retry: Duration,
 }
 
@@ -132,7 +132,7 @@ impl FreeList {
         let starved = VecDeque::new();
         let state = State { frames, promised: 0, starved, cooler_awake: true, stopped: false, waits: 0 };
         // A round that follows at once leaves nobody the time to let go of anything.
-        let least = Duration::from_micros(1);
+        let least = Duration::from_micros(100);
         let waits = FrameWaits { retry: waits.retry.max(least), idle_retry: waits.idle_retry.max(least), ..waits };
         Self { state: Monitor::new(&FREE_LIST, state), low, waits }
     }

@@ -114,7 +114,7 @@ fn waits(node: NodeConfig, knobs: &mut Rng) -> NodeConfig {
         starved_rounds,
         promise_rounds: knobs.pick(&[0, 1, frames.promise_rounds, 1_000]),
         retry,
-        idle_retry: knobs.pick(&[Duration::ZERO, frames.idle_retry, ms(5_000)]),
+        idle_retry: knobs.pick(&[ms(1), frames.idle_retry, ms(5_000)]),
     };
     let space = SpaceWaits {
         retry: knobs.pick(&[Duration::ZERO, ms(250), ms(10_000)]),
