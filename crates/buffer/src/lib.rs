@@ -37,8 +37,8 @@ pub use io::{PageIo, Place, WalBarrier};
 pub use optimistic::Glimpse;
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{
-    ArcPolicy, Car, Clock, ClockPro, Directory, Footprint, Lirs, ListId, Lists, Lru, Mq, Policy, PolicyKind, Probe,
-    Queues, S3Fifo, Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, WTinyLfu,
+    Arbiter, ArbiterParameters, ArcPolicy, Car, Clock, ClockPro, Directory, Footprint, Lirs, ListId, Lists, Lru, Mq,
+    Policy, PolicyKind, Probe, Queues, S3Fifo, Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, WTinyLfu,
 };
 pub use pool::{Pool, PoolConfig, Stats, Want};
 pub use replacement::{

@@ -68,6 +68,12 @@ impl Directory {
         (place != NONE).then(|| self.frames + place)
     }
 
+    /// The pages that are ghosts, in no order. O(places).
+    pub fn all_ghosts(&self) -> impl Iterator<Item = PageId> {
+        let places = (self.frames..self.nodes()).map(|node| (node, self.page(node)));
+        places.filter(|(node, page)| self.ghost(*page) == Some(*node)).map(|(_, page)| page)
+    }
+
     /// Makes a ghost of the page that `frame` holds; see [`Directory::add`].
     pub fn retire(&mut self, frame: u32) -> u32 {
         self.add(self.page(frame))

@@ -3,6 +3,7 @@
 //! What lets threads share one is a wrapper of `replacement`, and any policy works in any wrapper unchanged: that is the seam of BP-Wrapper
 //! (Ding, Jiang, Zhang, ICDE 2009).
 
+mod arbiter;
 mod arc;
 mod car;
 mod clock;
@@ -16,11 +17,13 @@ mod mq;
 mod queues;
 mod s3_fifo;
 mod seq;
+mod shadow;
 mod sieve;
 mod sketch;
 mod two_q;
 mod w_tiny_lfu;
 
+pub use arbiter::{Arbiter, ArbiterParameters};
 pub use arc::ArcPolicy;
 pub use car::Car;
 pub use clock::Clock;
@@ -106,6 +109,8 @@ fn offer(
 pub enum PolicyKind {
     /// [`TwoQ`].
     TwoQ,
+    /// [`Arbiter`].
+    Arbiter,
     /// [`ArcPolicy`].
     Arc,
     /// [`Car`].
@@ -134,6 +139,7 @@ impl PolicyKind {
     /// All of them.
     pub const ALL: &[Self] = &[
         Self::TwoQ,
+        Self::Arbiter,
         Self::Arc,
         Self::Car,
         Self::Clock,
@@ -151,6 +157,7 @@ impl PolicyKind {
     pub fn build(self, frames: u32) -> Box<dyn Policy> {
         match self {
             Self::TwoQ => Box::new(TwoQ::new(frames)),
+            Self::Arbiter => Box::new(Arbiter::new(frames)),
             Self::Arc => Box::new(ArcPolicy::new(frames)),
             Self::Car => Box::new(Car::new(frames)),
             Self::Clock => Box::new(Clock::new(frames)),
@@ -169,6 +176,7 @@ impl PolicyKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TwoQ => "2q",
+            Self::Arbiter => "arbiter",
             Self::Arc => "arc",
             Self::Car => "car",
             Self::Clock => "clock",

@@ -3,6 +3,7 @@
 //! A policy that is added to [`clearway_buffer::PolicyKind`] needs a model in `models/`, which `models::build` names; everything else here
 //! runs over all policies. What is known of it on the literature's traces belongs into `clearway_traces::FIGURES`.
 
+mod arbiter;
 mod cache;
 mod differential;
 mod figures;

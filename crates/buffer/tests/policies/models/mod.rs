@@ -1,6 +1,7 @@
 //! The policies once more, each written from its paper for clarity alone: queues and loops, O(n) an access. A model shares no code with
 //! its policy, and knows no list, no ghost and no order by anything else's help.
 
+mod arbiter;
 mod arc;
 mod car;
 mod clock;
@@ -20,6 +21,7 @@ use clearway_buffer::{Policy, PolicyKind};
 pub fn build(kind: PolicyKind, frames: u32) -> Box<dyn Policy> {
     match kind {
         PolicyKind::TwoQ => Box::new(two_q::Model::new(frames)),
+        PolicyKind::Arbiter => Box::new(arbiter::Model::new(frames)),
         PolicyKind::Arc => Box::new(arc::Model::new(frames)),
         PolicyKind::Car => Box::new(car::Model::new(frames)),
         PolicyKind::Clock => Box::new(clock::Model::new(frames)),
