@@ -68,8 +68,8 @@ fn measure(pages: &dyn Replacement, threads: u32, run: Duration) -> Measured {
     let (stop, hits, ns) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let began = Instant::now();
     let rows = std::thread::scope(|scope| {
-        for thread in 0..threads {
-            let (stop, hits, ns) = (&stop, &hits, &ns);
+        let (stop, hits, ns) = (&stop, &hits, &ns);
+        let play = |thread| {
             scope.spawn(move || {
                 let mut random = 0x9e37_79b9 ^ (thread + 1);
                 let before = cpu_ns(began);
@@ -81,14 +81,17 @@ fn measure(pages: &dyn Replacement, threads: u32, run: Duration) -> Measured {
                     hits.fetch_add(u64::from(BURST), Relaxed);
                 }
                 ns.fetch_add(cpu_ns(began) - before, Relaxed);
-            });
-        }
+            })
+        };
+        let playing: Vec<_> = (0..threads).map(play).collect();
         while began.elapsed() < run {
             std::thread::park_timeout(run.saturating_sub(began.elapsed()));
         }
         // Before the threads end: an end may wait for the latch, a hit is what is counted here.
         let rows = lockstat::contention();
         stop.store(true, Relaxed);
+        // Their ends included, which the scope by itself does not wait for: they belong to no other measurement.
+        playing.into_iter().for_each(|thread| thread.join().expect("played"));
         rows
     });
     let rows: Vec<_> = rows.into_iter().filter(|row| row.name == "buffer.policy").collect();

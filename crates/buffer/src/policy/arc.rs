@@ -16,7 +16,7 @@
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
-use super::{Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, offer};
 use clearway_types::{FrameId, PageId};
 
 const T1: ListId = ListId(0);
@@ -113,6 +113,10 @@ impl Policy for ArcPolicy {
 
     fn remove(&mut self, frame: FrameId) {
         self.leave(frame.0);
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.queues.footprint()
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -15,7 +15,7 @@
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
-use super::{Policy, Probe, ensure};
+use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 
 /// A clock: its hand is at the front, what it passes goes to the back.
@@ -127,6 +127,10 @@ impl Policy for Car {
 
     fn remove(&mut self, frame: FrameId) {
         self.leave(frame.0);
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().array(&self.used)
     }
 
     fn validate(&self) -> Result<(), String> {

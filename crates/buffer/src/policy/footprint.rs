@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub struct Footprint {
     /// Address and size of the first element of arrays with an element a frame.
     arrays: Vec<(usize, usize)>,
-    links: Option<Arc<Links>>,
+    links: Vec<Arc<Links>>,
 }
 
 impl Footprint {
@@ -26,7 +26,7 @@ impl Footprint {
 
     /// And the links of the frame in these lists, whose nodes from 0 on are the frames; those of its neighbours; those of the ends of the lists.
     pub fn lists(mut self, lists: &Lists) -> Self {
-        self.links = Some(lists.links());
+        self.links.push(lists.links());
         self
     }
 
@@ -36,12 +36,12 @@ impl Footprint {
             for (first, size) in &self.arrays {
                 prefetch(first.wrapping_add(size.wrapping_mul(frame as usize)));
             }
-            if let Some(links) = &self.links {
+            for links in &self.links {
                 links.places(frame).into_iter().for_each(prefetch);
             }
         }
-        if let Some(links) = &self.links {
-            for neighbour in frames.flat_map(|frame| links.neighbours(frame)).flatten() {
+        for links in &self.links {
+            for neighbour in frames.clone().flat_map(|frame| links.neighbours(frame)).flatten() {
                 links.places(neighbour).into_iter().for_each(prefetch);
             }
             links.places(links.end(ListId(0))).into_iter().for_each(prefetch);

@@ -14,7 +14,7 @@
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
-use super::{Policy, Probe, ensure};
+use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 use std::ops::ControlFlow;
 
@@ -149,6 +149,10 @@ impl Policy for S3Fifo {
 
     fn remove(&mut self, frame: FrameId) {
         self.leave(frame.0);
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().array(&self.uses)
     }
 
     fn validate(&self) -> Result<(), String> {

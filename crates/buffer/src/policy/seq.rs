@@ -15,7 +15,7 @@
 //! Source: Glass and Cao: Adaptive page replacement based on memory reference behavior, SIGMETRICS 1997, section 4; L, M and N are the paper's.
 
 use super::list::{ListId, Lists};
-use super::{Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, offer};
 use clearway_types::{FrameId, PageId};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -272,6 +272,10 @@ impl Policy for Seq {
     fn remove(&mut self, frame: FrameId) {
         self.by_use.remove(frame.0);
         self.in_sequence.remove(frame.0);
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().lists(&self.by_use)
     }
 
     fn validate(&self) -> Result<(), String> {

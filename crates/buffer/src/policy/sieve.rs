@@ -10,7 +10,7 @@
 //! Source: Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024, algorithm 1.
 
 use super::list::{ListId, Lists};
-use super::{Policy, Probe, ensure};
+use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 
 /// Newest in front.
@@ -67,6 +67,10 @@ impl Policy for Sieve {
             self.hand = self.list.prev(frame.0);
         }
         self.len -= u32::from(self.list.remove(frame.0));
+    }
+
+    fn footprint(&self) -> Footprint {
+        Footprint::default().array(&self.visited)
     }
 
     fn validate(&self) -> Result<(), String> {

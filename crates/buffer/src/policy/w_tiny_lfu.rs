@@ -22,7 +22,7 @@ use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
 use super::sketch::Sketch;
-use super::{Policy, Probe, ensure, offer};
+use super::{Footprint, Policy, Probe, ensure, offer};
 use clearway_types::{FrameId, PageId};
 
 /// Most recently used in front, each of them.
@@ -209,6 +209,10 @@ impl Policy for WTinyLfu {
 
     fn remove(&mut self, frame: FrameId) {
         self.leave(frame.0);
+    }
+
+    fn footprint(&self) -> Footprint {
+        self.queues.footprint()
     }
 
     fn validate(&self) -> Result<(), String> {
