@@ -10,7 +10,7 @@ use clearway_harness::pgbench::{self, Length, Run};
 use clearway_harness::server::{Kind, Server};
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
-use clearway_harness::{Res, cpu};
+use clearway_harness::{Endpoint, Res, cpu};
 
 /// Transactions of all clients in a `--quick` run.
 const QUICK_TRANSACTIONS: u32 = 320;
@@ -27,13 +27,13 @@ pub struct Contender {
 
 /// What one run measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Sample {
+pub struct Sample {
     /// Transactions a second.
-    tps: f64,
+    pub tps: f64,
     /// Average latency in milliseconds.
-    latency_ms: f64,
+    pub latency_ms: f64,
     /// CPU time of the server a transaction, in microseconds; NaN where it is not known.
-    server_cpu_us: f64,
+    pub server_cpu_us: f64,
 }
 
 /// A measure of a [`Sample`]: how it is named, and where it is.
@@ -80,16 +80,32 @@ impl Contender {
         Ok(Self { name: name.into(), server, sums, _directory: directory })
     }
 
+    /// Where it listens.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.server.endpoint()
+    }
+
     /// One run; its rate counts only where the sums agree afterwards.
     fn run(&mut self, run: &Run, seed: u64) -> Res<Sample> {
+        self.run_and_look(run, seed, |_| Ok(())).map(|(sample, ())| sample)
+    }
+
+    /// As [`Self::run`]; `look` is called when it is over and the sums have not been read.
+    pub fn run_and_look<T>(
+        &mut self,
+        run: &Run,
+        seed: u64,
+        look: impl FnOnce(&Endpoint) -> Res<T>,
+    ) -> Res<(Sample, T)> {
         let before = cpu::used(self.server.id());
         let result = run.seeded(self.server.endpoint(), seed)?;
         let used = before.zip(cpu::used(self.server.id())).map(|(before, after)| after.saturating_sub(before));
+        let seen = look(self.server.endpoint())?;
         let sums = Sums::read(self.server.endpoint())?;
         sums.check(&self.sums, run.script, result.processed)?;
         self.sums = sums;
         let server_cpu_us = used.map_or(f64::NAN, |u| u.as_secs_f64() * 1e6 / result.processed.max(1) as f64);
-        Ok(Sample { tps: result.tps, latency_ms: result.latency_ms, server_cpu_us })
+        Ok((Sample { tps: result.tps, latency_ms: result.latency_ms, server_cpu_us }, seen))
     }
 }
 
@@ -98,17 +114,22 @@ pub fn seeds(task: &Task) -> Vec<u64> {
     (1..=u64::from(task.repetitions())).collect()
 }
 
+/// The run, as long as the task wants it.
+pub fn sized(run: &Run, task: &Task) -> Run {
+    let length = match task.options.quick {
+        true => Length::Transactions((QUICK_TRANSACTIONS / run.clients).max(1)),
+        false => Length::Seconds(task.options.seconds),
+    };
+    Run { length, ..*run }
+}
+
 /// Runs every case on every contender in turn, once for each of the task's seeds.
 pub fn compare(what: &'static str, contenders: &mut [Contender], cases: &[Run], task: &Task) -> Res<Comparison> {
     let seeds = seeds(task);
     let mut progress = Progress::new(what, cases.len() * contenders.len() * seeds.len());
     let mut done = Vec::new();
     for case in cases {
-        let length = match task.options.quick {
-            true => Length::Transactions((QUICK_TRANSACTIONS / case.clients).max(1)),
-            false => Length::Seconds(task.options.seconds),
-        };
-        let run = Run { length, ..*case };
+        let run = sized(case, task);
         let mut samples = vec![Vec::new(); contenders.len()];
         for seed in &seeds {
             for (contender, samples) in contenders.iter_mut().zip(&mut samples) {

@@ -37,11 +37,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 13] = [
+static EXPERIMENTS: [Experiment; 14] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     baton::EXPERIMENT,
     spinlock::EXPERIMENT,
+    spinlock::server::EXPERIMENT,
     lockstat::EXPERIMENT,
     policies::EXPERIMENT,
     bp::FIG2,

@@ -1,12 +1,15 @@
 //! Latches under contention: the source's acquisitions, the engine's own latch, and what others use.
 //!
 //! Part (a), the latch bench: threads take one latch for sections of set lengths ([`cases`]), every latch in turn ([`contender`]).
+//! Part (b), the whole server with one hot latch, is an experiment of its own: [`server`].
 
 mod cases;
 mod contender;
 mod histogram;
 mod judge;
 mod round;
+pub mod server;
+mod waits;
 
 use crate::experiment::{Experiment, Part, Task};
 use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};

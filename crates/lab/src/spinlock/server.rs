@@ -1,0 +1,341 @@
+//! The whole server under `pgbench -S -c 100` with one hot latch, by each acquisition of the engine's latch.
+//!
+//! The latch is the one before the pool's replacement policy: with `lru/locked` every use of a page takes it. What waiting for it costs is the
+//! server's own account, `clearway.contention`, set to zero before each run and read when pgbench has ended.
+
+use super::waits::Waits;
+use crate::compare::{Contender, Sample, seeds, sized};
+use crate::experiment::{Experiment, Part, Task};
+use crate::number::{self, median};
+use crate::pgbench::{clearway, configuration};
+use crate::progress::Progress;
+use crate::result::{Axis, Findings, Point, Samples, Series};
+use crate::rival::Sizes;
+use crate::table::{Cell, Column, Table};
+use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::{Res, tools};
+use clearway_latch::Choice;
+use std::time::Instant;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "spinlock/server",
+    about: "the whole server under pgbench -S -c 100 with the pool's policy behind one latch, by each acquisition",
+    question: "How much of a server's time does one hot latch cost under a hundred clients, and how much of that is the instruction that takes it, or how long a thread spins?",
+    source: "A report on Greenplum 6.9.1 on Kunpeng (aarch64) under pgbench -S -c 100, and Greenplum pull request 12848.",
+    source_found: "With test-and-set 805 transactions a second and 82.42 % of the CPU time in s_lock; with compare-and-swap by acquire exclusives 3,652 and 38 %.",
+    bars: &[],
+    run,
+};
+
+/// How the server is run: what the table calls it, and its arguments.
+#[derive(Clone, Debug, PartialEq)]
+struct Variant {
+    name: String,
+    args: Vec<String>,
+}
+
+/// A variant with so many workers.
+#[derive(Clone, Debug, PartialEq)]
+struct Case {
+    variant: Variant,
+    workers: usize,
+}
+
+/// What one run came to.
+#[derive(Clone, Copy, Debug)]
+struct Figures {
+    sample: Sample,
+    waits: Waits,
+}
+
+/// The policy that every use of a page tells behind one latch, and the default, which needs none on a hit.
+const LATCHED: &str = "lru/locked";
+const UNLATCHED: &str = "clock-sweep";
+/// More workers than there are cores on most machines: the source has a process for each client.
+const CROWD: usize = 32;
+/// Workers of a `--quick` run.
+const QUICK_WORKERS: usize = 3;
+/// So many looks before a thread sleeps that it hardly ever does.
+const ONLY_SPINS: &str = "100000";
+
+/// A measure that is shown: its name, its unit, digits that mean something, and how it is read off a run.
+struct Measure {
+    name: &'static str,
+    unit: &'static str,
+    digits: u8,
+    of: fn(&Figures) -> f64,
+}
+
+const MEASURES: [Measure; 6] = [
+    Measure { name: "throughput", unit: "TPS", digits: 0, of: |f| f.sample.tps },
+    Measure {
+        name: "waiting for the policy's latch",
+        unit: "% of the workers' time",
+        digits: 2,
+        of: |f| f.waits.policy_share,
+    },
+    Measure { name: "waiting for any latch", unit: "% of the workers' time", digits: 2, of: |f| f.waits.latch_share },
+    Measure {
+        name: "requests that waited for the policy's latch",
+        unit: "%",
+        digits: 3,
+        of: |f| f.waits.policy_contended,
+    },
+    Measure { name: "server's CPU time a transaction", unit: "us", digits: 1, of: |f| f.sample.server_cpu_us },
+    Measure { name: "requests for the policy's latch a transaction", unit: "", digits: 1, of: Figures::requests },
+];
+/// The same in the table, where a heading has no room for more.
+const SHORT: [&str; 6] =
+    ["", "waiting for the policy", "for any latch", "requests that waited", "CPU", "requests a transaction"];
+
+/// What the source measured: the acquisition, transactions a second, and percent of CPU time in `s_lock`.
+const PUBLISHED: [(&str, f64, f64); 2] =
+    [("s_lock by test-and-set", 805.0, 82.42), ("s_lock by compare-and-swap", 3652.0, 38.0)];
+
+impl Figures {
+    fn requests(&self) -> f64 {
+        self.waits.policy_requests / (self.sample.tps * self.waits.seconds)
+    }
+}
+
+impl Case {
+    /// As progress and `--only` call it.
+    fn name(&self) -> String {
+        format!("{}, {} workers", self.variant.name, self.workers)
+    }
+}
+
+fn variants() -> Vec<Variant> {
+    let variant = |name: String, args: &[&str]| Variant { name, args: args.iter().map(|a| (*a).to_owned()).collect() };
+    let mut variants = vec![variant(format!("{UNLATCHED}, no latch on a hit"), &["--replacement", UNLATCHED])];
+    variants.extend(Choice::all().into_iter().map(|choice| {
+        variant(format!("{LATCHED}, {}", choice.name()), &["--replacement", LATCHED, "--latch", choice.name()])
+    }));
+    variants.push(variant(format!("{LATCHED}, sleeps at once"), &["--replacement", LATCHED, "--latch-spins", "0"]));
+    variants
+        .push(variant(format!("{LATCHED}, hardly sleeps"), &["--replacement", LATCHED, "--latch-spins", ONLY_SPINS]));
+    variants
+}
+
+/// The cases of this part of the experiment: as many workers as cores, and a crowd. It has no bar.
+fn cases(task: &Task) -> Vec<Case> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = if task.options.quick { vec![QUICK_WORKERS] } else { vec![cores, CROWD.max(4 * cores)] };
+    let all =
+        workers.into_iter().flat_map(|workers| variants().into_iter().map(move |variant| Case { variant, workers }));
+    all.filter(|case| task.part.wants(&case.name(), false)).collect()
+}
+
+fn load(task: &Task) -> Run {
+    sized(&Run { script: Script::SelectOnly, mode: Mode::Prepared, clients: 100, length: Length::Seconds(0) }, task)
+}
+
+fn run(task: &Task) -> Res<Findings> {
+    let (cases, sizes) = (cases(task), Sizes::of(task));
+    let mut findings = Findings { configuration: configuration(task, &sizes), ..Findings::default() };
+    findings.configuration.insert("load".into(), load(task).name());
+    if task.part == Part::Bars {
+        return Ok(findings);
+    }
+    if tools::find("pgbench").is_none() {
+        let why = "`pgbench` is not installed";
+        findings.found.push(format!("Nothing was measured: {why}."));
+        return if tools::in_ci() { Err(format!("{why}, and CI skips nothing")) } else { Ok(findings) };
+    }
+    let measured = measure(task, cases, &sizes)?;
+    findings.seeds = seeds(task);
+    findings.samples = MEASURES.iter().map(|measure| samples(&measured, measure)).collect();
+    findings.tables = vec![table(&measured)];
+    findings.found = found(&measured);
+    findings.agreement = agreement(&measured);
+    Ok(findings)
+}
+
+/// Every case and its runs. All servers stand from the beginning, and run in turn.
+fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Vec<(Case, Vec<Figures>)>> {
+    let mut contenders = Vec::new();
+    for case in &cases {
+        let workers = case.workers.to_string();
+        let args = case.variant.args.iter().map(String::as_str).chain(["--workers", workers.as_str()]);
+        let kind = clearway(task, sizes, &args.collect::<Vec<_>>())?;
+        contenders.push(Contender::start(&case.name(), &kind, sizes.scale)?);
+    }
+    let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds(task).len());
+    let mut measured: Vec<(Case, Vec<Figures>)> = cases.into_iter().map(|case| (case, Vec::new())).collect();
+    for seed in seeds(task) {
+        for (contender, (case, runs)) in contenders.iter_mut().zip(&mut measured) {
+            progress.step(&format!("{}, seed {seed}", case.name()));
+            let figures = one_run(contender, case.workers, &load(task), seed);
+            runs.push(figures.map_err(|why| format!("{}: {why}", case.name()))?);
+        }
+    }
+    Ok(measured)
+}
+
+fn one_run(contender: &mut Contender, workers: usize, load: &Run, seed: u64) -> Res<Figures> {
+    Waits::reset(contender.endpoint())?;
+    let began = Instant::now();
+    let look = |endpoint: &_| Waits::read(endpoint, workers, began.elapsed());
+    let (sample, waits) = contender.run_and_look(load, seed, look)?;
+    Ok(Figures { sample, waits })
+}
+
+fn middle(runs: &[Figures], of: fn(&Figures) -> f64) -> Option<f64> {
+    median(&runs.iter().map(of).collect::<Vec<_>>())
+}
+
+fn samples(measured: &[(Case, Vec<Figures>)], measure: &Measure) -> Samples {
+    let mut series: Vec<Series> = Vec::new();
+    for (case, runs) in measured {
+        let point = Point { x: case.workers as f64, y: runs.iter().map(measure.of).collect() };
+        match series.iter_mut().find(|series| series.name == case.variant.name) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series { name: case.variant.name.clone(), points: vec![point] }),
+        }
+    }
+    let y = Axis::linear(measure.name, measure.unit);
+    Samples { title: measure.name.into(), x: Axis::log("workers", ""), y, series, drawn: true }
+}
+
+fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
+    let mut columns = vec![Column::ours("server", ""), Column::ours("workers", "")];
+    columns.extend(MEASURES.iter().zip(SHORT).map(|(measure, short)| Column::ours(short, measure.unit)));
+    columns.extend([Column::published("", "TPS"), Column::published("CPU in s_lock", "%")]);
+    let mut rows: Vec<Vec<Cell>> = Vec::new();
+    for (case, runs) in measured {
+        let mut row = vec![Cell::text(&case.variant.name), Cell::number(case.workers as f64, 0)];
+        row.extend(MEASURES.iter().map(|measure| Cell::number(middle(runs, measure.of), measure.digits)));
+        row.extend([Cell::Empty, Cell::Empty]);
+        rows.push(row);
+    }
+    for (acquisition, tps, share) in PUBLISHED {
+        let mut row = vec![Cell::text(acquisition)];
+        row.resize(columns.len() - 2, Cell::Empty);
+        row.extend([Cell::number(tps, 0), Cell::number(share, 2)]);
+        rows.push(row);
+    }
+    Table { title: "Medians; the source's numbers are of another database on another machine".into(), columns, rows }
+}
+
+/// The cases with the latch and so many workers.
+fn latched(measured: &[(Case, Vec<Figures>)], workers: usize) -> Vec<(&Case, &[Figures])> {
+    let of = |(case, _): &&(Case, Vec<Figures>)| case.workers == workers && case.variant.name.starts_with(LATCHED);
+    measured.iter().filter(of).map(|(case, runs)| (case, runs.as_slice())).collect()
+}
+
+fn worker_counts(measured: &[(Case, Vec<Figures>)]) -> Vec<usize> {
+    let mut counts: Vec<usize> = measured.iter().map(|(case, _)| case.workers).collect();
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+fn found(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
+    let mut found: Vec<String> = worker_counts(measured).into_iter().filter_map(|w| found_with(measured, w)).collect();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    found.push(format!(
+        "This machine has {cores} cores, which pgbench shares: no more threads than that can want the latch at a moment, and what one holds \
+         it for is short. It cannot show what a hundred cores would."
+    ));
+    found
+}
+
+/// A sentence on the cases with so many workers; none where they have no number.
+fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
+    let latched = latched(measured, workers);
+    let spread = |of: fn(&Figures) -> f64, digits| {
+        let medians: Vec<f64> = latched.iter().filter_map(|(_, runs)| middle(runs, of)).collect();
+        number::spread(&medians)
+            .map(|(least, most)| (number::shown(least, digits), number::shown(most, digits), least, most))
+    };
+    let (least, most, low, high) = spread(MEASURES[0].of, 0)?;
+    let (share_least, share_most, ..) = spread(MEASURES[1].of, 2)?;
+    let (waited_least, waited_most, ..) = spread(MEASURES[3].of, 3)?;
+    let without = measured.iter().find(|(case, _)| case.workers == workers && case.variant.name.starts_with(UNLATCHED));
+    let without = without.and_then(|(_, runs)| middle(runs, MEASURES[0].of));
+    let without = without.map_or(String::new(), |tps| format!("; without the latch {}", number::shown(tps, 0)));
+    let ratio = number::shown(high / low, 2);
+    Some(format!(
+        "{workers} workers: {least} to {most} transactions a second by acquisition and spinning ({ratio} times){without}. {waited_least} to \
+         {waited_most} % of the requests for the policy's latch waited, {share_least} to {share_most} % of the workers' time."
+    ))
+}
+
+fn agreement(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
+    let ratio = |workers: usize| {
+        let rates: Vec<f64> =
+            latched(measured, workers).iter().filter_map(|(_, r)| middle(r, MEASURES[0].of)).collect();
+        let (least, most) = number::spread(&rates)?;
+        Some(format!("{} times with {workers} workers", number::shown(most / least, 2)))
+    };
+    let ratios: Vec<String> = worker_counts(measured).into_iter().filter_map(ratio).collect();
+    vec![
+        format!(
+            "The source's change of acquisition was worth 4.54 times the throughput; acquisition and spinning together make a difference here of \
+             {}. What the source repaired (a store and a full barrier at each look, by a hundred processes that only spin, or sleep for a \
+             millisecond) the engine's latch has under none of its settings.",
+            ratios.join(", ")
+        ),
+        "Comparable are the load (pgbench -S, 100 clients, all in memory), and that one lock is behind every access to a page. Not comparable \
+         are the shares: the source's is perf's share of all CPU time in s_lock, where spinning counts and sleeping does not; ours is waiting of \
+         either kind over the workers' time, and has in it how long a waiter was ready without a core. Greenplum has a process for each of 100 \
+         clients, each of which wants the lock; Clearway has its workers."
+            .into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Options;
+
+    fn task(quick: bool, part: Part) -> Task {
+        Task { options: Options { quick, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() }, part }
+    }
+
+    fn measured() -> Vec<(Case, Vec<Figures>)> {
+        let figures = |tps: f64, share: f64| Figures {
+            sample: Sample { tps, latency_ms: 1.0, server_cpu_us: 5.0 },
+            waits: Waits {
+                seconds: 2.0,
+                policy_requests: 8.0 * tps,
+                policy_contended: 0.5,
+                policy_share: share,
+                latch_share: share,
+            },
+        };
+        let cases = cases(&task(false, Part::Whole)).into_iter().enumerate();
+        cases.map(|(at, case)| (case, vec![figures(100.0 * (at + 1) as f64, at as f64); 3])).collect()
+    }
+
+    #[test]
+    fn every_acquisition_of_the_processor_is_a_case_and_no_bar_needs_one() {
+        let whole = cases(&task(false, Part::Whole));
+        assert_eq!(whole.len(), 2 * (Choice::all().len() + 3));
+        assert!(
+            Choice::all().iter().all(|c| whole.iter().any(|case| case.variant.args.contains(&c.name().to_owned())))
+        );
+        assert_eq!(cases(&task(false, Part::Bars)), []);
+        assert_eq!(cases(&task(false, Part::Only("sleeps at once, 3".into()))).len(), 1);
+        assert!(cases(&task(true, Part::Whole)).iter().all(|case| case.workers == QUICK_WORKERS));
+    }
+
+    #[test]
+    fn the_table_has_the_sources_numbers_beside_ours_and_the_text_what_differs() {
+        let measured = measured();
+        let table = table(&measured);
+        assert_eq!(table.rows.len(), measured.len() + PUBLISHED.len());
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        assert_eq!(table.rows[0][2], Cell::number(100.0, 0));
+        assert_eq!(table.rows[0][7], Cell::number(4.0, 1));
+        assert_eq!(table.rows[measured.len()][8..], [Cell::number(805.0, 0), Cell::number(82.42, 2)]);
+        let found = found(&measured);
+        assert_eq!(found.len(), 3);
+        assert!(found[0].contains("; without the latch 100."), "{}", found[0]);
+        let variants = variants().len();
+        let samples = samples(&measured, &MEASURES[0]);
+        assert_eq!((samples.series.len(), samples.series[0].points.len()), (variants, 2));
+        assert!(agreement(&measured)[0].contains("4.54 times"));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a server says in `clearway.contention` of the waits for its latches.
+
+use clearway_harness::client::Client;
+use clearway_harness::{Endpoint, Res};
+use std::time::Duration;
+
+/// The class of the latch before the replacement policy.
+const POLICY: &str = "buffer.policy";
+/// Waits of these classes are no waits for a latch: transactions' locks, the disk, and messages that are left to whoever runs a partition.
+const NO_LATCHES: [&str; 3] = ["lock.", "log.", "partition."];
+/// Longest that the server may take to answer.
+const LIMIT: Duration = Duration::from_secs(30);
+const QUERY: &str = "SELECT name, requests, contended, total_wait_us FROM clearway.contention";
+
+/// The waits of a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Waits {
+    /// How long it was.
+    pub seconds: f64,
+    /// Requests for the policy's latch.
+    pub policy_requests: f64,
+    /// Percent of them that waited.
+    pub policy_contended: f64,
+    /// Waiting for it, in percent of the workers' time.
+    pub policy_share: f64,
+    /// Waiting for any latch, in percent of the workers' time.
+    pub latch_share: f64,
+}
+
+/// A class and one of its callers. `requests` are the class's.
+struct Row {
+    name: String,
+    requests: f64,
+    contended: f64,
+    wait_us: f64,
+}
+
+impl Waits {
+    /// Has the server count from here.
+    pub fn reset(endpoint: &Endpoint) -> Res<()> {
+        let mut client = Client::connect(endpoint, LIMIT)?;
+        client.query("SELECT clearway.reset_contention()").map(|_| ()).map_err(String::from)
+    }
+
+    /// What was counted in this time, by so many workers.
+    pub fn read(endpoint: &Endpoint, workers: usize, elapsed: Duration) -> Res<Self> {
+        let answer = Client::connect(endpoint, LIMIT)?.query(QUERY).map_err(String::from)?;
+        let rows = answer.rows.iter().map(|row| Row::parse(row)).collect::<Res<Vec<Row>>>()?;
+        Ok(Self::of(&rows, workers, elapsed))
+    }
+
+    fn of(rows: &[Row], workers: usize, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        let share = |rows: &mut dyn Iterator<Item = &Row>| {
+            100.0 * rows.map(|row| row.wait_us).sum::<f64>() / (seconds * 1e6 * workers as f64)
+        };
+        let policy = || rows.iter().filter(|row| row.name == POLICY);
+        let requests = policy().map(|row| row.requests).fold(0.0, f64::max);
+        let contended: f64 = policy().map(|row| row.contended).sum();
+        let is_latch = |row: &&Row| !NO_LATCHES.iter().any(|prefix| row.name.starts_with(prefix));
+        Self {
+            seconds,
+            policy_requests: requests,
+            policy_contended: if requests > 0.0 { 100.0 * contended / requests } else { 0.0 },
+            policy_share: share(&mut policy()),
+            latch_share: share(&mut rows.iter().filter(is_latch)),
+        }
+    }
+}
+
+impl Row {
+    fn parse(row: &[Option<String>]) -> Res<Self> {
+        let [Some(name), numbers @ ..] = row else { return Err(format!("{QUERY}: a row of {row:?}")) };
+        let number = |at: usize| {
+            let text = numbers.get(at).and_then(Option::as_deref).unwrap_or("0");
+            text.parse::<f64>().map_err(|_| format!("{QUERY}: `{text}` is not a number"))
+        };
+        Ok(Self { name: name.clone(), requests: number(0)?, contended: number(1)?, wait_us: number(2)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_the_workers_time_and_a_classs_requests_count_once() {
+        let row = |name: &str, requests: f64, contended: f64, wait_us: f64| {
+            Row::parse(&[name.to_owned(), requests.to_string(), contended.to_string(), wait_us.to_string()].map(Some))
+                .unwrap()
+        };
+        let rows = [
+            row(POLICY, 1000.0, 30.0, 150_000.0),
+            row(POLICY, 1000.0, 20.0, 50_000.0),
+            row("env.io_queue", 10.0, 5.0, 200_000.0),
+            row("lock.key_shared", 10.0, 5.0, 900_000.0),
+            row("buffer.free_list", 0.0, 0.0, 0.0),
+        ];
+        let waits = Waits::of(&rows, 4, Duration::from_secs(1));
+        let want = Waits {
+            seconds: 1.0,
+            policy_requests: 1000.0,
+            policy_contended: 5.0,
+            policy_share: 5.0,
+            latch_share: 10.0,
+        };
+        assert_eq!(waits, want);
+        assert_eq!(Waits::of(&rows[4..], 4, Duration::from_secs(1)).policy_contended, 0.0);
+        assert!(Row::parse(&[None]).is_err());
+        assert!(Row::parse(&[Some("x".into()), Some("y".into())]).is_err());
+    }
+}
