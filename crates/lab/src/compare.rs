@@ -241,6 +241,22 @@ impl Comparison {
         case.samples.iter().map(|samples| of(samples, &RATE)).collect()
     }
 
+    /// The median CPU times of the server a transaction of a case in microseconds, by contender; `None` where one is not known.
+    pub fn cpu_us(&self, case: &str) -> Option<Vec<f64>> {
+        let case = self.cases.iter().find(|c| c.run.name() == case)?;
+        case.samples.iter().map(|samples| of(samples, &CPU)).collect()
+    }
+
+    /// The most by which two repetitions of a case on one contender differ, as a ratio: of rates, and of CPU times.
+    pub fn spreads(&self, case: &str) -> Option<(f64, f64)> {
+        let case = self.cases.iter().find(|c| c.run.name() == case)?;
+        let spread = |measure: &Measure| {
+            let spreads = case.samples.iter().map(|s| number::spread(&s.iter().map(measure.of).collect::<Vec<_>>()));
+            spreads.map(|s| s.map(|(least, most)| most / least)).try_fold(1.0, |most, s| Some(f64::max(most, s?)))
+        };
+        Some((spread(&RATE)?, spread(&CPU)?))
+    }
+
     fn ratio(&self, case: &Case) -> Option<f64> {
         let rates: Vec<f64> = case.samples.iter().filter_map(|samples| of(samples, &RATE)).collect();
         (rates.len() > 1 && rates.len() == self.contenders.len()).then(|| rates[0] / rates[rates.len() - 1])
@@ -266,6 +282,19 @@ mod tests {
         };
         let cases = vec![case(16, [5.0, 30.0, 10.0], [4.0, 5.0, 6.0]), case(1, [1.0, 1.0, 1.0], [2.0, 2.0, 2.0])];
         Comparison { contenders: vec!["a".into(), "b".into()], cases }
+    }
+
+    #[test]
+    fn cpu_times_and_how_far_repetitions_are_apart_are_of_one_case() {
+        let mut comparison = comparison();
+        let case = "select-only -M prepared -c 16";
+        assert_eq!((comparison.cpu_us(case), comparison.spreads(case)), (None, None), "no CPU time is known");
+        for samples in &mut comparison.cases[0].samples {
+            samples.iter_mut().zip([4.0, 5.0, 6.0]).for_each(|(sample, us)| sample.server_cpu_us = us);
+        }
+        assert_eq!(comparison.cpu_us(case), Some(vec![5.0, 5.0]));
+        assert_eq!(comparison.spreads(case), Some((6.0, 1.5)));
+        assert_eq!(comparison.spreads("another"), None);
     }
 
     fn published(ratios: &[(&str, f64)]) -> Published {

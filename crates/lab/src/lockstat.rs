@@ -1,6 +1,6 @@
 //! What it costs that latches and locks are counted, always: the same load on a server that counts and on one that does not.
 
-use crate::bars::{Bar, Bound, Reading};
+use crate::bars::{Bar, Bound, Outcome, Reading};
 use crate::compare::{Comparison, Contender, compare, seeds};
 use crate::experiment::{Experiment, Options, Part, Task};
 use crate::pgbench::{clearway, configuration, samples};
@@ -21,7 +21,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 };
 
 const BAR: &str = "select-only, prepared, 100 clients, lockstat on against off";
-/// The least of the rate without it that the rate with it may be.
+/// The least of the rate without it that the rate with it may be, or of the CPU time with it that the time without it may be.
 const AT_LEAST: f64 = 0.98;
 /// How many times as many runs as other experiments make: a difference of a hundredth takes more than one of tenths.
 const MORE: u32 = 3;
@@ -43,9 +43,25 @@ fn cases(part: &Part) -> Vec<Run> {
 
 /// Nothing where its case was not run.
 fn judge(comparison: &Comparison) -> Option<Bar> {
-    let [on, off] = comparison.rates(&judged().name())?[..] else { return None };
-    let (on, off) = (Reading::new("on", on, "TPS", 0), Reading::new("off", off, "TPS", 0));
-    Some(Bar::ratio(BAR, Bound::AtLeast(AT_LEAST), on, off))
+    let case = judged().name();
+    let rates = comparison.rates(&case)?.try_into().ok()?;
+    let cpu_us = comparison.cpu_us(&case).and_then(|times| times.try_into().ok());
+    Some(bar(rates, cpu_us, comparison.spreads(&case)))
+}
+
+/// The bar from rates and CPU times with counting and without, and how far repetitions of either were apart. With so many clients the cores
+/// are full, and the CPU time of a transaction is what the rate depends on: whichever of the two was steadier judges.
+fn bar([on, off]: [f64; 2], cpu_us: Option<[f64; 2]>, spreads: Option<(f64, f64)>) -> Bar {
+    let steadier = cpu_us.filter(|_| spreads.is_some_and(|(rate, cpu)| cpu < rate));
+    let value = steadier.map_or(on / off, |[on, off]| off / on);
+    let mut readings = vec![Reading::new("on", on, "TPS", 0), Reading::new("off", off, "TPS", 0)];
+    if let Some([on, off]) = cpu_us {
+        let unit = "us of CPU a transaction";
+        readings.extend([Reading::new("on", on, unit, 3), Reading::new("off", off, unit, 3)]);
+    }
+    let by = if steadier.is_some() { "x by CPU time" } else { "x by throughput" };
+    let outcome = Outcome::Measured { value, unit: by.into(), bound: Bound::AtLeast(AT_LEAST), readings };
+    Bar { name: BAR.into(), outcome }
 }
 
 fn run(task: &Task) -> Res<Findings> {
@@ -80,6 +96,18 @@ fn run(task: &Task) -> Res<Findings> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_steadier_of_rate_and_cpu_time_judges() {
+        let value = |bar: Bar| {
+            let Outcome::Measured { value, unit, readings, .. } = bar.outcome else { panic!("measured") };
+            (value, unit, readings.len())
+        };
+        let (rates, cpu) = ([90.0, 100.0], Some([4.0, 3.0]));
+        assert_eq!(value(bar(rates, cpu, Some((1.2, 1.1)))), (0.75, "x by CPU time".into(), 4));
+        assert_eq!(value(bar(rates, cpu, Some((1.1, 1.2)))), (0.9, "x by throughput".into(), 4));
+        assert_eq!(value(bar(rates, None, None)), (0.9, "x by throughput".into(), 2));
+    }
 
     #[test]
     fn the_bar_has_its_case_and_needs_no_other() {
