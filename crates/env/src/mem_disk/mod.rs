@@ -14,11 +14,12 @@
 //! 5. After the operations granted by [`MemDisk::fail_after`] every operation that changes the disk fails and changes
 //!    nothing.
 //! 6. Files that have names take at most the capacity, unless that was lowered or a crash has brought one back.
+//! 7. A crash is one moment for all names and files, whatever other threads do just then.
 //!
 //! Invariants 1 and 2 hold but for what the plan's faults and flipped bits have done.
 //!
 //! # Locking
-//! `names` before a file's own mutex; a file's own operations take only the latter. A panic cannot occur under either. The
+//! `names` before the files' own mutexes, of which only a crash takes several, all of them; a file's own operations take only its own. A panic cannot occur under either. The
 //! fault plan's mutex is a leaf, and the hook runs before an operation with none held: under a model checker it may switch
 //! to another thread.
 //!

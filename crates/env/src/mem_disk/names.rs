@@ -89,10 +89,13 @@ impl Names {
             let survive = random.below(changes.len() as u64 + 1) as usize;
             changes[..survive].iter().for_each(|change| change.apply(&mut files));
         }
-        let files: Files = files
-            .iter()
-            .map(|(path, content)| (path.clone(), Arc::new(Mutex::new(guard(content).survivors(random)))))
-            .collect();
+        // All at one moment (invariant 7 of the disk). A file may survive under two names.
+        let mut held = BTreeMap::new();
+        for content in files.values() {
+            held.entry(Arc::as_ptr(content)).or_insert_with(|| guard(content));
+        }
+        let survivor = |content| Arc::new(Mutex::new(held[&Arc::as_ptr(content)].survivors(random)));
+        let files: Files = files.iter().map(|(path, content)| (path.clone(), survivor(content))).collect();
         Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
     }
 }

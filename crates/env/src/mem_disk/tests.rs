@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -88,6 +89,38 @@ fn unsynced_names_survive_as_a_prefix() {
     assert!(seen.iter().eq(prefixes.iter()), "{seen:?}");
     disk.sync_dir(Path::new("")).expect("synced");
     assert!((0..20).all(|seed| disk.crash(seed).list(Path::new("")).expect("listed") == ["g"]));
+}
+
+#[test]
+fn a_crash_is_one_moment_for_all_files() {
+    // Invariant 7. A count is synced in one file before it is written in the other; many files between them make the crash long.
+    let disk = MemDisk::new();
+    let create = |name: String| disk.open(Path::new(&name), Open::Create).expect("created");
+    let first = create("0".to_owned());
+    (1..200).for_each(|between| create(format!("1-{between}")).write_all_at(&[0; 4096], 0).expect("written"));
+    let second = create("2".to_owned());
+    disk.sync_dir(Path::new("")).expect("synced");
+    let over = AtomicBool::new(false);
+    let count = |bytes: &[u8]| bytes.first_chunk().map_or(0, |count| u64::from_le_bytes(*count));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for now in 1_u64.. {
+                first.write_all_at(&now.to_le_bytes(), 0).expect("written");
+                first.sync_data().expect("synced");
+                second.write_all_at(&now.to_le_bytes(), 0).expect("written");
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let crashes: Vec<_> = (0..200).map(|seed| disk.crash(seed)).collect();
+        over.store(true, Ordering::Relaxed);
+        for crashed in crashes {
+            let of =
+                |name| count(&content(&*crashed.open(Path::new(name), Open::Existing).expect("its name survives")));
+            assert!(of("2") <= of("0"), "{} was written before {} was synced", of("2"), of("0"));
+        }
+    });
 }
 
 #[test]
