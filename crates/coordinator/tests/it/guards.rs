@@ -162,7 +162,8 @@ fn sound(worker: &mut Worker, users: &Users) -> Rows {
 /// Every entry of every guard and index has its row, and every row its entries: as found by looking at the trees.
 fn nothing_wrong(disk: &MemDisk) {
     let report = checked(disk);
-    assert_eq!(findings(&report), Vec::<String>::new());
+    // A crash may leave pages half written: notes, not damage.
+    assert!(report.storage.is_sound(), "{:#?}", findings(&report));
     assert!(report.tables == 1 && report.not_compared == 0 && report.indexes > u64::from(PARTITIONS));
 }
 
@@ -274,7 +275,7 @@ impl Session {
     }
 
     /// Runs on as far as it goes.
-    fn advance(&mut self, users: &Users, port: &mut Port) {
+    fn advance(&mut self, engine: &Engine, users: &Users, port: &mut Port) {
         loop {
             let step = if self.client.is_running() {
                 self.client.resume(port)
@@ -297,6 +298,8 @@ impl Session {
                     }
                     self.committed += u64::from(self.script.is_empty());
                 }
+                // A log that has failed may be the answer of whoever needs it, before we see for ourselves.
+                Step::Done(Err(e)) if e.state() == SqlState::IO && engine.failed().is_some() => return,
                 Step::Done(Err(e)) => self.failed(&e),
             }
         }
@@ -321,7 +324,7 @@ fn crowd(engine: &Arc<Engine>, users: &Users, worker: u16, sessions: u32, rounds
     let mut events = Vec::new();
     while !sessions.iter().all(Session::over) && engine.failed().is_none() {
         for session in &mut sessions {
-            session.advance(users, &mut port);
+            session.advance(engine, users, &mut port);
         }
         events.clear();
         port.poll(&mut events);
