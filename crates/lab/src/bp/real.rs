@@ -11,8 +11,8 @@ use clearway_harness::Res;
 use clearway_latch::lockstat;
 use clearway_storage::{Node, NodeConfig};
 use clearway_traces::Rng;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -57,21 +57,26 @@ impl<'a> Real<'a> {
     /// So many threads for so long.
     pub fn run(&self, threads: usize, length: Duration) -> Res<Ran> {
         lockstat::reset();
-        let stop = AtomicBool::new(false);
+        let (stop, over) = (AtomicBool::new(false), Barrier::new(threads + 1));
         let began = Instant::now();
-        let parts = thread::scope(|scope| {
-            let stop = &stop;
-            let threads: Vec<_> =
-                (0..threads).map(|thread| scope.spawn(move || self.part(thread as u64, stop))).collect();
+        let (parts, elapsed, rows) = thread::scope(|scope| {
+            let (stop, over) = (&stop, &over);
+            let part = move |thread| {
+                let _counted = Counted(over);
+                self.part(thread, stop)
+            };
+            let threads: Vec<_> = (0..threads as u64).map(|thread| scope.spawn(move || part(thread))).collect();
             while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
                 thread::park_timeout(left);
             }
             // Relaxed: a sign, nothing is handed over by it.
             stop.store(true, Ordering::Relaxed);
-            threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked")?).collect::<Res<Vec<Part>>>()
+            over.wait();
+            let (elapsed, rows) = (began.elapsed().as_secs_f64(), lockstat::contention());
+            over.wait();
+            let parts = threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked")?);
+            Ok::<_, String>((parts.collect::<Res<Vec<Part>>>()?, elapsed, rows))
         })?;
-        let elapsed = began.elapsed().as_secs_f64();
-        let rows = lockstat::contention();
         let waits: u64 = rows.iter().filter(|row| row.name.starts_with(POLICY_CLASS)).map(|row| row.contended).sum();
         let sum = |of: fn(&Part) -> u64| parts.iter().map(of).sum::<u64>() as f64;
         let (accesses, transactions) = (sum(|p| p.accesses), sum(|p| p.transactions));
@@ -103,6 +108,17 @@ impl<'a> Real<'a> {
             part.transactions += 1;
             part.response_ns += began.elapsed().as_nanos() as u64;
         }
+    }
+}
+
+/// Keeps a thread that has made its accesses from ending before the waits have been read: to end it takes the policy's latch, too, and may
+/// wait for it, but on no access. Also where it panics, so that nobody waits for it in vain.
+struct Counted<'a>(&'a Barrier);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.wait();
+        self.0.wait();
     }
 }
 
