@@ -1,6 +1,5 @@
 //! What time things take on a machine: measured on this one, or given for one that a source had.
 
-use super::super::number::median;
 use clearway_buffer::PolicyKind;
 use clearway_latch::CachePadded;
 use clearway_traces::Rng;
@@ -36,8 +35,8 @@ pub struct Costs {
 
 /// Cache lines of a hit that are another core's, if it was there last: the frame's own place, and two neighbours'.
 const COLD_LINES: f64 = 3.0;
-/// Tries of each measurement, of which the median counts.
-const TRIES: usize = 9;
+/// Tries of each measurement, of which the fastest counts: interruptions only ever add, and on a machine that others use most tries have some.
+const TRIES: usize = 100;
 /// After so long no other try begins: on a machine that others keep busy, one may take seconds.
 const LONGEST: Duration = Duration::from_millis(200);
 
@@ -79,12 +78,12 @@ impl Costs {
     }
 }
 
-fn median_of(mut measure: impl FnMut() -> f64) -> f64 {
-    let (began, mut tries) = (Instant::now(), vec![measure()]);
-    while tries.len() < TRIES && began.elapsed() < LONGEST {
-        tries.push(measure());
+fn fastest_of(mut measure: impl FnMut() -> f64) -> f64 {
+    let (began, mut tries, mut fastest) = (Instant::now(), 1, measure());
+    while tries < TRIES && began.elapsed() < LONGEST {
+        (tries, fastest) = (tries + 1, fastest.min(measure()));
     }
-    median(&tries).unwrap_or(0.0)
+    fastest
 }
 
 /// Half of how long a value takes to another core and back.
@@ -94,7 +93,7 @@ fn transfer() -> f64 {
     const WARM: u64 = 20;
     /// Looks at the ball until the other gets the core, if it has none.
     const LOOKS: u32 = 1_000;
-    median_of(|| {
+    fastest_of(|| {
         let ball = CachePadded::new(AtomicU64::new(0));
         // Relaxed, here and below: nothing is handed over but the number itself.
         let play = |own: u64| {
@@ -130,7 +129,7 @@ fn hit(kind: PolicyKind) -> f64 {
     (0..FRAMES).for_each(|f| policy.miss(FrameId(f), PageId::new(PartitionId(0), f)));
     let mut rng = Rng::new(1);
     let hits: Vec<FrameId> = (0..HITS).map(|_| FrameId(rng.below(FRAMES.into()) as u32)).collect();
-    median_of(|| {
+    fastest_of(|| {
         let began = Instant::now();
         hits.iter().for_each(|frame| policy.hit(*frame));
         began.elapsed().as_nanos() as f64 / f64::from(HITS)
@@ -141,7 +140,7 @@ fn hit(kind: PolicyKind) -> f64 {
 fn latch() -> f64 {
     const TIMES: u32 = 20_000;
     let latch = clearway_latch::Latched::<u64, clearway_latch::ParkLatch>::new(0);
-    median_of(|| {
+    fastest_of(|| {
         let began = Instant::now();
         (0..TIMES).for_each(|_| *std::hint::black_box(&latch).lock() += 1);
         began.elapsed().as_nanos() as f64 / f64::from(TIMES)
@@ -151,7 +150,7 @@ fn latch() -> f64 {
 /// Half of how long it takes to wake a sleeping thread and be woken by it.
 fn switch() -> f64 {
     const ROUNDS: u32 = 200;
-    median_of(|| {
+    fastest_of(|| {
         let (there, back) = (AtomicBool::new(false), AtomicBool::new(false));
         let main = thread::current();
         // Acquire and Release pair with each other: a sign is taken once.
