@@ -72,8 +72,7 @@ impl Core {
                 }
             };
             let claimed: Vec<_> =
-                written.into_iter().filter(|f| victims.contains(f)).filter_map(|f| self.claim(f)).collect();
-            claimed.iter().for_each(|f| self.replacement.remove(f.id()));
+                written.into_iter().filter(|f| victims.contains(f)).filter_map(|f| self.claim_unproposed(f)).collect();
             freed += claimed.len();
             self.dispatch(self.free.put(claimed));
         }
@@ -115,6 +114,16 @@ impl Core {
         victims
     }
 
+    /// As [`Core::claim`], of a page that the policy does not propose now: it hears that the page has left before the page can be read again.
+    fn claim_unproposed(&self, frame: FrameId) -> Option<FreeFrame> {
+        let mut claimed = None;
+        self.replacement.remove(frame, &mut || {
+            claimed = self.claim(frame);
+            claimed.is_some()
+        });
+        claimed
+    }
+
     fn may_choose(&self, need: usize, victims: &Victims) -> bool {
         victims.clean.len() + victims.dirty.len() < need && victims.dirty.len() < self.write_batch
     }
@@ -131,9 +140,8 @@ impl Core {
                 continue;
             }
             match self.frame(frame).idle() {
-                Some(false) => match self.claim(frame) {
+                Some(false) => match self.claim_unproposed(frame) {
                     Some(free) => {
-                        self.replacement.remove(frame);
                         self.scans.left(page);
                         victims.clean.push(free);
                     }

@@ -155,8 +155,8 @@ impl Replacement for Batched {
         self.lock().evict(incoming, probe)
     }
 
-    fn remove(&self, frame: FrameId) {
-        self.lock().remove(frame);
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        self.lock().remove(frame, take);
     }
 }
 

@@ -61,7 +61,9 @@ impl Replacement for ClockSweep {
         None
     }
 
-    fn remove(&self, frame: FrameId) {
-        self.marks[frame.0 as usize].store(EMPTY, Relaxed);
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        if take() {
+            self.marks[frame.0 as usize].store(EMPTY, Relaxed);
+        }
     }
 }

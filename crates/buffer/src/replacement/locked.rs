@@ -30,7 +30,10 @@ impl Replacement for Locked {
     fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         self.0.lock().evict(incoming, probe)
     }
-    fn remove(&self, frame: FrameId) {
-        self.0.lock().remove(frame);
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        let mut policy = self.0.lock();
+        if take() {
+            policy.remove(frame);
+        }
     }
 }

@@ -8,7 +8,7 @@
 //! calls `thread_index::act_as(index, || pages.hit(frame, page))`, and likewise for misses and evictions: what runs is the real thing.
 //!
 //! # Locking
-//! The policy's latch (`buffer.policy`) is taken under no other but the write-back's turn, and the probe of [`Replacement::evict`] takes
+//! The policy's latch (`buffer.policy`) is taken under no other but the write-back's turn, and what [`Replacement::evict`] and `remove` are given takes
 //! the latch of a page-table shard under it.
 //!
 //! Source: Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009; its five systems are [`ClockSweep`] (pgClock), [`Locked`] (pg2Q),
@@ -51,8 +51,10 @@ pub trait Replacement: Send + Sync {
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
     fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
-    /// The page in `frame` has left after it had been proposed.
-    fn remove(&self, frame: FrameId);
+    /// Has `take` take away the page in `frame`, which was proposed but could not be taken then; if it says that it has, the policy forgets the
+    /// page as a victim. `take` is called once, where a probe is, so that the policy does not hear that the page is back before it has heard that
+    /// it has left.
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool);
     /// Visits some `most` of the frames that are nearest to one end of what it keeps, with their pages, as they are now; under a latch, so that
     /// what visits must be short. False, and nobody is visited, if what it keeps has no such order or cannot be seen without changing it.
     fn walk(&self, _from: End, _most: usize, _visit: &mut dyn FnMut(FrameId, PageId)) -> bool {

@@ -42,7 +42,7 @@ impl Replacement for Prefetched {
         self.locked.evict(incoming, probe)
     }
 
-    fn remove(&self, frame: FrameId) {
-        self.locked.remove(frame);
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        self.locked.remove(frame, take);
     }
 }

@@ -79,9 +79,11 @@ impl Tagged {
         Some(taken)
     }
 
-    pub fn remove(&mut self, frame: FrameId) {
-        self.held[frame.0 as usize] = Entry::NONE;
-        self.policy.remove(frame);
+    pub fn remove(&mut self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        if take() {
+            self.held[frame.0 as usize] = Entry::NONE;
+            self.policy.remove(frame);
+        }
     }
 }
 

@@ -71,7 +71,8 @@ fn every_replacement_proposes_each_frame_and_keeps_what_is_not_taken() {
         });
         assert_eq!((found, proposed), (None, [true; 8]), "{kind}");
         assert_eq!(pages.evict(None, &mut |_| Probe::Stop), None, "{kind}");
-        pages.remove(FrameId(3));
+        pages.remove(FrameId(2), &mut || false);
+        pages.remove(FrameId(3), &mut || true);
         pages.hit(FrameId(3), page(3));
         let evict = || pages.evict(None, &mut |_| Probe::Take).map(|f| f.0);
         let mut evicted: Vec<_> = std::iter::from_fn(evict).collect();
@@ -111,7 +112,7 @@ fn a_queue_is_committed_at_its_threshold_in_order() {
     hit(3);
     assert!(pages.evict(None, &mut |_| Probe::Stop).is_none());
     hit(4);
-    pages.remove(FrameId(4));
+    pages.remove(FrameId(4), &mut || true);
     assert_eq!(recorder.told.lock().unwrap()[13..], [Told::Hit(3), Told::Hit(4), Told::Remove(4)]);
 }
 
@@ -195,8 +196,8 @@ fn a_hit_that_waited_past_its_pages_eviction_is_skipped() {
         pages.miss(FrameId(0), page(7));
         pages.hit(FrameId(0), page(0));
         pages.hit(FrameId(0), page(7));
-        pages.remove(FrameId(1));
-        other(&|| pages.remove(FrameId(1)));
+        pages.remove(FrameId(1), &mut || true);
+        other(&|| pages.remove(FrameId(1), &mut || true));
         let told = recorder.told.lock().unwrap();
         assert_eq!(told[2..6], [Told::Hit(1), Told::Miss(0), Told::Hit(0), Told::Remove(1)], "{}", kind.name());
         assert_eq!(recorder.frames.len(), 0);
@@ -277,7 +278,7 @@ fn every_hit_of_many_threads_is_counted_once() {
                         }
                     }
                     // What has not been committed is by a removal, which this one is, of a frame that nobody knows.
-                    pages.remove(FrameId(THREADS + 7));
+                    pages.remove(FrameId(THREADS + 7), &mut || true);
                 });
             }
         });

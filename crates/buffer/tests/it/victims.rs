@@ -3,10 +3,10 @@
 use crate::common::*;
 use clearway_buffer::*;
 use clearway_env::{MemDisk, OpKind, SeededEntropy};
-use clearway_types::Lsn;
+use clearway_types::{FrameId, Lsn, PageId};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, Weak};
 
 const FRAMES: u32 = 512;
 
@@ -119,4 +119,50 @@ fn misses_within_the_reserve_find_free_frames() {
     drop(keeps);
     receiver.recv().unwrap().unwrap();
     f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+}
+
+/// A clock that looks at the pool when a page is to leave that had to be written first.
+struct Looking {
+    clock: ClockSweep,
+    pages: Mutex<Vec<Option<PageId>>>,
+}
+
+static LOOKED_AT: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
+impl Replacement for Looking {
+    fn hit(&self, frame: FrameId, page: PageId) {
+        self.clock.hit(frame, page);
+    }
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.pages.lock().unwrap()[frame.0 as usize] = Some(page);
+        self.clock.miss(frame, page);
+    }
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.clock.evict(incoming, probe)
+    }
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        let page = self.pages.lock().unwrap()[frame.0 as usize].expect("told of the page");
+        let resident = || LOOKED_AT.lock().unwrap().upgrade().expect("in use").is_resident(page);
+        assert!(resident(), "{page} could have been read again already, into another frame");
+        self.clock.remove(frame, &mut || {
+            let taken = take();
+            assert!(!taken || !resident(), "{page} is taken and still there");
+            LEFT.fetch_add(u64::from(taken), SeqCst);
+            taken
+        });
+    }
+}
+
+/// The contract of `Replacement::remove`: the policy does not hear that a page is back before it has heard that it has left.
+#[test]
+fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
+    fn make(frames: u32) -> Box<dyn Replacement> {
+        Box::new(Looking { clock: ClockSweep::new(frames), pages: Mutex::new(vec![None; frames as usize]) })
+    }
+    let f = pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(Maker(make)));
+    *LOOKED_AT.lock().unwrap() = Arc::downgrade(&f.pool);
+    // A panic of the cooler ends the pool, so that the next one is refused.
+    (0..200).for_each(|no| put(&f, page(0, no), 1));
+    assert!(LEFT.load(SeqCst) > 0, "none had to be written");
 }

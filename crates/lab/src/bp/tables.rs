@@ -37,8 +37,8 @@ impl Replacement for Recorder {
     fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         self.0.evict(incoming, probe)
     }
-    fn remove(&self, frame: FrameId) {
-        self.0.remove(frame);
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        self.0.remove(frame, take);
     }
 }
 

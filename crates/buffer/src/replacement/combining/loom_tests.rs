@@ -126,7 +126,7 @@ fn loom_a_thread_that_ends_leaves_nothing() {
             other.0.thread_ends(1);
         });
         hits(&pages, 0, 0..1);
-        pages.remove(FrameId(7));
+        pages.remove(FrameId(7), &mut || true);
         pages.0.thread_ends(0);
         thread.join().unwrap();
         assert_eq!((of(&recorder, 0..4), of(&recorder, 4..8)), (vec![0], vec![4, 5]));

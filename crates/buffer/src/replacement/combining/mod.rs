@@ -222,9 +222,9 @@ impl Replacement for Combining {
         taken
     }
 
-    fn remove(&self, frame: FrameId) {
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
         let mut policy = self.0.lock();
-        policy.policy.remove(frame);
+        policy.policy.remove(frame, take);
         self.0.let_go(policy);
     }
 }

@@ -316,14 +316,15 @@ impl Replacement for Multilist {
         taken
     }
 
-    fn remove(&self, frame: FrameId) {
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
         let page = self.page(frame.0);
         if page == NO_PAGE {
+            take();
             return;
         }
         let mut sublist = self.lock(self.sublist_of(PageId::from_u64(page)));
-        // Only who has taken the frame's page away comes here: it has not changed.
-        if self.page(frame.0) == page {
+        // Where the frame got another page meanwhile, somebody else took this one.
+        if self.page(frame.0) == page && take() {
             self.part(&mut sublist, frame.0);
         }
         drop(sublist);

@@ -62,8 +62,8 @@ fn both_ends_can_be_walked() {
 #[test]
 fn a_hit_on_a_page_that_has_left_is_ignored() {
     let pages = full(MultilistKind::Arc, 8, 4);
-    pages.remove(FrameId(3));
-    pages.remove(FrameId(3));
+    pages.remove(FrameId(3), &mut || true);
+    pages.remove(FrameId(3), &mut || true);
     pages.hit(FrameId(3), page(3));
     pages.miss(FrameId(3), page(50));
     pages.hit(FrameId(3), page(3));
