@@ -24,12 +24,12 @@ const ENDED: u32 = u32::MAX - 1;
 std::thread_local! {
     /// This thread's index. Without a destructor, so that to reach it costs one instruction.
     static INDEX: Cell<u32> = const { Cell::new(NONE) };
-    static PLACE: Place = const { Place(RefCell::new(Vec::new())) };
+    static PLACE: Place = const { Place::new() };
 }
 #[cfg(any(loom, shuttle))]
 clearway_sync::thread_local! {
     static INDEX: Cell<u32> = Cell::new(NONE);
-    static PLACE: Place = Place(RefCell::new(Vec::new()));
+    static PLACE: Place = Place::new();
 }
 
 /// Something that has a part for each thread.
@@ -50,18 +50,22 @@ pub fn current() -> Option<u32> {
 
 #[cold]
 fn first() -> Option<u32> {
-    // Made first, so that its destructor is known to run.
-    PLACE.try_with(|_| ()).ok()?;
-    let index = numbers::take();
-    INDEX.set_to(index);
-    Some(index)
+    // Before the index is another's, so that the destructor that gives it back is known to run.
+    PLACE
+        .try_with(|place| {
+            let index = numbers::take();
+            place.index.set(index);
+            INDEX.set_to(index);
+            index
+        })
+        .ok()
 }
 
 /// Has `whom` told when the calling thread ends. `index` is the calling thread's, or one that it acts as.
 pub fn attach(index: u32, whom: Weak<dyn Attached>) {
     // A thread at its end has no index to attach with.
     let _late = PLACE.try_with(|place| {
-        let mut attached = place.0.borrow_mut();
+        let mut attached = place.attached.borrow_mut();
         // Structures that are gone leave nothing behind either.
         attached.retain(|(_, whom)| whom.strong_count() > 0);
         attached.push((index, whom));
@@ -99,20 +103,29 @@ impl SetTo for Local {
     }
 }
 
-/// Whom to tell of the thread's end, and as which index.
-struct Place(RefCell<Vec<(u32, Weak<dyn Attached>)>>);
+/// What the thread's end is for: to give the index back, and to tell who is attached, and as which index.
+struct Place {
+    /// The same as `INDEX`, which under a checker may be gone before.
+    index: Cell<u32>,
+    attached: RefCell<Vec<(u32, Weak<dyn Attached>)>>,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Self { index: Cell::new(NONE), attached: RefCell::new(Vec::new()) }
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let index = INDEX.try_with(Cell::get).unwrap_or(ENDED);
         INDEX.set_to(ENDED);
-        for (index, whom) in self.0.take() {
+        for (index, whom) in self.attached.take() {
             if let Some(whom) = whom.upgrade() {
                 whom.thread_ends(index);
             }
         }
-        if index < ENDED {
-            numbers::give_back(index);
+        if self.index.get() < ENDED {
+            numbers::give_back(self.index.get());
         }
     }
 }
