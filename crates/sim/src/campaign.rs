@@ -1,7 +1,9 @@
 //! Many seeds, on all cores: each in one thread of the operating system, since an execution stays in one.
 
-use crate::life::{self, Report};
+use crate::execution::Report;
+use crate::life;
 use crate::panics;
+use crate::pool;
 use crate::trace::Trace;
 use crate::world::World;
 use clearway_sync::canary::{self, BUGS, Bug};
@@ -19,49 +21,85 @@ const CANARY_SEEDS: u64 = 1_000;
 const TWICE: usize = 20;
 /// The seeds that once found something.
 const KEPT: &str = include_str!("../seeds.txt");
+const KEPT_OF_POOL: &str = include_str!("../pool_seeds.txt");
 
-/// The seeds of `seeds.txt`.
-pub fn kept_seeds() -> Result<Vec<u64>, String> {
-    let lines = KEPT.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-    let first_word = |line: &str| line.split_whitespace().next().unwrap_or_default().parse();
-    lines.map(|line| first_word(line).map_err(|e| format!("seeds.txt: {line}: {e}"))).collect()
+/// What is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// The whole engine: [`crate::life`].
+    Engine,
+    /// The buffer pool alone: [`crate::pool`].
+    Pool,
 }
 
-/// Runs one seed without a word.
-pub fn quietly(seed: u64) -> Result<Report, String> {
-    life::run(&World::new(seed), &Trace::new(false))
-}
+impl Subject {
+    /// What comes before the seed in the command that replays it.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Engine => "",
+            Self::Pool => "--pool ",
+        }
+    }
 
-/// Runs a seed a second time: it must be the same execution.
-fn again(seed: u64, first: &Report) -> Result<Report, String> {
-    let second = quietly(seed)?;
-    if second == *first { Ok(second) } else { Err(format!("not the same twice: {first:?}, then {second:?}")) }
+    /// The seeds that once found something.
+    fn kept_seeds(self) -> Result<Vec<u64>, String> {
+        let kept = match self {
+            Self::Engine => KEPT,
+            Self::Pool => KEPT_OF_POOL,
+        };
+        let lines = kept.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+        let first_word = |line: &str| line.split_whitespace().next().unwrap_or_default().parse();
+        lines.map(|line| first_word(line).map_err(|e| format!("seeds.txt: {line}: {e}"))).collect()
+    }
+
+    /// The bugs that can be planted in it.
+    fn bugs(self) -> &'static [Bug] {
+        match self {
+            Self::Engine => &BUGS,
+            Self::Pool => &[Bug::PageBeforeLog],
+        }
+    }
+
+    fn run(self, seed: u64, trace: &Trace) -> Result<Report, String> {
+        match self {
+            Self::Engine => life::run(&World::new(seed), trace),
+            Self::Pool => pool::run(&pool::World::new(seed), trace),
+        }
+    }
+
+    /// Runs one seed without a word.
+    fn quietly(self, seed: u64) -> Result<Report, String> {
+        self.run(seed, &Trace::new(false))
+    }
+
+    /// Runs a seed a second time: it must be the same execution.
+    fn again(self, seed: u64, first: &Report) -> Result<Report, String> {
+        let second = self.quietly(seed)?;
+        if second == *first { Ok(second) } else { Err(format!("not the same twice: {first:?}, then {second:?}")) }
+    }
 }
 
 #[derive(Default)]
 struct Totals {
     seeds: AtomicU64,
-    committed: AtomicU64,
-    acknowledged: AtomicU64,
-    crashes: AtomicU64,
-    steps: AtomicU64,
+    sum: Mutex<Report>,
     findings: Mutex<Vec<(u64, String)>>,
     stop: AtomicBool,
 }
 
 impl Totals {
     // Relaxed throughout: counts that order nothing.
-    fn add(&self, seed: u64, result: Result<Report, String>) {
+    fn add(&self, subject: Subject, seed: u64, result: Result<Report, String>) {
         self.seeds.fetch_add(1, Ordering::Relaxed);
         match result {
             Ok(report) => {
-                self.committed.fetch_add(report.committed.0, Ordering::Relaxed);
-                self.acknowledged.fetch_add(report.committed.1, Ordering::Relaxed);
-                self.crashes.fetch_add(report.crashes, Ordering::Relaxed);
-                self.steps.fetch_add(report.steps, Ordering::Relaxed);
+                let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+                sum.steps += report.steps;
+                report.counts.into_iter().for_each(|(what, times)| sum.count(what, times));
             }
             Err(finding) => {
-                println!("sim: seed {seed} FOUND {finding}\n     replay it: cargo xtask sim --seed {seed}");
+                let option = subject.option();
+                println!("sim: seed {seed} FOUND {finding}\n     replay it: cargo xtask sim {option}--seed {seed}");
                 let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
                 findings.push((seed, finding));
                 if findings.len() >= MOST_FINDINGS {
@@ -76,27 +114,25 @@ impl Totals {
     }
 
     fn line(&self, began: Instant) -> String {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let (seeds, s) = (get(&self.seeds), began.elapsed().as_secs_f64());
+        let (seeds, s) = (self.seeds.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
+        let sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts: Vec<String> = sum.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
         format!(
-            "sim: {seeds} seeds in {s:.0} s, {:.1} a second; {} transactions committed, {} acknowledged; {} crashes; {} million \
-             steps; {} findings",
+            "sim: {seeds} seeds in {s:.0} s, {:.1} a second; {}; {} million steps; {} findings",
             seeds as f64 / s,
-            get(&self.committed),
-            get(&self.acknowledged),
-            get(&self.crashes),
-            get(&self.steps) / 1_000_000,
+            counts.join(", "),
+            sum.steps / 1_000_000,
             self.found(),
         )
     }
 }
 
 /// Runs the kept seeds and then `count` seeds from `first` on, for at most so many minutes.
-pub fn run(first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
+pub fn run(subject: Subject, first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
     prepare();
     let began = Instant::now();
     let ends = minutes.map(|minutes| began + Duration::from_secs(minutes * 60));
-    let kept = kept_seeds()?;
+    let kept = subject.kept_seeds()?;
     let seeds: Vec<u64> = kept.into_iter().chain(first..first.saturating_add(count)).collect();
     let totals = Totals::default();
     let next = AtomicU64::new(0);
@@ -105,13 +141,13 @@ pub fn run(first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
             while !totals.stop.load(Ordering::Relaxed) && ends.is_none_or(|ends| Instant::now() < ends) {
                 let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                 let Some(seed) = seeds.get(at) else { return };
-                let mut result = quietly(*seed);
+                let mut result = subject.quietly(*seed);
                 if at.is_multiple_of(TWICE)
                     && let Ok(first) = &result
                 {
-                    result = again(*seed, first);
+                    result = subject.again(*seed, first);
                 }
-                totals.add(*seed, result);
+                totals.add(subject, *seed, result);
             }
         };
         let threads: Vec<_> = (0..cores()).map(|_| scope.spawn(work)).collect();
@@ -132,11 +168,13 @@ pub fn run(first: u64, count: u64, minutes: Option<u64>) -> Result<(), String> {
 }
 
 /// Runs one seed and prints all that happens.
-pub fn replay(seed: u64) -> Result<(), String> {
+pub fn replay(subject: Subject, seed: u64) -> Result<(), String> {
     prepare();
-    let world = World::new(seed);
-    println!("{world:#?}");
-    let report = life::run(&world, &Trace::new(true)).map_err(|finding| format!("seed {seed}: {finding}"))?;
+    match subject {
+        Subject::Engine => println!("{:#?}", World::new(seed)),
+        Subject::Pool => println!("{:#?}", pool::World::new(seed)),
+    }
+    let report = subject.run(seed, &Trace::new(true)).map_err(|finding| format!("seed {seed}: {finding}"))?;
     println!("sim: seed {seed}: nothing found; {report:?}");
     Ok(())
 }
@@ -154,12 +192,12 @@ fn prepare() {
 }
 
 /// Plants each known kind of bug, one after the other, and sees that the judge finds it.
-pub fn canaries() -> Result<(), String> {
+pub fn canaries(subject: Subject) -> Result<(), String> {
     prepare();
     let mut missed = Vec::new();
-    for bug in BUGS {
+    for &bug in subject.bugs() {
         let began = Instant::now();
-        let found = found_only_with(bug);
+        let found = found_only_with(subject, bug);
         match found {
             Some((seed, finding)) => {
                 let finding: String = finding.chars().take(300).collect();
@@ -177,13 +215,13 @@ pub fn canaries() -> Result<(), String> {
 }
 
 /// The first seed that finds something with the bug, and nothing without.
-fn found_only_with(bug: Bug) -> Option<(u64, String)> {
+fn found_only_with(subject: Subject, bug: Bug) -> Option<(u64, String)> {
     let mut from = 0;
     while from < CANARY_SEEDS {
         canary::plant(Some(bug));
-        let (seed, finding) = first_finding(from, CANARY_SEEDS)?;
+        let (seed, finding) = first_finding(subject, from, CANARY_SEEDS)?;
         canary::plant(None);
-        if quietly(seed).is_ok() {
+        if subject.quietly(seed).is_ok() {
             return Some((seed, finding));
         }
         from = seed + 1;
@@ -192,7 +230,7 @@ fn found_only_with(bug: Bug) -> Option<(u64, String)> {
 }
 
 /// The first of the seeds from `from` to `count` that finds something, or nearly: several run at once.
-fn first_finding(from: u64, count: u64) -> Option<(u64, String)> {
+fn first_finding(subject: Subject, from: u64, count: u64) -> Option<(u64, String)> {
     let next = AtomicU64::new(from);
     let found = Mutex::new(None);
     let is_found = || found.lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -204,7 +242,7 @@ fn first_finding(from: u64, count: u64) -> Option<(u64, String)> {
                     if seed >= count {
                         return;
                     }
-                    if let Err(finding) = quietly(seed) {
+                    if let Err(finding) = subject.quietly(seed) {
                         found.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((seed, finding));
                     }
                 }

@@ -21,9 +21,13 @@ pub mod campaign;
 #[cfg(shuttle)]
 pub mod disk;
 #[cfg(shuttle)]
+pub mod execution;
+#[cfg(shuttle)]
 pub mod life;
 #[cfg(shuttle)]
 pub mod panics;
+#[cfg(shuttle)]
+pub mod pool;
 #[cfg(shuttle)]
 pub mod schedule;
 #[cfg(shuttle)]

@@ -10,11 +10,12 @@ mod rot;
 pub use rot::Rotten;
 
 use crate::disk::TracedDisk;
+use crate::execution::{self, Outcome, Report};
 use crate::generate::Script;
 use crate::history::{Found, compare};
 use crate::model::{Answer, Model, show};
 use crate::rng::Rng;
-use crate::schedule::{Seeded, Signals, TIME};
+use crate::schedule::{Pace, Signals};
 use crate::session::{self, Session, Shared};
 use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
@@ -35,72 +36,18 @@ const MOST_STEPS: u64 = 400_000_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Virtual time that the sessions of a failed engine get to finish. Not all can: a rollback that does not find its pages keeps its locks.
 const GRACE: Duration = Duration::from_secs(10);
-/// Bytes of each thread's stack.
-const STACK: usize = 1 << 20;
-
-/// What a run of a seed did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// The hash of all that happened, and the number of events.
-    pub trace: (u64, u64),
-    /// Steps of all threads.
-    pub steps: u64,
-    /// Transactions committed, and those of them of which the client has heard.
-    pub committed: (u64, u64),
-    /// Crashes, those of recoveries included.
-    pub crashes: u64,
-}
 
 /// Runs a seed. An error is a finding.
 pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
-    let signals = Arc::new(Signals::default());
-    let outcome: Arc<Mutex<Option<Result<Report, String>>>> = Arc::default();
-    let mut config = shuttle::Config::new();
-    config.stack_size = STACK;
-    config.max_steps = shuttle::MaxSteps::None;
-    config.failure_persistence = shuttle::FailurePersistence::None;
-    config.silence_warnings = true;
-    let runner = shuttle::Runner::new(Seeded::new(world, signals.clone()), config);
-    let (world, trace, put) = (world.clone(), trace.clone(), outcome.clone());
-    let steps = signals.clone();
-    let body = move || {
-        let result = execution(&world, &trace, &signals);
-        let threads_left = result.as_ref().map_or(true, |(_, leaks)| *leaks);
-        let panicked = crate::panics::take();
-        let result = match (result, panicked) {
-            (Ok((report, _)), None) => Ok(report),
-            (Ok(_), Some(panic)) => Err(format!("a thread panicked: {panic}")),
-            (Err(finding), None) => Err(finding),
-            (Err(finding), Some(panic)) => Err(format!("{finding}\n  and a thread panicked: {panic}")),
-        };
-        *put.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        // Threads of an engine that was killed, or has been found wrong, do not end by themselves: the panic ends the execution.
-        assert!(!threads_left, "the end");
-    };
-    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runner.run(body)));
-    let found = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let panicked = crate::panics::take();
-    match (ended, found) {
-        (Ok(_), Some(Ok(report))) => Ok(Report { steps: steps.steps.load(Ordering::Relaxed), ..report }),
-        // Ended by the panic above.
-        (Err(_), Some(Ok(report))) if panicked.as_ref().is_some_and(|p| p.ends_with("the end")) => {
-            Ok(Report { steps: steps.steps.load(Ordering::Relaxed), ..report })
-        }
-        (_, Some(Err(finding))) => Err(finding),
-        (Err(_), _) => Err(format!("a thread panicked: {}", panicked.unwrap_or_default())),
-        (Ok(_), None) => Err("the execution ended without a result".into()),
-    }
+    let &World { seed, switches, uneven, impatient, .. } = world;
+    let (world, trace) = (world.clone(), trace.clone());
+    execution::run(Pace { seed, switches, uneven, impatient }, move |signals| execution(&world, &trace, signals))
 }
 
-fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Result<(Report, bool), String> {
-    virtual_time::reset();
+fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     let watch = Arc::new(Watch::default());
-    let keeper = {
-        let (watch, signals) = (watch.clone(), signals.clone());
-        let mut rng = Rng::new(world.seed, "time");
-        let spawned = thread::Builder::new().name(TIME.into()).spawn(move || keep_time(&watch, &signals, &mut rng));
-        spawned.map_err(|e| e.to_string())?
-    };
+    let mut watching = Watching { watch: watch.clone(), seen: 0, since: Duration::ZERO, stopping_since: None };
+    let keeper = execution::keep_time(world.seed, signals, MOST_STEPS, move || watching.look())?;
     let mut story = Story {
         world,
         trace: trace.clone(),
@@ -112,7 +59,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Result<(Re
         undecided: false,
     };
     story.run()?;
-    watch.over.store(true, Ordering::Relaxed);
+    signals.over.store(true, Ordering::Relaxed);
     keeper.join().map_err(|_| "the keeper of the time panicked")?;
     story.report.trace = trace.hash();
     Ok((story.report, story.leaks))
@@ -121,7 +68,6 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Result<(Re
 /// What the keeper of the time watches. Relaxed throughout: one thread of the operating system.
 #[derive(Default)]
 struct Watch {
-    over: AtomicBool,
     progress: Arc<AtomicU64>,
     /// A full disk, and the time from which it has room again.
     full: Mutex<Option<(MemDisk, Duration)>>,
@@ -156,39 +102,36 @@ impl Watch {
     }
 }
 
-fn keep_time(watch: &Watch, signals: &Signals, rng: &mut Rng) {
-    let (mut seen, mut since) = (0, Duration::ZERO);
-    let mut stopping_since = None;
-    while !watch.over.load(Ordering::Relaxed) {
-        if signals.idle.load(Ordering::Relaxed) {
-            let moved = virtual_time::advance_to_next();
-            assert!(moved || !signals.stuck.load(Ordering::Relaxed), "every thread waits, and none for a time");
-        } else {
-            virtual_time::advance(Duration::from_micros(rng.below(2_000)));
-        }
+/// What the keeper of the time does besides.
+struct Watching {
+    watch: Arc<Watch>,
+    /// The progress last seen, and when it was first.
+    seen: u64,
+    since: Duration,
+    stopping_since: Option<Duration>,
+}
+
+impl Watching {
+    fn look(&mut self) {
+        let watch = &self.watch;
         if let Some((engine, crew)) = watch.working()
             && engine.failed().is_some()
         {
             crew.stop();
-            let stopped = *stopping_since.get_or_insert(virtual_time::now());
+            let stopped = *self.stopping_since.get_or_insert(virtual_time::now());
             if virtual_time::now() - stopped > GRACE {
                 crew.kill();
             }
         } else {
-            stopping_since = None;
+            self.stopping_since = None;
         }
         watch.relieve();
         let progress = watch.progress.load(Ordering::Relaxed);
-        if progress != seen {
-            (seen, since) = (progress, virtual_time::now());
+        if progress != self.seen {
+            (self.seen, self.since) = (progress, virtual_time::now());
         }
-        assert!(
-            virtual_time::now() - since < PATIENCE,
-            "nothing has been answered for {PATIENCE:?}: {}",
-            watch.doing()
-        );
-        assert!(signals.steps.load(Ordering::Relaxed) < MOST_STEPS, "{MOST_STEPS} steps, and no end");
-        thread::yield_now();
+        let waited = virtual_time::now() - self.since;
+        assert!(waited < PATIENCE, "nothing has been answered for {PATIENCE:?}: {}", watch.doing());
     }
 }
 
@@ -303,8 +246,8 @@ impl Story<'_> {
         }
         drop(engine);
         let (committed, acknowledged) = shared.history.counts();
-        self.report.committed.0 += committed;
-        self.report.committed.1 += acknowledged;
+        self.report.count("transactions committed", committed);
+        self.report.count("acknowledged", acknowledged);
         self.afterwards(&shared, &disk)
     }
 
@@ -338,7 +281,7 @@ impl Story<'_> {
 
     fn afterwards(&mut self, shared: &Shared, disk: &MemDisk) -> Result<MemDisk, String> {
         let mut disk = disk.crash(self.rng.u64());
-        self.report.crashes += 1;
+        self.report.count("crashes", 1);
         if !shared.rotten().is_empty() {
             self.undecided = true;
             return match shared.commits_unanswered() {
@@ -378,7 +321,7 @@ impl Story<'_> {
                 let _as_it_may = engine.shutdown();
             }
             disk = disk.crash(self.rng.u64());
-            self.report.crashes += 1;
+            self.report.count("crashes", 1);
         }
         let copy = disk.crash(0);
         self.check(&copy).map_err(|why| format!("after crashes of recovery: {why}"))?;

@@ -1,8 +1,14 @@
 //! Runs seeds: `cargo xtask sim` builds this with `--cfg shuttle` and starts it.
 //!
-//! `run FIRST COUNT [MINUTES]` · `replay SEED` · `canaries`
+//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries`, with `engine` or `pool` for the subject
 
 #![forbid(unsafe_code)]
+
+#[cfg(shuttle)]
+use clearway_sim::campaign::{self, Subject};
+
+#[cfg(shuttle)]
+const USAGE: &str = "usage: clearway-sim engine|pool run FIRST COUNT [MINUTES] | replay SEED | canaries";
 
 #[cfg(not(shuttle))]
 fn main() -> std::process::ExitCode {
@@ -14,15 +20,10 @@ fn main() -> std::process::ExitCode {
 fn main() -> std::process::ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
     let result = match args[..] {
-        ["run", first, count] => number(first).and_then(|f| clearway_sim::campaign::run(f, number(count)?, None)),
-        ["run", first, count, minutes] => {
-            number(first).and_then(|f| clearway_sim::campaign::run(f, number(count)?, Some(number(minutes)?)))
-        }
-        ["replay", seed] => number(seed).and_then(clearway_sim::campaign::replay),
-        ["canaries"] => clearway_sim::campaign::canaries(),
-        _ => Err("usage: clearway-sim run FIRST COUNT [MINUTES] | replay SEED | canaries".into()),
+        ["engine", ref rest @ ..] => obey(Subject::Engine, rest),
+        ["pool", ref rest @ ..] => obey(Subject::Pool, rest),
+        _ => Err(USAGE.into()),
     };
     match result {
         Ok(()) => std::process::ExitCode::SUCCESS,
@@ -30,5 +31,19 @@ fn main() -> std::process::ExitCode {
             eprintln!("sim: {why}");
             std::process::ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(shuttle)]
+fn obey(subject: Subject, args: &[&str]) -> Result<(), String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
+    match *args {
+        ["run", first, count] => campaign::run(subject, number(first)?, number(count)?, None),
+        ["run", first, count, minutes] => {
+            campaign::run(subject, number(first)?, number(count)?, Some(number(minutes)?))
+        }
+        ["replay", seed] => campaign::replay(subject, number(seed)?),
+        ["canaries"] => campaign::canaries(subject),
+        _ => Err(USAGE.into()),
     }
 }

@@ -4,7 +4,6 @@
 //! `idle` says so), and now and then besides.
 
 use crate::rng::Rng;
-use crate::world::World;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,14 +26,28 @@ pub struct Signals {
     pub stuck: AtomicBool,
     /// Steps so far.
     pub steps: AtomicU64,
+    /// The execution has come to its end: the time's thread ends.
+    pub over: AtomicBool,
+}
+
+/// How threads take turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// What decides.
+    pub seed: u64,
+    /// A step of a thread in so many of 1000 is followed by another thread's.
+    pub switches: u64,
+    /// Some threads get fewer steps than others.
+    pub uneven: bool,
+    /// The virtual time may move though threads could go on.
+    pub impatient: bool,
 }
 
 /// The scheduler of one seed's execution.
 pub struct Seeded {
     rng: Rng,
-    switches: u64,
+    pace: Pace,
     weights: Vec<u64>,
-    impatient: bool,
     signals: Arc<Signals>,
     /// Which tasks are the time's, by number; found out by name.
     is_time: Vec<Option<bool>>,
@@ -43,12 +56,11 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// The scheduler of the world's seed.
-    pub fn new(world: &World, signals: Arc<Signals>) -> Self {
-        let mut rng = Rng::new(world.seed, "schedule");
-        let weights = (0..64).map(|_| if world.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
-        let (switches, impatient) = (world.switches, world.impatient);
-        Self { rng, switches, weights, impatient, signals, is_time: Vec::new(), begun: false, others: Vec::new() }
+    /// A scheduler at this pace.
+    pub fn new(pace: Pace, signals: Arc<Signals>) -> Self {
+        let mut rng = Rng::new(pace.seed, "schedule");
+        let weights = (0..64).map(|_| if pace.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
+        Self { rng, pace, weights, signals, is_time: Vec::new(), begun: false, others: Vec::new() }
     }
 
     fn is_time(&mut self, task: &Task) -> bool {
@@ -86,7 +98,7 @@ impl Scheduler for Seeded {
         self.signals.steps.fetch_add(1, Ordering::Relaxed);
         if let Some(current) = current
             && !is_yielding
-            && self.rng.below(1000) >= self.switches
+            && self.rng.below(1000) >= self.pace.switches
             && let Some(task) = runnable.iter().find(|t| t.id() == current)
             && !task.blocked()
             && !self.is_time(task)
@@ -112,7 +124,7 @@ impl Scheduler for Seeded {
         let idle = self.others.is_empty() || (waits && time.is_some() && self.rng.below(4) == 0);
         self.signals.idle.store(idle, Ordering::Relaxed);
         self.signals.stuck.store(self.others.is_empty(), Ordering::Relaxed);
-        if idle || (time.is_some() && self.impatient && self.rng.below(TIME_STEPS) == 0) {
+        if idle || (time.is_some() && self.pace.impatient && self.rng.below(TIME_STEPS) == 0) {
             return time.or_else(|| runnable.first().map(|t| t.id()));
         }
         self.choose()

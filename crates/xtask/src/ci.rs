@@ -37,6 +37,8 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("loom", LOOM, &[("RUSTFLAGS", "--cfg loom")])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
+    step("simulation of the pool", || crate::sim::run(&Options { pool: true, ..Options::default() }))?;
+    step("canaries of the pool", || crate::sim::run(&Options { pool: true, canaries: true, ..Options::default() }))?;
     if tools::find("pgbench").is_none() || tools::find("psql").is_none() {
         println!("ci: end-to-end tests, crashes and lab SKIPPED: pgbench or psql is not installed (see .ci/run)");
         return Ok(());

@@ -34,6 +34,7 @@ usage: cargo xtask COMMAND
   sim [--seeds N] [--minutes M] [--first S] [--seed S]
                      simulate the whole engine (docs/simulation.md): the seeds that once failed, then N seeds from S on (default 200
                      from 0), for at most M minutes; --seed: only this one, with all that happens in it
+  sim --pool         the same of the buffer pool alone (default 2,000 seeds)
   sim --canaries     plant each known kind of bug and see that it is found within 1,000 seeds
 
 e2e and crash:

@@ -29,6 +29,8 @@ pub struct Options {
     pub first: Option<u64>,
     /// See that planted bugs are found.
     pub canaries: bool,
+    /// Simulate the buffer pool alone.
+    pub pool: bool,
     /// Only scenarios whose name contains this.
     pub only: Option<String>,
     /// A server that runs already.
@@ -58,6 +60,7 @@ impl Options {
                 "--merge" => options.merge = true,
                 "--seeds" => options.seeds = Some(value()?.parse().map_err(|e| format!("--seeds: {e}"))?),
                 "--first" => options.first = Some(value()?.parse().map_err(|e| format!("--first: {e}"))?),
+                "--pool" => options.pool = true,
                 "--canaries" => options.canaries = true,
                 "--only" => options.only = Some(value()?),
                 "--binary" => options.binary = Some(value()?.into()),

@@ -9,8 +9,9 @@ use std::process::Command;
 const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
 const BUILD: &str = "build -p clearway-sim --target-dir target/sim";
 
-/// Seeds without `--seeds`.
+/// Seeds without `--seeds`: of the engine, and of the pool alone, of which one takes a fraction of the time.
 const SEEDS: u64 = 200;
+const POOL_SEEDS: u64 = 2_000;
 
 /// Runs the seeds; a finding is the error.
 pub fn run(options: &Options) -> Res<()> {
@@ -21,12 +22,13 @@ pub fn run(options: &Options) -> Res<()> {
     }
     let root = tools::repository_root();
     let mut sim = Command::new(root.join("target/sim/debug/clearway-sim"));
-    sim.current_dir(&root);
+    sim.current_dir(&root).arg(if options.pool { "pool" } else { "engine" });
     match options.seed {
         Some(seed) => sim.args(["replay", &seed.to_string()]),
         None if options.canaries => sim.arg("canaries"),
         None => {
-            let (first, seeds) = (options.first.unwrap_or(0), options.seeds.unwrap_or(SEEDS));
+            let usual = if options.pool { POOL_SEEDS } else { SEEDS };
+            let (first, seeds) = (options.first.unwrap_or(0), options.seeds.unwrap_or(usual));
             sim.args(["run", &first.to_string(), &seeds.to_string()]);
             sim.args(options.minutes.map(|minutes| minutes.to_string()))
         }

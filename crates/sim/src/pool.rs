@@ -1,0 +1,326 @@
+//! One seed of the buffer pool alone: a few threads on a pool of a few frames, over files that may fail and a log that only counts.
+//!
+//! The whole engine's simulation has the pool in it, but meets its races rarely, and sees of them what a row shows. Here threads do little
+//! else than to race, and every look is judged by itself.
+//!
+//! # What is judged
+//! 1. A page under a latch has its id and the newest content that a holder of its exclusive latch has left there, and no other as long as the
+//!    latch is held. What is seen without a latch is one whole version that was the newest at some moment meanwhile.
+//! 2. A page is never read twice at once, and no more reads are made than pages come, fail, or are overtaken by a creation.
+//! 3. A page is in one frame: at the end as many pages are resident as frames are not free.
+//! 4. Write-ahead, at each write and in what a crash at any moment leaves. No two batches are written at once, no older version after a newer.
+//! 5. What `flush_before` or `min_rec_lsn` has said to be on the disk is there after a crash at any later moment; every page there is whole, or
+//!    mended, and a version that was written.
+//! 6. A page that is kept can be read; when nothing is kept every frame can be had.
+//! 7. Every fetch is answered, once; an error has a cause: a read that failed, a pool that has failed or was shut down, or frames that are all in use.
+//! 8. The policy is told what its contract says, and its invariants hold.
+
+mod model;
+mod watched;
+mod witness;
+mod work;
+mod world;
+
+pub use world::{Weather, World};
+
+use crate::disk::TracedDisk;
+use crate::execution::{self, Outcome, Report};
+use crate::rng::Rng;
+use crate::schedule::{Pace, Signals};
+use crate::trace::Trace;
+use clearway_buffer::WalBarrier as _;
+use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, Want};
+use clearway_env::{Disk, Duty, FaultPlan, IoPool, MemDisk, Operation};
+use clearway_sync::atomic::AtomicU32;
+use clearway_sync::{thread, virtual_time};
+use clearway_types::{Lsn, PageId};
+use model::Model;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use watched::{Log, WatchedIo};
+use witness::witnessed;
+use work::Worker;
+
+/// Steps of all threads after which a seed is given up as endless.
+const MOST_STEPS: u64 = 20_000_000;
+/// Virtual time that an answer may take when nobody does anything any more.
+const PATIENCE: Duration = Duration::from_secs(300);
+const DIR: &str = "/db";
+
+/// Runs a seed. An error is a finding.
+pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
+    let &World { seed, switches, uneven, impatient, .. } = world;
+    let (world, trace) = (world.clone(), trace.clone());
+    execution::run(Pace { seed, switches, uneven, impatient }, move |signals| execution(&world, &trace, signals))
+}
+
+/// What all threads share. Its own atomics and mutexes are the standard library's: no points at which another thread may go on, and none is
+/// held at one. Relaxed throughout: all in one thread of the operating system.
+struct Stage {
+    world: World,
+    pool: Arc<Pool>,
+    io: Arc<WatchedIo>,
+    log: Arc<Log>,
+    disk: MemDisk,
+    model: Arc<Model>,
+    /// Pages kept by nobody's thread.
+    inbox: Mutex<Vec<(PageId, Keep)>>,
+    asked: AtomicU64,
+    answered: AtomicU64,
+    created: AtomicU64,
+    crashes: AtomicU64,
+    closing: AtomicBool,
+    /// Touched for a step.
+    touched: AtomicU32,
+}
+
+impl Stage {
+    /// A point at which another thread may go on.
+    fn step(&self) {
+        self.touched.load(Ordering::Relaxed);
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Vec<(PageId, Keep)>> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn empty_inbox(&self) {
+        let kept = std::mem::take(&mut *self.inbox());
+        drop(kept);
+    }
+
+    fn is_over(&self) -> bool {
+        self.closing.load(Ordering::Relaxed) || self.pool.failed().is_some()
+    }
+
+    fn log_end(&self) -> Lsn {
+        self.log.appended()
+    }
+
+    fn fetch(&self, want: Want) -> Result<Keep, PageError> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let result = self.pool.fetch_blocking(want);
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        result.inspect_err(|error| self.excuse(want, error))
+    }
+
+    /// Whether there is a cause for the error.
+    fn excuse(&self, want: Want, error: &PageError) {
+        let failed = self.pool.failed().is_some();
+        let excused = match error {
+            PageError::NoFrames => self.world.may_starve(),
+            PageError::Closed => self.closing.load(Ordering::Relaxed),
+            PageError::Io { action: "read", .. } => self.world.weather == Weather::FailingReads,
+            PageError::Io { .. } | PageError::Log(_) => failed,
+            _ => false,
+        };
+        assert!(excused, "{want:?} got an error without a cause: {error}");
+    }
+
+    /// Writes what was changed up to now; what the pool says then holds.
+    fn flush(&self) {
+        let target = self.log_end();
+        match self.pool.flush_before(target) {
+            Ok(()) => self.model.raise_floor(target),
+            Err(error) => assert!(self.pool.failed().is_some(), "{error}, and the pool has not failed"),
+        }
+    }
+
+    fn checkpoint(&self) {
+        self.flush();
+        let target = self.log_end();
+        let redo = self.pool.min_rec_lsn().map_or(target, |least| least.min(target));
+        self.model.raise_floor(redo);
+    }
+}
+
+/// Looks at what a crash now would leave.
+fn crash(stage: &Stage, seed: u64) {
+    // Nothing is a step between these three.
+    let (floor, durable) = (stage.model.floor(), stage.log.durable_now());
+    let disk = stage.disk.crash(seed);
+    stage.crashes.fetch_add(1, Ordering::Relaxed);
+    let look = || -> Result<(), PageError> {
+        let files = Files::open(&disk, Path::new(DIR), stage.world.partitions)?;
+        files.restore_torn()?;
+        for id in stage.world.all_pages() {
+            let mut page = [0; PAGE_SIZE];
+            files.read_run(id, &mut page)?;
+            let judged = stage.model.number(id, &page);
+            let judged = judged.and_then(|number| stage.model.judge_disk(id, number, floor, durable));
+            judged.unwrap_or_else(|wrong| panic!("after a crash: {wrong}"));
+        }
+        Ok(())
+    };
+    look().unwrap_or_else(|error| panic!("after a crash: {error}"));
+}
+
+fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Arc<FaultPlan>>), String> {
+    let disk = MemDisk::new();
+    disk.create_dir_all(Path::new(DIR)).map_err(|e| e.to_string())?;
+    let traced = TracedDisk::new(disk.clone(), trace.clone());
+    let io_pool = Arc::new(IoPool::new(world.io_threads, "page-io").map_err(|e| e.to_string())?);
+    let files = Files::open(&traced, Path::new(DIR), world.partitions).map_err(|e| e.to_string())?;
+    let syncs = if world.weather == Weather::BrokenLog { rng.below(20) } else { u64::MAX };
+    let (log, model) = (Arc::new(Log::new(syncs)), Arc::new(Model::default()));
+    let io = Arc::new(WatchedIo::new(files.with_io_pool(io_pool.clone()), log.clone(), model.clone(), world));
+    let config = PoolConfig { replacement: witnessed(world.pool.replacement), ..world.pool };
+    let pool = Pool::new(config, io.clone(), log.clone(), io_pool).map_err(|e| e.to_string())?;
+    let plan = world.plan(rng).map(Arc::new);
+    disk.set_faults(plan.clone());
+    disk.set_hook(Some(Arc::new(|operation: Operation<'_>| {
+        if !operation.delay.is_zero() {
+            virtual_time::sleep(operation.delay);
+        }
+    })));
+    let stage = Stage {
+        world: world.clone(),
+        pool,
+        io,
+        log,
+        disk,
+        model,
+        inbox: Mutex::default(),
+        asked: AtomicU64::new(0),
+        answered: AtomicU64::new(0),
+        created: AtomicU64::new(0),
+        crashes: AtomicU64::new(0),
+        closing: AtomicBool::new(false),
+        touched: AtomicU32::new(0),
+    };
+    Ok((stage, plan))
+}
+
+fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
+    let keeper = execution::keep_time(world.seed, signals, MOST_STEPS, || {})?;
+    let mut rng = Rng::new(world.seed, "pool's story");
+    let (stage, plan) = open(world, trace, &mut rng)?;
+    let stage = Arc::new(stage);
+    let working = Arc::new(AtomicBool::new(true));
+    let spawn = |name: String, run: Box<dyn FnOnce() + Send>| {
+        thread::Builder::new().name(name).spawn(run).map_err(|e| e.to_string())
+    };
+    let checkpointer = {
+        let (stage, working, mut rng) = (stage.clone(), working.clone(), Rng::new(world.seed, "checkpoints"));
+        let run = move || {
+            while working.load(Ordering::Relaxed) && !stage.is_over() {
+                stage.checkpoint();
+                virtual_time::sleep(Duration::from_micros(1 + rng.below(20_000)));
+            }
+        };
+        spawn("checkpoints".into(), Box::new(run))?
+    };
+    let threads = (0..world.threads).map(|number| {
+        let name = format!("worker-{number}");
+        let worker = Worker::new(&stage, &name);
+        spawn(name, Box::new(move || worker.work()))
+    });
+    let threads = threads.collect::<Result<Vec<_>, _>>()?;
+    if world.closes {
+        virtual_time::sleep(Duration::from_micros(rng.below(20_000)));
+        stage.closing.store(true, Ordering::Relaxed);
+        stage.pool.shutdown();
+    }
+    for thread in threads {
+        thread.join().map_err(|_| "a worker panicked")?;
+    }
+    working.store(false, Ordering::Relaxed);
+    checkpointer.join().map_err(|_| "the checkpointer panicked")?;
+    end(&stage, &mut rng)?;
+    let struck = plan.iter().flat_map(|plan| plan.struck()).any(|struck| struck.duty == Duty::Stops);
+    if struck && stage.pool.failed().is_none() {
+        return Err("the disk has failed for good, and the pool does not know it".into());
+    }
+    let mut report = report(&stage);
+    report.trace = trace.hash();
+    drop(stage);
+    signals.over.store(true, Ordering::Relaxed);
+    keeper.join().map_err(|_| "the keeper of the time panicked")?;
+    Ok((report, false))
+}
+
+fn report(stage: &Stage) -> Report {
+    let stats = stage.pool.stats();
+    let mut report = Report::default();
+    report.count("fetches", stage.asked.load(Ordering::Relaxed));
+    report.count("pages read", stats.reads);
+    report.count("written", stats.writes);
+    report.count("evicted", stats.evictions);
+    report.count("crashes", stage.crashes.load(Ordering::Relaxed));
+    report.count("failed pools", u64::from(stage.pool.failed().is_some()));
+    report
+}
+
+/// When nobody does anything any more.
+fn end(stage: &Arc<Stage>, rng: &mut Rng) -> Result<(), String> {
+    let began = virtual_time::now();
+    while stage.answered.load(Ordering::Relaxed) < stage.asked.load(Ordering::Relaxed) {
+        if virtual_time::now() - began > PATIENCE {
+            return Err("a fetch was never answered".into());
+        }
+        virtual_time::sleep(Duration::from_millis(1));
+    }
+    stage.empty_inbox();
+    crash(stage, rng.u64());
+    stage.flush();
+    if stage.pool.failed().is_none() {
+        let dirty = stage.pool.stats().dirty;
+        if let (0, None) = (dirty, stage.pool.min_rec_lsn()) {
+        } else {
+            return Err(format!("{dirty} pages are dirty when all is written, {:?}", stage.pool.min_rec_lsn()));
+        }
+    }
+    crash(stage, rng.u64());
+    for id in stage.world.all_pages() {
+        if let Ok(_keep) = stage.fetch(Want::Page(id)) {
+            let page = stage.pool.read(id).map_err(|want| format!("{id} is kept, but it is not there: {want:?}"))?;
+            stage.check_newest(id, &page);
+        }
+    }
+    if !stage.is_over() {
+        take_all_frames(stage)?;
+    }
+    stage.closing.store(true, Ordering::Relaxed);
+    stage.pool.shutdown();
+    count_frames(stage)
+}
+
+/// No pin is left anywhere: every frame can be had.
+fn take_all_frames(stage: &Stage) -> Result<(), String> {
+    let frames = stage.world.pool.frames;
+    let began = virtual_time::now();
+    let mut reserved = Vec::new();
+    while reserved.len() < frames as usize {
+        let promise = stage.fetch(Want::Frames(1));
+        match stage.pool.reserve_frames(1) {
+            Ok(frame) => reserved.push(frame),
+            Err(_) if virtual_time::now() - began < PATIENCE => virtual_time::sleep(Duration::from_millis(1)),
+            Err(want) => {
+                let had = reserved.len();
+                return Err(format!(
+                    "nobody holds anything, but only {had} of {frames} frames can be had: {want:?}, {promise:?}"
+                ));
+            }
+        }
+    }
+    match stage.world.all_pages().find(|id| stage.pool.is_resident(*id)) {
+        None => Ok(()),
+        Some(id) => Err(format!("all frames are free, but {id} is resident")),
+    }
+}
+
+fn count_frames(stage: &Stage) -> Result<(), String> {
+    let stats = stage.pool.stats();
+    let resident = stage.world.all_pages().filter(|id| stage.pool.is_resident(*id)).count() as u64;
+    let used = u64::from(stats.frames - stats.free);
+    if used != resident {
+        return Err(format!("{resident} pages are in {used} frames"));
+    }
+    let most = stats.evictions + resident + stage.io.failed_reads() + stage.created.load(Ordering::Relaxed);
+    if stats.reads > most {
+        return Err(format!("{} reads, but only {most} had a reason", stats.reads));
+    }
+    Ok(())
+}

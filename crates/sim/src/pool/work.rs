@@ -1,0 +1,260 @@
+//! What a thread does with the pool, and how each thing that it sees is judged.
+
+use super::model::{Version, WORDS, fill};
+use super::{Stage, crash};
+use crate::rng::Rng;
+use clearway_buffer::{Glimpse, Keep, PAGE_SIZE, PageError, PageMut, Pool, Want};
+use clearway_sync::virtual_time;
+use clearway_types::PageId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Attempts, each after what it wanted was fetched, before a thread is taken for one that waits for ever.
+const ATTEMPTS: usize = 2_000;
+
+/// A thread that uses the pool.
+pub struct Worker {
+    stage: Arc<Stage>,
+    rng: Rng,
+    kept: VecDeque<(PageId, Keep)>,
+}
+
+impl Worker {
+    pub fn new(stage: &Arc<Stage>, name: &str) -> Self {
+        Self { stage: stage.clone(), rng: Rng::new(stage.world.seed, name), kept: VecDeque::new() }
+    }
+
+    /// Does what the seed says.
+    pub fn work(mut self) {
+        for _ in 0..self.stage.world.operations {
+            if self.stage.is_over() {
+                return;
+            }
+            match self.rng.below(100) {
+                0..22 => self.read(),
+                22..36 => self.glimpse(),
+                36..58 => self.write(),
+                58..64 => self.create(),
+                64..70 => self.split(),
+                70..74 => self.couple(),
+                74..80 => self.fetch_and_go_on(),
+                80..84 => self.scan(),
+                84..90 => self.keep(),
+                90..93 => self.flush(),
+                93..95 => self.look_at_rec_lsn(),
+                95..97 => crash(&self.stage, self.rng.u64()),
+                97 => virtual_time::sleep(Duration::from_micros(self.rng.below(5_000))),
+                98 => drop(self.stage.pool.stats()),
+                _ => self.kept.clear(),
+            }
+            self.check_kept();
+            while self.kept.len() > self.stage.world.keeps as usize {
+                self.kept.pop_front();
+            }
+        }
+    }
+
+    fn page(&mut self) -> PageId {
+        let world = &self.stage.world;
+        let pages = if self.rng.percent(world.hot) { 3.min(world.pages) } else { world.pages };
+        let partition = self.rng.below(world.partitions.into()) as u16;
+        world.page(partition, self.rng.below(pages.into()) as u32)
+    }
+
+    /// Two pages in the order in which both may be latched.
+    fn two_pages(&mut self) -> Option<(PageId, PageId)> {
+        let (one, other) = (self.page(), self.page());
+        (one != other).then(|| (one.min(other), one.max(other)))
+    }
+
+    /// Attempts until it succeeds, or what it wants is refused.
+    fn with<T>(&mut self, mut attempt: impl FnMut(&Stage, &Pool) -> Result<T, Want>) -> Option<T> {
+        let stage = self.stage.clone();
+        let mut keeps = VecDeque::new();
+        for _ in 0..ATTEMPTS {
+            match attempt(&stage, &stage.pool) {
+                Ok(done) => return Some(done),
+                Err(want) => keeps.push_back(stage.fetch(want).ok()?),
+            }
+            if keeps.len() > 3 {
+                keeps.pop_front();
+            }
+        }
+        panic!("{ATTEMPTS} attempts, each with what the one before had wanted");
+    }
+
+    fn read(&mut self) {
+        let id = self.page();
+        self.with(|stage, pool| pool.read(id).map(|page| stage.check_newest(id, &page)));
+    }
+
+    /// Without a latch: a whole version that was the newest at some moment meanwhile.
+    fn glimpse(&mut self) {
+        let id = self.page();
+        let seen = self.with(|stage, pool| {
+            let (oldest, _) = stage.model.newest(id);
+            let look = |page: &Glimpse<'_>| {
+                let mut copy = [0; PAGE_SIZE];
+                let (first, second) = copy.split_at_mut(PAGE_SIZE / 2);
+                page.copy(0, first)?;
+                stage.step();
+                page.copy(PAGE_SIZE / 2, second)?;
+                Some(copy)
+            };
+            let copy = pool.read_optimistic(id, look)?;
+            Ok((oldest, copy, stage.model.newest(id).0))
+        });
+        if let Some((oldest, copy, newest)) = seen {
+            let copy = copy.expect("both halves are in the page");
+            let number = self.stage.model.number(id, &copy).unwrap_or_else(|wrong| panic!("seen: {wrong}"));
+            assert!((oldest..=newest).contains(&number), "{id}: version {number} seen, of {oldest} to {newest}");
+        }
+    }
+
+    fn write(&mut self) {
+        let id = self.page();
+        self.with(|stage, pool| {
+            pool.write(id).map(|mut page| {
+                stage.check_newest(id, &page);
+                stage.change(id, &mut page);
+            })
+        });
+    }
+
+    fn create(&mut self) {
+        let (id, last) = (self.page(), self.rng.percent(50));
+        if self.rng.percent(30) {
+            // Somebody reads ahead what is created.
+            self.ask_for(id);
+        }
+        self.with(|stage, pool| {
+            pool.create(id, last).map(|mut page| {
+                assert!(page.iter().all(|byte| *byte == 0), "{id} is not zeros");
+                stage.created.fetch_add(1, Ordering::Relaxed);
+                stage.change(id, &mut page);
+            })
+        });
+    }
+
+    /// A change of several pages at once, one of them created.
+    fn split(&mut self) {
+        let Some((left, right)) = self.two_pages() else { return };
+        self.with(|stage, pool| {
+            let mut reserved = pool.reserve_frames(2)?;
+            let mut page = pool.write(left)?;
+            let mut new = pool.create_in(&mut reserved, right);
+            assert!(new.iter().all(|byte| *byte == 0), "{right} is not zeros");
+            stage.created.fetch_add(1, Ordering::Relaxed);
+            stage.check_newest(left, &page);
+            stage.change(right, &mut new);
+            stage.change(left, &mut page);
+            Ok(())
+        });
+    }
+
+    fn couple(&mut self) {
+        let Some((upper, lower)) = self.two_pages() else { return };
+        let exclusive = self.rng.percent(50);
+        self.with(|stage, pool| {
+            let above = pool.read(upper)?;
+            if exclusive {
+                stage.change(lower, &mut pool.write(lower)?);
+            } else {
+                stage.check_newest(lower, &*pool.read(lower)?);
+            }
+            stage.check_newest(upper, &above);
+            Ok(())
+        });
+    }
+
+    /// Asks and does not wait; what it gets is kept for a while.
+    fn fetch_and_go_on(&mut self) {
+        let id = self.page();
+        self.ask_for(id);
+    }
+
+    fn ask_for(&mut self, id: PageId) {
+        let want = if self.rng.percent(30) { Want::Scan(id) } else { Want::Page(id) };
+        let stage = self.stage.clone();
+        // Relaxed: all in one thread of the operating system.
+        self.stage.asked.fetch_add(1, Ordering::Relaxed);
+        let done = move |result: Result<Keep, PageError>| {
+            stage.answered.fetch_add(1, Ordering::Relaxed);
+            match result {
+                Ok(keep) => stage.inbox().push((id, keep)),
+                Err(error) => stage.excuse(want, &error),
+            }
+        };
+        self.stage.pool.fetch(want, Box::new(done));
+        if self.stage.inbox().len() > self.stage.world.threads as usize {
+            self.stage.empty_inbox();
+        }
+    }
+
+    fn scan(&mut self) {
+        let from = self.page();
+        for step in 0..self.rng.below(8) as u32 {
+            let world = &self.stage.world;
+            let id = world.page(from.partition().0, (from.no() / world.stride + step) % world.pages);
+            self.with(|stage, pool| {
+                let read = pool.read(id).map(|page| stage.check_newest(id, &page));
+                read.map_err(|_| Want::Scan(id))
+            });
+        }
+    }
+
+    fn keep(&mut self) {
+        let id = self.page();
+        if let Ok(keep) = self.stage.fetch(Want::Page(id)) {
+            self.kept.push_back((id, keep));
+        }
+    }
+
+    /// A page that is kept is there, for everybody.
+    fn check_kept(&mut self) {
+        let at = self.rng.below(self.kept.len() as u64) as usize;
+        let Some((id, _)) = self.kept.get(at) else { return };
+        match self.stage.pool.read(*id) {
+            Ok(page) => self.stage.check_newest(*id, &page),
+            Err(want) => panic!("{id} is kept, but it is not there: {want:?}"),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.stage.flush();
+    }
+
+    /// What `min_rec_lsn` says, by itself: that all before it is on the disk.
+    fn look_at_rec_lsn(&mut self) {
+        let target = self.stage.log_end();
+        let least = self.stage.pool.min_rec_lsn();
+        self.stage.model.raise_floor(least.map_or(target, |least| least.min(target)));
+    }
+}
+
+impl Stage {
+    /// A change as an engine makes it, under the exclusive latch.
+    pub fn change(&self, id: PageId, page: &mut PageMut<'_>) {
+        let stamp = self.model.new_stamp();
+        page.mark_dirty_begin();
+        self.step();
+        let (start, end) = self.log.append();
+        fill(page, id, stamp, 0..WORDS / 2);
+        self.step();
+        fill(page, id, stamp, WORDS / 2..WORDS);
+        page.set_lsn(end);
+        self.model.write(id, Version { stamp, start, end });
+    }
+
+    /// What is under a latch is the newest version, and stays it as long as the latch is held.
+    pub fn check_newest(&self, id: PageId, page: &[u8]) {
+        for _ in 0..2 {
+            let number = self.model.number(id, page).unwrap_or_else(|wrong| panic!("latched: {wrong}"));
+            let (newest, version) = self.model.newest(id);
+            assert!(number == newest, "{id} has version {number}, the newest is {newest}: {version:?}");
+            self.step();
+        }
+    }
+}
