@@ -1,9 +1,10 @@
 //! What a hit costs: a bare lookup in the page table, a pin with its latch, an optimistic read; by one thread and by two, on the same hot
 //! pages and on disjoint ones.
 //!
-//! `cargo bench -p clearway-buffer --bench hit -- [--replacement HOW] [--threads N] [--millis N] [--rounds N]`. Times are of the threads' processor time, rounds of all
-//! ways follow one another, and the medians are told, so that what else the machine does counts little. Without arguments it runs tiny: to be
-//! sure that it runs.
+//! `cargo bench -p clearway-buffer --bench hit -- [--pages N] [--replacement HOW] [--threads N] [--millis N] [--rounds N]`. Times are of the
+//! threads' processor time, rounds of all ways follow one another, and the medians are told, so that what else the machine does counts little. Then
+//! a line for each bar, `ok` or `short`. Processor time says of two threads what they take from each other in the caches, not that there are two
+//! cores for them. Without arguments it runs tiny, and judges nothing: to be sure that it runs.
 
 use clearway_buffer::{Files, Pool, PoolConfig, ReplacementKind, WalBarrier, Want};
 use clearway_env::{Disk, IoPool, MemDisk, SeededEntropy};
@@ -14,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// Pages in the pool.
-const PAGES: u32 = 4096;
+/// Pages in the pool, if nothing else is said.
+const PAGES: u64 = 4096;
 /// Pages that everyone reads where they are the same.
 const HOT: u32 = 8;
 
@@ -33,6 +34,11 @@ impl WalBarrier for NoWal {
         Lsn(0)
     }
 }
+
+/// The most that an optimistic read may cost, against the lookup, and the least throughput of two threads against one's.
+const BARS: (f64, f64) = (1.3, 1.8);
+/// Shorter runs mean nothing.
+const JUDGED_MILLIS: u64 = 20;
 
 type Hit = fn(&Pool, PageId) -> u64;
 
@@ -90,6 +96,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let number = |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
     let run = Duration::from_millis(number("--millis", 2));
     let (rounds, many) = (number("--rounds", 1), number("--threads", 2) as usize);
+    let pages = number("--pages", PAGES) as u32;
     let replacement: ReplacementKind =
         value("--replacement").map_or(Ok(ReplacementKind::default()), |how| how.parse())?;
 
@@ -97,23 +104,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     disk.create_dir_all(dir)?;
     let io_pool = Arc::new(IoPool::new(1, "bench")?);
     let files = Arc::new(Files::open(&disk, dir, 1)?);
-    let config = PoolConfig { frames: PAGES + PAGES / 4, replacement, ..PoolConfig::default() };
+    let config = PoolConfig { frames: pages + pages / 4, replacement, ..PoolConfig::default() };
     let pool = Pool::new(config, files, Arc::new(NoWal), io_pool)?;
-    for no in 0..PAGES {
+    for no in 0..pages {
         pool.fetch_blocking(Want::Page(page(no)))?;
     }
 
     let random = SeededEntropy::new(1);
-    let among = |from: u32, pages: u32| -> Vec<PageId> {
-        (0..4096).map(|_| page(from + random.below(u64::from(pages)) as u32)).collect()
+    let among = |from: u32, of: u32| -> Vec<PageId> {
+        (0..pages).map(|_| page(from + random.below(u64::from(of)) as u32)).collect()
     };
-    let share = PAGES / many as u32;
+    let share = pages / many as u32;
     let works: [(&str, Vec<Vec<PageId>>); 3] = [
-        ("one thread", vec![among(0, PAGES)]),
+        ("one thread", vec![among(0, pages)]),
         ("the same hot pages", (0..many).map(|_| among(0, HOT)).collect()),
         ("disjoint pages", (0..many as u32).map(|thread| among(thread * share, share)).collect()),
     ];
-    println!("{replacement}, {PAGES} pages, {many} threads where not one, medians of {rounds} rounds of {run:?}");
+    println!("{replacement}, {pages} pages, {many} threads where not one, medians of {rounds} rounds of {run:?}");
+    let mut bars = Vec::new();
     println!("| work | way | ns a hit | against the lookup | threads' throughput against one's |");
     println!("|---|---|---|---|---|");
     for (work, ids) in &works {
@@ -127,8 +135,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let costs = costs.map(|(together, alone)| (median(together), median(alone)));
         for ((way, _), (together, alone)) in WAYS.iter().zip(costs) {
             let scaling = ids.len() as f64 * alone / together;
-            println!("| {work} | {way} | {together:.1} | {:.2} | {scaling:.2} |", together / costs[0].0);
+            let ratio = together / costs[0].0;
+            println!("| {work} | {way} | {together:.1} | {ratio:.2} | {scaling:.2} |");
+            if *way == WAYS[2].0 && ids.len() == 1 {
+                bars.push((ratio <= BARS.0, format!("{work}: {ratio:.2} of the lookup, bar at most {}", BARS.0)));
+            } else if *way == WAYS[2].0 && ids.len() == 2 {
+                bars.push((scaling >= BARS.1, format!("{work}: {scaling:.2} of one, bar at least {}", BARS.1)));
+            }
         }
+    }
+    for (ok, line) in bars.iter().filter(|_| run.as_millis() >= u128::from(JUDGED_MILLIS)) {
+        println!("{:<8} {}, {line}", if *ok { "ok" } else { "short" }, WAYS[2].0);
     }
     Ok(())
 }

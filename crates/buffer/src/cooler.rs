@@ -166,7 +166,7 @@ impl Core {
         for &victim in victims {
             let page = self.frame(victim).page();
             let dirty = |no: u32| {
-                let frame = self.table.find(self.frames(), PageId::new(page.partition(), no))?;
+                let (frame, _) = self.table.find(self.frames(), PageId::new(page.partition(), no))?;
                 (self.frame(frame).idle() == Some(true)).then_some(frame)
             };
             let after = (1..=NEIGHBOURS).map_while(|step| dirty(page.no().checked_add(step)?));

@@ -35,8 +35,11 @@ use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 
 use crate::page::PAGE_SIZE;
+use crate::policy::Uses;
 
 const PIN: u64 = 1;
 const PINS: u64 = (1 << 18) - 1;
@@ -101,6 +104,20 @@ pub(crate) struct Frame {
     rec_lsn: AtomicU64,
     /// The next frame in the page table's chain; the page table's own.
     pub next: AtomicU32,
+    /// Uses of the page, for the replacement that counts them; the replacement's own.
+    pub uses: AtomicU8,
+}
+
+/// The frames of a pool, where a replacement counts uses.
+impl Uses for Arc<[Frame]> {
+    #[inline]
+    fn of(&self, frame: FrameId) -> &AtomicU8 {
+        &self[frame.0 as usize].uses
+    }
+
+    fn stride(&self) -> usize {
+        size_of::<Frame>()
+    }
 }
 
 impl Frame {
@@ -110,6 +127,7 @@ impl Frame {
             page: AtomicU64::new(NO_PAGE),
             rec_lsn: AtomicU64::new(CLEAN),
             next: AtomicU32::new(0),
+            uses: AtomicU8::new(0),
         }
     }
 
@@ -164,7 +182,7 @@ impl Frame {
     pub fn glimpse(&self, id: PageId) -> Option<u64> {
         // Acquire: pairs with the Release in `publish` and in the `unlatch` of the last change.
         let word = self.word.load(Ordering::Acquire);
-        (word & (VALID | EXCL) == VALID && self.holds(id)).then_some(word & STABLE)
+        (word & (VALID | EXCL) == VALID && self.holds(id)).then_some(word)
     }
 
     /// Whether all that was read since `glimpse` returned `seen`, its look at the page's id included, was of one page and not in the
@@ -173,7 +191,7 @@ impl Frame {
     pub fn unchanged_since(&self, seen: u64) -> bool {
         // The reads before are done before the load behind: pairs with the fences in `try_latch` and `try_claim`.
         fence(Ordering::Acquire);
-        self.word.load(Ordering::Relaxed) & STABLE == seen
+        (self.word.load(Ordering::Relaxed) ^ seen) & STABLE == 0
     }
 
     #[inline]

@@ -38,11 +38,12 @@ pub use optimistic::Glimpse;
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
 pub use policy::{
     Arbiter, ArbiterParameters, ArcPolicy, Car, Clock, ClockPro, Directory, Footprint, Lirs, ListId, Lists, Lru, Mq,
-    Policy, PolicyKind, Probe, Queues, S3Fifo, Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, WTinyLfu,
+    Policy, PolicyKind, Probe, Queues, S3Fifo, Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, Uses,
+    WTinyLfu,
 };
 pub use pool::{Pool, PoolConfig, Stats, Want};
 pub use replacement::{
-    Batched, ClockSweep, Combining, End, Locked, Maker, Multilist, MultilistKind, Prefetched, QUEUE, Replacement,
-    ReplacementKind, THRESHOLD, WrapperKind,
+    Batched, ClockSweep, Combining, End, Locked, Maker, Marked, MarkedKind, Multilist, MultilistKind, Prefetched,
+    QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
 pub use write_back::WRITE_BATCH;

@@ -29,6 +29,7 @@ use crate::free::{FrameWaits, FreeList};
 use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::optimistic::Glimpse;
+use crate::policy::count_use;
 use crate::replacement::{Replacement, ReplacementKind};
 use crate::scan_ring::ScanRing;
 use crate::table::PageTable;
@@ -45,6 +46,8 @@ use std::sync::{Arc, OnceLock};
 pub const MIN_FRAMES: u32 = 16;
 /// Attempts at a busy latch before the thread offers its core to another.
 const SPIN_LIMIT: u32 = 64;
+/// A bound of uses that no page reaches, as none are counted: each hit is then the replacement's.
+const NO_COUNT: u8 = u8::MAX;
 /// Looks at a page without a latch before one is taken.
 const GLIMPSES: u32 = 4;
 
@@ -133,10 +136,12 @@ pub struct Pool {
 
 /// What the pool's threads and guards share.
 pub(crate) struct Core {
-    frames: Box<[Frame]>,
+    frames: Arc<[Frame]>,
     pub arena: Arena,
     pub table: PageTable<FetchDone>,
     pub replacement: Box<dyn Replacement>,
+    /// The replacement's [`Replacement::counts_uses`]; if it does not count them, above every count.
+    most_uses: u8,
     pub scans: ScanRing,
     pub free: FreeList,
     pub io: Arc<dyn PageIo>,
@@ -170,12 +175,57 @@ impl Core {
     #[track_caller]
     fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
         mode.class().request();
-        if let Some(frame) = self.table.find(&self.frames, id)
-            && self.frame(frame).try_latch(id, mode) == Latched::Yes
+        if let Some((frame, state)) = self.table.find(&self.frames, id)
+            && state.try_latch(id, mode) == Latched::Yes
         {
             return Some(frame);
         }
         self.latch_slowly(id, mode, Location::caller())
+    }
+
+    /// Tells the replacement of a hit.
+    #[inline(always)]
+    fn hit(&self, frame: FrameId, state: &Frame, id: PageId) {
+        // Relaxed: see `uses`. One comparison, where uses are counted and the page is hot.
+        if state.uses.load(Ordering::Relaxed) < self.most_uses {
+            if self.most_uses == NO_COUNT {
+                self.replacement.hit(frame, id);
+            } else {
+                count_use(&state.uses, self.most_uses);
+            }
+        }
+    }
+
+    /// A look at the page without a latch, if it is resident and was not changed meanwhile.
+    #[inline(always)]
+    fn glimpse<T>(&self, id: PageId, look: &mut impl FnMut(&Glimpse<'_>) -> T) -> Option<T> {
+        if !Glimpse::POSSIBLE {
+            return None;
+        }
+        let (frame, state) = self.table.find(&self.frames, id)?;
+        let seen = state.glimpse(id)?;
+        let found = look(&Glimpse::new(self, frame));
+        state.unchanged_since(seen).then(|| {
+            self.hit(frame, state, id);
+            found
+        })
+    }
+
+    /// The page was not resident, or changed while it was looked at.
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn read_again<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
+        for _ in 1..GLIMPSES {
+            clearway_sync::hint::spin_loop();
+            if let Some(found) = self.glimpse(id, &mut look) {
+                return Ok(found);
+            }
+        }
+        let frame = self.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
+        let _latched = PageRef::new(self, frame);
+        self.hit(frame, self.frame(frame), id);
+        Ok(look(&Glimpse::new(self, frame)))
     }
 
     #[cold]
@@ -274,11 +324,14 @@ impl Pool {
         let count = config.frames.clamp(MIN_FRAMES, u32::MAX - 1);
         let write_batch = config.write_batch.clamp(1, WRITE_BATCH);
         let (arena, free) = Arena::new(count);
+        let frames: Arc<[Frame]> = (0..count).map(|_| Frame::new()).collect();
+        let replacement = config.replacement.build_over(count, Arc::new(frames.clone()));
         let core = Arc::new(Core {
-            frames: (0..count).map(|_| Frame::new()).collect(),
+            frames,
             arena,
             table: PageTable::new(count),
-            replacement: config.replacement.build(count),
+            most_uses: replacement.counts_uses().unwrap_or(NO_COUNT),
+            replacement,
             scans: ScanRing::new(count),
             free: FreeList::new(free, config.waits),
             io,
@@ -299,7 +352,7 @@ impl Pool {
     #[track_caller]
     pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
         let frame = self.core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
-        self.core.replacement.hit(frame, id);
+        self.core.hit(frame, self.core.frame(frame), id);
         Ok(PageRef::new(&self.core, frame))
     }
 
@@ -312,25 +365,10 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn read_optimistic<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
-        let core = &*self.core;
-        if Glimpse::POSSIBLE {
-            for _ in 0..GLIMPSES {
-                let Some(frame) = core.table.find(&core.frames, id) else { break };
-                let state = core.frame(frame);
-                if let Some(seen) = state.glimpse(id) {
-                    let found = look(&Glimpse::new(core, frame));
-                    if state.unchanged_since(seen) {
-                        core.replacement.hit(frame, id);
-                        return Ok(found);
-                    }
-                }
-                clearway_sync::hint::spin_loop();
-            }
+        if let Some(found) = self.core.glimpse(id, &mut look) {
+            return Ok(found);
         }
-        let frame = core.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
-        let _latched = PageRef::new(core, frame);
-        core.replacement.hit(frame, id);
-        Ok(look(&Glimpse::new(core, frame)))
+        self.core.read_again(id, look)
     }
 
     /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of it.
@@ -344,7 +382,7 @@ impl Pool {
     #[track_caller]
     pub fn write(&self, id: PageId) -> Result<PageMut<'_>, Want> {
         let frame = self.core.latch(id, Mode::Exclusive).ok_or(Want::Page(id))?;
-        self.core.replacement.hit(frame, id);
+        self.core.hit(frame, self.core.frame(frame), id);
         Ok(PageMut::new(&self.core, frame))
     }
 

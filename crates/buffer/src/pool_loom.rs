@@ -60,7 +60,7 @@ impl World {
 
     /// What the page has, if it is found and latched at once.
     fn read(&self, id: PageId) -> Option<u64> {
-        let frame = self.table.find(&self.frames, id)?;
+        let (frame, _) = self.table.find(&self.frames, id)?;
         if self.frames[frame.0 as usize].try_latch(id, Mode::Shared) != Latched::Yes {
             return None;
         }
@@ -72,7 +72,7 @@ impl World {
 
     /// What the page has, if nothing was changed while it was read.
     fn glimpse(&self, id: PageId) -> Option<[u64; 2]> {
-        let frame = self.table.find(&self.frames, id)?;
+        let (frame, _) = self.table.find(&self.frames, id)?;
         let frame = &self.frames[frame.0 as usize];
         let seen = frame.glimpse(id)?;
         let words = [self.words[0].load(Relaxed), self.words[1].load(Relaxed)];

@@ -46,6 +46,20 @@ pub(crate) struct Loading<W> {
     pub scan: bool,
 }
 
+/// The frame that probably holds the page, behind the first in its chain.
+#[inline(never)]
+fn find_behind<'a>(first: &Frame, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
+    let mut at = first.next.load(Ordering::Acquire);
+    for _ in 1..CHAIN_LIMIT {
+        let frame = frames.get(at as usize)?;
+        if frame.holds(id) {
+            return Some((FrameId(at), frame));
+        }
+        at = frame.next.load(Ordering::Acquire);
+    }
+    None
+}
+
 impl<W> PageTable<W> {
     pub fn new(frames: u32) -> Self {
         let buckets = (frames as usize * 2).next_power_of_two().max(SHARDS).max(2);
@@ -65,18 +79,16 @@ impl<W> PageTable<W> {
     }
 
     /// The frame that probably holds the page. `None` is to be confirmed under the latch.
-    #[inline]
-    pub fn find(&self, frames: &[Frame], id: PageId) -> Option<FrameId> {
+    #[inline(always)]
+    pub fn find<'a>(&self, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
         // Acquire, here and below: pairs with the Release in `link`: the frame's page and link.
-        let mut at = self.buckets[self.bucket(id)].load(Ordering::Acquire);
-        for _ in 0..CHAIN_LIMIT {
-            let frame = frames.get(at as usize)?;
-            if frame.holds(id) {
-                return Some(FrameId(at));
-            }
-            at = frame.next.load(Ordering::Acquire);
+        let at = self.buckets[self.bucket(id)].load(Ordering::Acquire);
+        let first = frames.get(at as usize)?;
+        // Nearly always, as there are at least twice as many buckets as frames.
+        if first.holds(id) {
+            return Some((FrameId(at), first));
         }
-        None
+        find_behind(first, frames, id)
     }
 
     /// Latches the page's shard. A panic under the latch is a failed assertion before any change.

@@ -7,6 +7,8 @@
 //! that they move to.
 
 use super::list::{Links, ListId, Lists};
+use super::uses::Uses;
+use clearway_types::FrameId;
 use std::sync::Arc;
 
 /// What a hit on a frame touches. The default is nothing.
@@ -21,6 +23,12 @@ impl Footprint {
     /// And the frame's element in this array, which has one for each.
     pub fn array<T>(mut self, elements: &[T]) -> Self {
         self.arrays.push((elements.as_ptr().addr(), size_of::<T>()));
+        self
+    }
+
+    /// And the frame's count.
+    pub(super) fn uses(mut self, uses: &dyn Uses) -> Self {
+        self.arrays.push((std::ptr::from_ref(uses.of(FrameId(0))).addr(), uses.stride()));
         self
     }
 

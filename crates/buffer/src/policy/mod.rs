@@ -21,6 +21,7 @@ mod shadow;
 mod sieve;
 mod sketch;
 mod two_q;
+mod uses;
 mod w_tiny_lfu;
 
 pub use arbiter::{Arbiter, ArbiterParameters};
@@ -37,11 +38,15 @@ pub use list::{ListId, Lists};
 pub use lru::Lru;
 pub use mq::Mq;
 pub use queues::Queues;
+pub(crate) use s3_fifo::MOST_USES as S3_FIFO_MOST_USES;
 pub use s3_fifo::S3Fifo;
 pub use seq::{Seq, SeqParameters};
+pub(crate) use sieve::MOST_USES as SIEVE_MOST_USES;
 pub use sieve::Sieve;
 pub use sketch::Sketch;
 pub use two_q::TwoQ;
+pub use uses::Uses;
+pub(crate) use uses::{count_use, uses};
 pub use w_tiny_lfu::{TinyLfuParameters, WTinyLfu};
 
 use clearway_types::{FrameId, PageId};

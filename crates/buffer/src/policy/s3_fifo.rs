@@ -9,14 +9,20 @@
 //! 1. There are at most as many ghosts as the main queue has places.
 //! 2. No page is in two queues.
 //!
+//! # Locking
+//! None but for the uses, which others may count meanwhile (`uses`).
+//!
 //! Source: Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023, algorithm 1.
 
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
+use super::uses::{Uses, count_use, uses};
 use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Newest in front, each of them.
 const SMALL: ListId = ListId(0);
@@ -24,7 +30,7 @@ const MAIN: ListId = ListId(1);
 const GHOSTS: ListId = ListId(2);
 
 /// Uses are counted up to this.
-const MOST_USES: u8 = 3;
+pub(crate) const MOST_USES: u8 = 3;
 
 /// Simple, scalable FIFO with three static queues.
 pub struct S3Fifo {
@@ -32,7 +38,7 @@ pub struct S3Fifo {
     main: u32,
     queues: Queues,
     directory: Directory,
-    uses: Vec<u8>,
+    uses: Arc<dyn Uses>,
 }
 
 impl S3Fifo {
@@ -41,13 +47,18 @@ impl S3Fifo {
         Self::with(frames, 0.1)
     }
 
+    /// The same, with the frames' uses counted there.
+    pub(crate) fn over(frames: u32, uses: Arc<dyn Uses>) -> Self {
+        Self { uses, ..Self::new(frames) }
+    }
+
     /// The same with this share of the frames for the small queue.
     pub fn with(frames: u32, small: f64) -> Self {
         let small = ((f64::from(frames) * small) as u32).max(1);
         let main = frames.saturating_sub(small);
         let directory = Directory::new(frames, main);
         let queues = Queues::new(directory.nodes(), 3);
-        Self { small, main, queues, directory, uses: vec![0; frames as usize] }
+        Self { small, main, queues, directory, uses: Arc::new(uses(frames)) }
     }
 
     fn leave(&mut self, frame: u32) {
@@ -71,8 +82,9 @@ impl S3Fifo {
         let mut next = self.queues.back(SMALL);
         while let Some(frame) = next {
             next = self.queues.prev(frame);
-            if self.uses[frame as usize] > 1 {
-                self.uses[frame as usize] = 0;
+            let uses = self.uses.of(FrameId(frame));
+            if uses.load(Relaxed) > 1 {
+                uses.store(0, Relaxed);
                 self.queues.move_to_front(MAIN, frame);
                 if self.queues.len(MAIN) > self.main {
                     self.evict_main(probe)?;
@@ -93,12 +105,17 @@ impl S3Fifo {
 
     /// The same of the main queue. A page that was skipped goes another round.
     fn evict_main(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> ControlFlow<Option<FrameId>> {
-        let mut skipped = 0;
-        while skipped < self.queues.len(MAIN) * u32::from(MOST_USES + 1) {
+        let (len, mut skipped) = (self.queues.len(MAIN), 0);
+        let rounds = |n: u8| len * u32::from(n);
+        for step in 0..rounds(2 * MOST_USES + 1) {
+            if skipped >= rounds(MOST_USES + 1) {
+                break;
+            }
             let Some(frame) = self.queues.back(MAIN) else { break };
-            let uses = &mut self.uses[frame as usize];
-            if *uses > 0 {
-                *uses -= 1;
+            let uses = self.uses.of(FrameId(frame));
+            // By then all are at zero, but for pages that others use as fast as they are looked at here: so that there is an end.
+            if step < rounds(MOST_USES) && uses.load(Relaxed) > 0 {
+                uses.fetch_sub(1, Relaxed);
             } else {
                 match probe(FrameId(frame)) {
                     Probe::Take => {
@@ -117,13 +134,12 @@ impl S3Fifo {
 
 impl Policy for S3Fifo {
     fn hit(&mut self, frame: FrameId) {
-        let uses = &mut self.uses[frame.0 as usize];
-        *uses = (*uses + 1).min(MOST_USES);
+        count_use(self.uses.of(frame), MOST_USES);
     }
 
     fn miss(&mut self, frame: FrameId, page: PageId) {
         self.directory.set(frame.0, page);
-        self.uses[frame.0 as usize] = 0;
+        self.uses.of(frame).store(0, Relaxed);
         if let Some(ghost) = self.directory.ghost(page) {
             self.forget(ghost);
             self.queues.push_front(MAIN, frame.0);
@@ -152,7 +168,7 @@ impl Policy for S3Fifo {
     }
 
     fn footprint(&self) -> Footprint {
-        Footprint::default().array(&self.uses)
+        Footprint::default().uses(&*self.uses)
     }
 
     fn validate(&self) -> Result<(), String> {
@@ -160,9 +176,10 @@ impl Policy for S3Fifo {
         self.directory.validate()?;
         let ghosts = self.queues.len(GHOSTS);
         ensure(ghosts <= self.main && ghosts == self.directory.ghosts(), || format!("{ghosts} ghosts"))?;
-        ensure(self.uses.iter().all(|uses| *uses <= MOST_USES), || "a page has too many uses".into())?;
-        let frames = self.queues.iter(SMALL).chain(self.queues.iter(MAIN));
-        let twice = frames.into_iter().find(|frame| self.directory.ghost(self.directory.page(*frame)).is_some());
+        let mut frames = self.queues.iter(SMALL).chain(self.queues.iter(MAIN)).collect::<Vec<_>>().into_iter();
+        let many = frames.clone().find(|frame| self.uses.of(FrameId(*frame)).load(Relaxed) > MOST_USES);
+        ensure(many.is_none(), || format!("frame {many:?} has too many uses"))?;
+        let twice = frames.find(|frame| self.directory.ghost(self.directory.page(*frame)).is_some());
         ensure(twice.is_none(), || format!("the page of frame {twice:?} is a ghost, too"))
     }
 }

@@ -7,47 +7,62 @@
 //! # Invariants
 //! 1. The hand, if it points anywhere, points at a frame in the list.
 //!
+//! # Locking
+//! None but for the uses, which others may count meanwhile (`uses`).
+//!
 //! Source: Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024, algorithm 1.
 
 use super::list::{ListId, Lists};
+use super::uses::{Uses, count_use, uses};
 use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Newest in front.
 const ALL: ListId = ListId(0);
+/// Uses are counted up to this: the source's visited bit.
+pub(crate) const MOST_USES: u8 = 1;
 
 /// The sieve.
 pub struct Sieve {
     list: Lists,
     len: u32,
-    visited: Vec<bool>,
+    /// A use or none, since the hand last came by.
+    visited: Arc<dyn Uses>,
     hand: Option<u32>,
 }
 
 impl Sieve {
     /// A policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
-        Self { list: Lists::new(frames, 1), len: 0, visited: vec![false; frames as usize], hand: None }
+        Self::over(frames, Arc::new(uses(frames)))
+    }
+
+    /// The same, with the frames' uses counted there.
+    pub(crate) fn over(frames: u32, uses: Arc<dyn Uses>) -> Self {
+        Self { list: Lists::new(frames, 1), len: 0, visited: uses, hand: None }
     }
 }
 
 impl Policy for Sieve {
     fn hit(&mut self, frame: FrameId) {
-        self.visited[frame.0 as usize] = true;
+        count_use(self.visited.of(frame), MOST_USES);
     }
 
     fn miss(&mut self, frame: FrameId, _page: PageId) {
-        self.visited[frame.0 as usize] = false;
+        self.visited.of(frame).store(0, Relaxed);
         self.list.push_front(ALL, frame.0);
         self.len += 1;
     }
 
     /// Two rounds at most: the first may only clear the marks.
     fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
-        for _ in 0..2 * self.len {
+        for step in 0..2 * self.len {
             let at = self.hand.or_else(|| self.list.back(ALL))?;
             self.hand = Some(at);
-            if !std::mem::take(&mut self.visited[at as usize]) {
+            // In the second round none is marked, but for pages that others use as fast as the hand comes: so that there is an end.
+            if self.visited.of(FrameId(at)).swap(0, Relaxed) == 0 || step >= self.len {
                 match probe(FrameId(at)) {
                     Probe::Take => {
                         self.remove(FrameId(at));
@@ -70,7 +85,7 @@ impl Policy for Sieve {
     }
 
     fn footprint(&self) -> Footprint {
-        Footprint::default().array(&self.visited)
+        Footprint::default().uses(&*self.visited)
     }
 
     fn validate(&self) -> Result<(), String> {

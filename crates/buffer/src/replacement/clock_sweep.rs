@@ -1,30 +1,40 @@
 //! CLOCK without a lock: one atomic mark a frame, and an atomic hand.
 //!
-//! A hit reads the mark and writes it only if it is not set, so that hits on a hot page write no shared memory. All
-//! orderings are relaxed: marks and hand are advice, and the pool probes every victim. What a race can do is give a page
-//! one round more or less.
+//! The mark is the frame's count of uses, up to one (`policy::uses`). A hit reads the mark and writes it only if it is not set, so that hits on a hot
+//! page write no shared memory. All orderings are relaxed: marks and hand are advice, and the pool probes every victim. What a race can do is
+//! give a page one round more or less.
 //!
 //! Source: BP-Wrapper's pgClock, PostgreSQL's clock sweep with a usage count of one.
 
 use super::Replacement;
-use crate::policy::Probe;
-use clearway_sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
+use crate::policy::{Probe, Uses, count_use, uses};
+use clearway_sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use clearway_types::{FrameId, PageId};
+use std::sync::Arc;
 
-const EMPTY: u8 = 0;
-const OLD: u8 = 1;
-const USED: u8 = 2;
+const OLD: u8 = 0;
+/// Uses are counted up to this.
+const USED: u8 = 1;
+/// No page, or none that the policy knows: above `USED`, so that hits change nothing.
+const EMPTY: u8 = u8::MAX;
 
 /// CLOCK that takes no lock.
 pub struct ClockSweep {
-    marks: Box<[AtomicU8]>,
+    marks: Arc<dyn Uses>,
+    frames: usize,
     hand: AtomicUsize,
 }
 
 impl ClockSweep {
     /// A policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
-        Self { marks: (0..frames).map(|_| AtomicU8::new(EMPTY)).collect(), hand: AtomicUsize::new(0) }
+        Self::over(frames, Arc::new(uses(frames)))
+    }
+
+    /// The same, with the frames' marks there.
+    pub(super) fn over(frames: u32, marks: Arc<dyn Uses>) -> Self {
+        (0..frames).for_each(|frame| marks.of(FrameId(frame)).store(EMPTY, Relaxed));
+        Self { marks, frames: frames as usize, hand: AtomicUsize::new(0) }
     }
 }
 
@@ -32,26 +42,28 @@ impl ClockSweep {
 impl Replacement for ClockSweep {
     #[inline]
     fn hit(&self, frame: FrameId, _page: PageId) {
-        let mark = &self.marks[frame.0 as usize];
-        if mark.load(Relaxed) == OLD {
-            mark.store(USED, Relaxed);
-        }
+        count_use(self.marks.of(frame), USED);
+    }
+
+    fn counts_uses(&self) -> Option<u8> {
+        Some(USED)
     }
 
     fn miss(&self, frame: FrameId, _page: PageId) {
-        self.marks[frame.0 as usize].store(USED, Relaxed);
+        self.marks.of(frame).store(USED, Relaxed);
     }
 
     fn evict(&self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
-        for _ in 0..self.marks.len() * 2 {
-            let at = self.hand.fetch_add(1, Relaxed) % self.marks.len();
-            match self.marks[at].load(Relaxed) {
+        for _ in 0..self.frames * 2 {
+            let frame = FrameId((self.hand.fetch_add(1, Relaxed) % self.frames) as u32);
+            let mark = self.marks.of(frame);
+            match mark.load(Relaxed) {
                 EMPTY => {}
-                USED => self.marks[at].store(OLD, Relaxed),
-                _ => match probe(FrameId(at as u32)) {
+                USED => mark.store(OLD, Relaxed),
+                _ => match probe(frame) {
                     Probe::Take => {
-                        self.marks[at].store(EMPTY, Relaxed);
-                        return Some(FrameId(at as u32));
+                        mark.store(EMPTY, Relaxed);
+                        return Some(frame);
                     }
                     Probe::Skip => {}
                     Probe::Stop => return None,
@@ -63,7 +75,7 @@ impl Replacement for ClockSweep {
 
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
         if take() {
-            self.marks[frame.0 as usize].store(EMPTY, Relaxed);
+            self.marks.of(frame).store(EMPTY, Relaxed);
         }
     }
 }

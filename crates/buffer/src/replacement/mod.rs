@@ -2,7 +2,7 @@
 //!
 //! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access, and [`Prefetched`] asks for what it will
 //! touch first; [`Batched`] takes it once for many hits; with [`Combining`], the default, no hit waits for it; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
-//! reference bit a frame. [`Multilist`] is no wrapper either: LRU and ARC over sublists with a latch each.
+//! reference bit a frame, nor does [`Marked`], of the policies to which a hit is no more than that. [`Multilist`] is no wrapper either: LRU and ARC over sublists with a latch each.
 //!
 //! A wrapper knows its callers by the index of their thread ([`clearway_latch::thread_index`]). A simulation that plays many threads on one
 //! calls `thread_index::act_as(index, || pages.hit(frame, page))`, and likewise for misses and evictions: what runs is the real thing.
@@ -18,6 +18,7 @@ mod batched;
 mod clock_sweep;
 mod combining;
 mod locked;
+mod marked;
 mod multilist;
 mod per_thread;
 mod prefetched;
@@ -29,24 +30,32 @@ pub use batched::{Batched, QUEUE, THRESHOLD};
 pub use clock_sweep::ClockSweep;
 pub use combining::Combining;
 pub use locked::Locked;
+pub use marked::{Marked, MarkedKind};
 pub use multilist::{Multilist, MultilistKind};
 pub use prefetched::Prefetched;
 
-use crate::policy::{Policy, PolicyKind, Probe};
+use crate::policy::{Policy, PolicyKind, Probe, Uses, uses};
 use clearway_latch::lockstat::Class;
 use clearway_types::{FrameId, PageId};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 static POLICY: Class = Class::new("buffer.policy");
 
 /// What stands behind the policy's name for [`Multilist`].
 const MULTILIST: &str = "multilist";
+/// What stands behind the policy's name for [`Marked`].
+const MARKED: &str = "marked";
 
 /// A replacement policy over frames, for all threads. The methods are those of [`crate::Policy`].
 pub trait Replacement: Send + Sync {
     /// `page` was used in `frame`, which it may have left since.
     fn hit(&self, frame: FrameId, page: PageId);
+    /// The bound, if a hit is nothing but one more in the count of the frame's uses, up to it: the pool then counts by itself.
+    fn counts_uses(&self) -> Option<u8> {
+        None
+    }
     /// `page` was brought into `frame`.
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
@@ -137,7 +146,8 @@ impl PartialEq for Maker {
 
 impl Eq for Maker {}
 
-/// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`; `lru/multilist` and `arc/multilist`.
+/// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`; `lru/multilist`, `arc/multilist`, `s3-fifo/marked` and `sieve/marked`. A policy alone is in the
+/// wrapper that suits it: [`Marked`], if it is one of those, else the default one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: no lock on a hit.
@@ -147,6 +157,8 @@ pub enum ReplacementKind {
     Wrapped(PolicyKind, WrapperKind),
     /// [`Multilist`]: no wrapper of any policy, but written as one.
     Multilist(MultilistKind),
+    /// [`Marked`]: for policies that it suits, but written as any wrapper.
+    Marked(MarkedKind),
     /// One that the pool's user makes. It has no name to be chosen by.
     Custom(Maker),
 }
@@ -154,8 +166,14 @@ pub enum ReplacementKind {
 impl ReplacementKind {
     /// For a pool of `frames` frames.
     pub fn build(self, frames: u32) -> Box<dyn Replacement> {
+        self.build_over(frames, Arc::new(uses(frames)))
+    }
+
+    /// The same, where the frames' uses are counted there, if they are.
+    pub(crate) fn build_over(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
         match self {
-            Self::ClockSweep => Box::new(ClockSweep::new(frames)),
+            Self::ClockSweep => Box::new(ClockSweep::over(frames, uses)),
+            Self::Marked(kind) => Box::new(Marked::over(kind, frames, uses)),
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
             Self::Multilist(kind) => Box::new(Multilist::new(kind, frames)),
             Self::Custom(Maker(make)) => make(frames),
@@ -166,7 +184,9 @@ impl ReplacementKind {
     pub fn all() -> impl Iterator<Item = Self> {
         let wrapped = |policy| WrapperKind::ALL.iter().map(move |wrapper| Self::Wrapped(policy, *wrapper));
         let multilists = MultilistKind::ALL.iter().copied().map(Self::Multilist);
-        std::iter::once(Self::ClockSweep).chain(PolicyKind::ALL.iter().copied().flat_map(wrapped)).chain(multilists)
+        let marked = MarkedKind::ALL.iter().copied().map(Self::Marked);
+        let wrapped = PolicyKind::ALL.iter().copied().flat_map(wrapped);
+        std::iter::once(Self::ClockSweep).chain(wrapped).chain(multilists).chain(marked)
     }
 }
 
@@ -177,20 +197,31 @@ impl FromStr for ReplacementKind {
         if name == "clock-sweep" {
             return Ok(Self::ClockSweep);
         }
-        let (policy, wrapper) = name.split_once('/').unwrap_or((name, WrapperKind::default().name()));
+        let (policy, wrapper) = name.split_once('/').map_or((name, None), |(policy, how)| (policy, Some(how)));
         let policy: PolicyKind = policy.parse().map_err(|error| format!("{error}, clock-sweep"))?;
-        if wrapper != MULTILIST {
-            return Ok(Self::Wrapped(policy, wrapper.parse().map_err(|error| format!("{error}, {MULTILIST}"))?));
+        let marked = MarkedKind::ALL.iter().find(|kind| kind.policy() == policy).copied().map(Self::Marked);
+        let Some(wrapper) = wrapper else {
+            return Ok(marked.unwrap_or(Self::Wrapped(policy, WrapperKind::default())));
+        };
+        let only = |works: Vec<PolicyKind>, what: &str| {
+            let works = works.iter().map(|policy| format!("{policy}/{wrapper}")).collect::<Vec<_>>().join(" and ");
+            format!("\"{name}\": only {works} {what}; use {policy}/{}", WrapperKind::default().name())
+        };
+        match wrapper {
+            MULTILIST => {
+                let kind = MultilistKind::ALL.iter().find(|kind| kind.policy() == policy);
+                let works = || MultilistKind::ALL.iter().map(|kind| kind.policy()).collect();
+                kind.copied().map(Self::Multilist).ok_or_else(|| only(works(), "keep their order in sublists"))
+            }
+            MARKED => {
+                let works = || MarkedKind::ALL.iter().map(|kind| kind.policy()).collect();
+                marked.ok_or_else(|| only(works(), "hear of hits by marks alone"))
+            }
+            wrapper => {
+                let wrapper = wrapper.parse().map_err(|error| format!("{error}, {MULTILIST}, {MARKED}"))?;
+                Ok(Self::Wrapped(policy, wrapper))
+            }
         }
-        let kind = MultilistKind::ALL.iter().find(|kind| kind.policy() == policy);
-        kind.copied().map(Self::Multilist).ok_or_else(|| {
-            let works = MultilistKind::ALL.iter().map(|kind| format!("{}/{MULTILIST}", kind.policy()));
-            let works = works.collect::<Vec<_>>().join(" and ");
-            format!(
-                "\"{name}\": only {works} keep their order in sublists; use {policy}/{}",
-                WrapperKind::default().name()
-            )
-        })
     }
 }
 
@@ -200,6 +231,7 @@ impl fmt::Display for ReplacementKind {
             Self::ClockSweep => f.write_str("clock-sweep"),
             Self::Wrapped(policy, wrapper) => write!(f, "{policy}/{}", wrapper.name()),
             Self::Multilist(kind) => write!(f, "{}/{MULTILIST}", kind.policy()),
+            Self::Marked(kind) => write!(f, "{}/{MARKED}", kind.policy()),
             Self::Custom(_) => f.write_str("custom"),
         }
     }

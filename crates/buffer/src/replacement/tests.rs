@@ -87,12 +87,15 @@ fn names_are_read_back() {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     assert_eq!("lru".parse(), Ok(ReplacementKind::Wrapped(PolicyKind::Lru, WrapperKind::default())));
+    assert_eq!("s3-fifo".parse(), Ok(ReplacementKind::Marked(MarkedKind::S3Fifo)));
     let error = "fifo".parse::<ReplacementKind>().unwrap_err();
     assert!(error.contains("\"fifo\"") && error.contains("lru") && error.contains("clock-sweep"), "{error}");
     let error = "lru/free".parse::<ReplacementKind>().unwrap_err();
     assert!(error.contains("\"free\"") && error.contains("locked") && error.contains("multilist"), "{error}");
     let error = "2q/multilist".parse::<ReplacementKind>().unwrap_err();
     assert!(error.contains("lru/multilist and arc/multilist") && error.contains("2q/combining"), "{error}");
+    let error = "lru/marked".parse::<ReplacementKind>().unwrap_err();
+    assert!(error.contains("s3-fifo/marked and sieve/marked") && error.contains("lru/combining"), "{error}");
 }
 
 #[test]
@@ -224,10 +227,14 @@ fn a_thread_that_ends_leaves_no_hit_behind() {
 #[test]
 fn one_thread_evicts_as_the_plain_policy_does() {
     for kind in ReplacementKind::all() {
-        let ReplacementKind::Wrapped(policy, wrapper) = kind else { continue };
+        let policy = match kind {
+            ReplacementKind::Wrapped(policy, _) => policy,
+            ReplacementKind::Marked(kind) => kind.policy(),
+            _ => continue,
+        };
         const FRAMES: u32 = 50;
         let mut plain = policy.build(FRAMES);
-        let pages = wrapper.wrap(policy.build(FRAMES), FRAMES);
+        let pages = kind.build(FRAMES);
         let mut held: Vec<Option<u32>> = vec![None; FRAMES as usize];
         let mut random = 1_u64;
         for _ in 0..20_000 {

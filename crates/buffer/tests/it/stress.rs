@@ -137,6 +137,7 @@ fn every_policy_keeps_every_page_through_eviction_and_checkpoints() {
 fn every_wrapper_keeps_every_page_through_eviction_and_checkpoints() {
     WrapperKind::ALL.iter().for_each(|wrapper| run(ReplacementKind::Wrapped(PolicyKind::Lru, *wrapper), 2_000));
     MultilistKind::ALL.iter().for_each(|kind| run(ReplacementKind::Multilist(*kind), 2_000));
+    MarkedKind::ALL.iter().for_each(|kind| run(ReplacementKind::Marked(*kind), 2_000));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 mod replay;
 
-use clearway_buffer::{Batched, Multilist, MultilistKind, PolicyKind, ReplacementKind, WrapperKind};
+use clearway_buffer::{Batched, MarkedKind, Multilist, MultilistKind, PolicyKind, ReplacementKind, WrapperKind};
 use clearway_traces::Trace;
 use std::io::Write;
 
@@ -58,6 +58,21 @@ fn the_default_loses_no_hit_ratio_on_the_literatures_traces() {
                 }
             }
             None => skipped(figure.trace),
+        }
+    }
+}
+
+/// No hit is told late: it is the plain policy to the last hit, whoever comes.
+#[test]
+fn marks_lose_no_hit_whatsoever() {
+    for (frames, accesses) in [(100, 10_000), (700, 10_000), (4_096, 60_000)] {
+        for trace in clearway_traces::generate::all(frames, accesses, 7) {
+            for kind in MarkedKind::ALL {
+                let plain = ReplacementKind::Wrapped(kind.policy(), WrapperKind::Locked);
+                let exact = replay::hit_percent(plain, frames, &trace, 1);
+                let ours = THREADS.map(|n| replay::hit_percent(ReplacementKind::Marked(*kind), frames, &trace, n));
+                assert_eq!(ours, [exact; 2], "{} at {frames}, {kind:?}", trace.name);
+            }
         }
     }
 }

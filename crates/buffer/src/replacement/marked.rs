@@ -1,0 +1,83 @@
+//! Marking: a policy to which a hit is one use more of the frame, up to a bound, hears of hits without its latch, and at once.
+//!
+//! The frames' uses are where the policy and who hits can both reach them (`policy::uses`): in the pool in the frame itself, so that a hit touches
+//! no line that finding the page has not, and a hit on a hot page, whose uses are at the bound, writes nothing. No queue is needed, as hits
+//! commute: the policy chooses as it would alone.
+//!
+//! # Locking
+//! The policy's latch, for misses, evictions and removals.
+//!
+//! # Source
+//! The lock-free hits of S3-FIFO (Yang and others, SOSP 2023) and SIEVE (Zhang and others, NSDI 2024).
+
+use super::{POLICY, Replacement};
+use crate::policy::{Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses, count_use};
+use clearway_latch::Latch;
+use clearway_types::{FrameId, PageId};
+use std::sync::Arc;
+
+/// The policies to which a hit is a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MarkedKind {
+    /// S3-FIFO: uses up to three.
+    S3Fifo,
+    /// SIEVE: a bit.
+    Sieve,
+}
+
+impl MarkedKind {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::S3Fifo, Self::Sieve];
+
+    /// The policy.
+    pub const fn policy(self) -> PolicyKind {
+        match self {
+            Self::S3Fifo => PolicyKind::S3Fifo,
+            Self::Sieve => PolicyKind::Sieve,
+        }
+    }
+}
+
+/// A policy that finds hits marked in the frames.
+pub struct Marked {
+    policy: Latch<Box<dyn Policy>>,
+    uses: Arc<dyn Uses>,
+    most: u8,
+}
+
+impl Marked {
+    /// A policy of `frames` frames, whose uses are there.
+    pub(super) fn over(kind: MarkedKind, frames: u32, uses: Arc<dyn Uses>) -> Self {
+        let (policy, most): (Box<dyn Policy>, u8) = match kind {
+            MarkedKind::S3Fifo => (Box::new(S3Fifo::over(frames, uses.clone())), S3_FIFO_MOST_USES),
+            MarkedKind::Sieve => (Box::new(Sieve::over(frames, uses.clone())), SIEVE_MOST_USES),
+        };
+        Self { policy: Latch::new(&POLICY, policy), uses, most }
+    }
+}
+
+impl Replacement for Marked {
+    #[inline]
+    fn hit(&self, frame: FrameId, _page: PageId) {
+        count_use(self.uses.of(frame), self.most);
+    }
+
+    fn counts_uses(&self) -> Option<u8> {
+        Some(self.most)
+    }
+
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.policy.lock().miss(frame, page);
+    }
+
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.policy.lock().evict(incoming, probe)
+    }
+
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        let mut policy = self.policy.lock();
+        if take() {
+            policy.remove(frame);
+        }
+    }
+}
