@@ -1,11 +1,16 @@
 //! What a page miss costs: by threads and by io_uring, through the operating system's cache and past it.
 //!
-//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--write-percent N]`. Some
+//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--write-percent N]
+//! [--second-level DIR [--second-level-pages N]]`. Some
 //! chains of fetches of random pages run at once, each page fetched from the callback of the one before, as the partitions'
-//! transactions would. `cold` empties the system's cache of the files first, `warm` fills it. Without arguments it runs
+//! transactions would. `cold` empties the system's cache of the files first, `warm` fills it. With `--second-level`
+//! it goes there first, fills it for as long as each run takes, and then measures; the reads are those of both files. Without arguments it runs
 //! tiny: to be sure that it runs.
 
-use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, WalBarrier, Want, seal, set_kind};
+use clearway_buffer::{
+    Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, SecondLevelConfig, Stats, WalBarrier,
+    Want, seal, set_kind, set_lsn,
+};
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, OsDisk, SeededEntropy};
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::path::{Path, PathBuf};
@@ -36,15 +41,19 @@ struct Args {
     frames: u32,
     run: Duration,
     write_percent: u64,
+    second_level: Option<SecondLevelConfig>,
 }
 
 fn args() -> Args {
     let given: Vec<String> = std::env::args().collect();
     let value = |name: &str| given.iter().position(|arg| arg == name).and_then(|at| given.get(at + 1));
     let number = |name: &str, default: u64| value(name).map_or(default, |v| v.parse().expect("a number"));
+    let pages = number("--pages", 512);
+    let size = number("--second-level-pages", pages) * PAGE_SIZE as u64;
     Args {
+        second_level: value("--second-level").map(|dir| SecondLevelConfig { dir: dir.into(), size }),
         dir: value("--dir").map_or_else(|| env!("CARGO_TARGET_TMPDIR").into(), PathBuf::from),
-        pages: number("--pages", 512) as u32,
+        pages: pages as u32,
         frames: number("--frames", 128) as u32,
         run: Duration::from_millis(number("--millis", 20)),
         write_percent: number("--write-percent", 0),
@@ -65,6 +74,7 @@ fn fill(dir: &Path, pages: u32) -> Result<(), PageError> {
             .map(|&id| {
                 let mut bytes = [7; PAGE_SIZE];
                 set_kind(&mut bytes, 1);
+                set_lsn(&mut bytes, Lsn(1));
                 seal(&mut bytes, id);
                 (id, bytes)
             })
@@ -130,14 +140,32 @@ impl Chain {
     }
 }
 
-fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<(f64, f64, f64), Box<dyn std::error::Error>> {
+/// Of a second, but for the processor time of a read and the share of the reads that the second level has answered.
+struct Figures {
+    reads: f64,
+    cpu_us: f64,
+    writes: f64,
+    second_percent: f64,
+}
+
+fn reads(stats: &Stats) -> u64 {
+    stats.reads + stats.second_level.hits
+}
+
+fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<Figures, Box<dyn std::error::Error>> {
     let io_pool = Arc::new(if ring { IoPool::with_ring(8, "bench")? } else { IoPool::new(8, "bench")? });
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
     let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
-    let pool = Pool::new(config, files, Arc::new(NoWal(AtomicU64::new(0))), io_pool)?;
+    let wal = Arc::new(NoWal(AtomicU64::new(1)));
+    let pool = match &args.second_level {
+        Some(config_of_second) => {
+            let second = SecondLevel::open(disk, config_of_second)?;
+            Pool::with_second_level(config, files, wal, io_pool, second)?
+        }
+        None => Pool::new(config, files, wal, io_pool)?,
+    };
     let (stop, fetched) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (ended, all_ended) = mpsc::channel();
-    let (began, cpu) = (Instant::now(), cpu_s());
     for seed in 0..chains {
         let random = SeededEntropy::new(seed ^ SeededEntropy::new(chains).u64());
         let (pool, stop, fetched) = (pool.clone(), stop.clone(), fetched.clone());
@@ -146,12 +174,22 @@ fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<(f64, f6
     }
     drop(ended);
     // Nothing is ever sent: it waits for the time to be over.
+    if args.second_level.is_some() {
+        let _ = all_ended.recv_timeout(args.run);
+    }
+    let (began, cpu, before) = (Instant::now(), cpu_s(), pool.stats());
     let _ = all_ended.recv_timeout(args.run);
+    let (seconds, cpu, stats) = (began.elapsed().as_secs_f64(), cpu_s() - cpu, pool.stats());
     stop.store(true, Relaxed);
     let _ = all_ended.recv();
-    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_s() - cpu);
-    let stats = pool.stats();
-    Ok((stats.reads as f64 / seconds, cpu / stats.reads as f64 * 1e6, stats.writes as f64 / seconds))
+    let made = (reads(&stats) - reads(&before)) as f64;
+    let hits = (stats.second_level.hits - before.second_level.hits) as f64;
+    Ok(Figures {
+        reads: made / seconds,
+        cpu_us: cpu / made * 1e6,
+        writes: (stats.writes - before.writes) as f64 / seconds,
+        second_percent: 100.0 * hits / made,
+    })
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -160,8 +198,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::create_dir_all(&args.dir)?;
     fill(&args.dir, args.pages)?;
     println!("{} pages, {} frames, {}% of the fetched pages are changed", args.pages, args.frames, args.write_percent);
-    println!("| cache | files | engine | fetches at once | page reads/s | CPU us/read | page writes/s |");
-    println!("|---|---|---|---|---|---|---|");
+    println!(
+        "| cache | files | engine | fetches at once | page reads/s | of the second level | CPU us/read | page writes/s |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
     for (cached, direct) in [("cold", false), ("cold", true), ("warm", false)] {
         for ring in [false, true] {
             if let (true, Err(error)) = (ring, IoPool::try_ring()) {
@@ -172,7 +212,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 cache(&args.dir, cached == "warm");
                 let directly = DirectDisk::new(false);
                 let disk: &dyn Disk = if direct { &directly } else { &OsDisk };
-                let (reads, cpu, writes) = run(&args, disk, ring, chains)?;
+                let Figures { reads, cpu_us, writes, second_percent } = run(&args, disk, ring, chains)?;
                 let files = if directly.refused() {
                     "direct (refused)"
                 } else if direct {
@@ -181,7 +221,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     "buffered"
                 };
                 let engine = if ring { "io_uring" } else { "8 threads" };
-                println!("| {cached} | {files} | {engine} | {chains} | {reads:.0} | {cpu:.1} | {writes:.0} |");
+                let how = format!("{cached} | {files} | {engine} | {chains}");
+                println!("| {how} | {reads:.0} | {second_percent:.0}% | {cpu_us:.1} | {writes:.0} |");
             }
         }
     }

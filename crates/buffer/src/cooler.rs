@@ -1,11 +1,13 @@
 //! The cooler: a thread that frees frames ahead of need.
 //!
 //! When free frames run low it takes victims, what scans have brought first and then as the policy proposes them: clean ones leave at once,
-//! dirty ones are written in a batch first, together with their dirty neighbours in the file. Nobody who wants a frame writes a page or searches for a victim itself.
+//! dirty ones are written in a batch first, together with their dirty neighbours in the file. What leaves is copied
+//! for the second level, if there is one, but for what scans have brought. Nobody who wants a frame writes a page or searches for a victim itself.
 
 use crate::frame::FreeFrame;
 use crate::policy::Probe;
 use crate::pool::Core;
+use crate::second_level::{Filling, Victim};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_sync::thread::{self, JoinHandle};
@@ -52,17 +54,20 @@ impl Cooler {
 impl Core {
     fn keep_cool(self: &Arc<Self>) {
         let mut fruitful = true;
+        let mut filling = Filling::default();
         while !self.free.wait_for_work(fruitful) {
-            fruitful = self.cool();
+            fruitful = self.cool(&mut filling);
         }
     }
 
     /// One round; whether any frame became free.
-    fn cool(self: &Arc<Self>) -> bool {
+    fn cool(self: &Arc<Self>, filling: &mut Filling) -> bool {
         let need = self.free.deficit().max(1);
-        let Victims { clean, dirty: victims } = self.choose_victims(need);
-        let mut freed = clean.len();
-        self.dispatch(self.free.put(clean));
+        let epoch = self.epoch();
+        let Victims { clean, of_scans, dirty: victims } = self.choose_victims(need);
+        let mut freed = clean.len() + of_scans.len();
+        let clean = self.put_in_second_level(filling, epoch, clean);
+        self.dispatch(self.free.put(clean.chain(of_scans)));
         if !victims.is_empty() {
             let written = match self.write_batch(&self.with_neighbours(&victims), false) {
                 Ok(written) => written,
@@ -71,15 +76,34 @@ impl Core {
                     Vec::new()
                 }
             };
+            let epoch = self.epoch();
             let claimed: Vec<_> =
                 written.into_iter().filter(|f| victims.contains(f)).filter_map(|f| self.claim_unproposed(f)).collect();
             freed += claimed.len();
-            self.dispatch(self.free.put(claimed));
+            let frames = self.put_in_second_level(filling, epoch, claimed);
+            self.dispatch(self.free.put(frames));
         }
         if freed == 0 {
             self.dispatch(self.free.age(self.failed.get()));
         }
         freed > 0
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        self.second_level.as_ref().and_then(|second| second.epoch())
+    }
+
+    /// Has the second level copy victims that were taken since `epoch`, and returns their frames.
+    fn put_in_second_level(
+        &self,
+        filling: &mut Filling,
+        epoch: Option<u64>,
+        mut victims: Vec<Victim>,
+    ) -> impl Iterator<Item = FreeFrame> {
+        if let (Some(second), Some(epoch)) = (&self.second_level, epoch) {
+            second.put(filling, epoch, &mut victims, &self.arena, &self.io_pool);
+        }
+        victims.into_iter().map(|victim| victim.frame)
     }
 
     /// Takes up to `need` clean victims, and names dirty ones for the rest: those of scans first, then in the policy's order, so that a
@@ -89,7 +113,7 @@ impl Core {
         self.choose_of_scans(need, false, &mut victims);
         let writable = self.failed.get().is_none();
         while self.may_choose(need, &victims) {
-            let Victims { clean, dirty } = &mut victims;
+            let Victims { clean, of_scans, dirty } = &mut victims;
             let mut claimed = None;
             let taken = self.replacement.evict(None, &mut |frame| match self.frame(frame).idle() {
                 None => Probe::Skip,
@@ -97,7 +121,7 @@ impl Core {
                     if writable && !dirty.contains(&frame) {
                         dirty.push(frame);
                     }
-                    let enough = clean.len() + dirty.len() >= need || dirty.len() >= self.write_batch;
+                    let enough = clean.len() + of_scans.len() + dirty.len() >= need || dirty.len() >= self.write_batch;
                     if enough { Probe::Stop } else { Probe::Skip }
                 }
                 Some(false) => {
@@ -115,7 +139,7 @@ impl Core {
     }
 
     /// As [`Core::claim`], of a page that the policy does not propose now: it hears that the page has left before the page can be read again.
-    fn claim_unproposed(&self, frame: FrameId) -> Option<FreeFrame> {
+    fn claim_unproposed(&self, frame: FrameId) -> Option<Victim> {
         let mut claimed = None;
         self.replacement.remove(frame, &mut || {
             claimed = self.claim(frame);
@@ -125,12 +149,12 @@ impl Core {
     }
 
     fn may_choose(&self, need: usize, victims: &Victims) -> bool {
-        victims.clean.len() + victims.dirty.len() < need && victims.dirty.len() < self.write_batch
+        victims.len() < need && victims.dirty.len() < self.write_batch
     }
 
     /// The same of the pages that scans have brought: those beyond their share, or all.
     fn choose_of_scans(&self, need: usize, all: bool, victims: &mut Victims) {
-        let missing = need.saturating_sub(victims.clean.len() + victims.dirty.len());
+        let missing = need.saturating_sub(victims.len());
         let mut entries = self.scans.victims(missing, all).into_iter();
         while self.may_choose(need, victims)
             && let Some(entry) = entries.next()
@@ -141,9 +165,9 @@ impl Core {
             }
             match self.frame(frame).idle() {
                 Some(false) => match self.claim_unproposed(frame) {
-                    Some(free) => {
+                    Some(victim) => {
                         self.scans.left(page);
-                        victims.clean.push(free);
+                        victims.of_scans.push(victim.frame);
                     }
                     None => self.scans.keep(entry),
                 },
@@ -187,6 +211,14 @@ impl Core {
 /// What is to leave.
 #[derive(Default)]
 struct Victims {
-    clean: Vec<FreeFrame>,
+    clean: Vec<Victim>,
+    /// Clean, and brought by scans: not for the second level, which a long scan would fill.
+    of_scans: Vec<FreeFrame>,
     dirty: Vec<FrameId>,
+}
+
+impl Victims {
+    fn len(&self) -> usize {
+        self.clean.len() + self.of_scans.len() + self.dirty.len()
+    }
 }

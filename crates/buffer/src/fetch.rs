@@ -4,6 +4,8 @@
 //! only when the page is in it, so that no frame ever holds half a page. If the page is created meanwhile
 //! (`superseded`), the waiters get the created one; if that has left the pool again, the page is read again.
 //!
+//! Where there is a second level (module `second_level`), the page's copy there is read instead; if that is not good, its place.
+//!
 //! A page that was written and is not synced counts only as it was written (module `unsynced`).
 
 use crate::error::{Damage, PageError};
@@ -12,7 +14,9 @@ use crate::free::{Granted, Need};
 use crate::guard::Keep;
 use crate::io::Place;
 use crate::page::{PAGE_SIZE, lsn};
-use crate::pool::{Core, Want, count};
+use crate::pool::{Core, Want};
+use crate::second_level::{Copy, SecondLevel};
+use crate::stats::count;
 use crate::table::{Loading, Shard};
 use clearway_env::{Read, ReadTarget};
 use clearway_sync::mpsc;
@@ -80,11 +84,20 @@ impl Core {
         }
     }
 
-    /// Has a page read into a frame.
+    /// Has a page read into a frame, from the second level if that has it.
     fn load(self: &Arc<Self>, id: PageId, frame: FreeFrame) {
+        let found = self.second_level.as_ref().and_then(|second| Some((second, second.find(id)?)));
+        let Some((second, copy)) = found else { return self.load_from_place(id, frame) };
+        let (file, offset) = second.place(copy);
+        let target = Box::new(Target { core: self.clone(), id, frame, copy: Some((second.clone(), copy)) });
+        self.io_pool.read(Read { file, offset, target });
+    }
+
+    fn load_from_place(self: &Arc<Self>, id: PageId, frame: FreeFrame) {
+        count(&self.counters.reads, 1);
         match self.io.place(id) {
             Ok(Place { file, offset }) => {
-                let target = Box::new(Target { core: self.clone(), id, frame });
+                let target = Box::new(Target { core: self.clone(), id, frame, copy: None });
                 self.io_pool.read(Read { file, offset, target });
             }
             Err(error) => self.loaded(id, frame, Err(error)),
@@ -93,7 +106,6 @@ impl Core {
 
     /// Goes on when a read has ended.
     fn loaded(self: &Arc<Self>, id: PageId, mut frame: FreeFrame, result: Result<(), PageError>) {
-        count(&self.counters.reads, 1);
         let mut shard = self.table.latch(id);
         if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
             let (waiters, _) = end_loading(&mut shard, id);
@@ -179,6 +191,8 @@ struct Target {
     core: Arc<Core>,
     id: PageId,
     frame: FreeFrame,
+    /// The copy that is read, if it is one.
+    copy: Option<(Arc<SecondLevel>, Copy)>,
 }
 
 // SAFETY: the bytes are in the arena, which `core` keeps where it is; they are the same each time, and nobody else's as long
@@ -189,8 +203,14 @@ unsafe impl ReadTarget for Target {
     }
 
     fn done(self: Box<Self>, result: io::Result<usize>) {
-        let Self { core, id, mut frame } = *self;
+        let Self { core, id, mut frame, copy } = *self;
         let bytes = core.arena.free_bytes(&mut frame);
+        if let Some((second, copy)) = copy {
+            return match second.accept(id, copy, bytes, result) {
+                true => core.loaded(id, frame, Ok(())),
+                false => core.load_from_place(id, frame),
+            };
+        }
         let accepted = core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
         core.loaded(id, frame, accepted);
     }

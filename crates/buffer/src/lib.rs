@@ -21,9 +21,11 @@ mod page;
 mod policy;
 mod pool;
 #[cfg(all(loom, test))]
-mod pool_loom;
+mod pool_loom_tests;
 mod replacement;
 mod scan_ring;
+mod second_level;
+mod stats;
 mod table;
 mod unsynced;
 mod write_back;
@@ -41,9 +43,11 @@ pub use policy::{
     Policy, PolicyKind, Probe, Queues, S3Fifo, Seq, SeqParameters, Sieve, Sketch, TinyLfuParameters, TwoQ, Uses,
     WTinyLfu,
 };
-pub use pool::{Pool, PoolConfig, Stats, Want};
+pub use pool::{Pool, PoolConfig, Want};
 pub use replacement::{
     Batched, ClockSweep, Combining, End, Locked, Maker, Marked, MarkedKind, Multilist, MultilistKind, Prefetched,
     QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
+pub use second_level::{SECOND_LEVEL_FILE, SecondLevel, SecondLevelConfig, SecondLevelStats};
+pub use stats::Stats;
 pub use write_back::WRITE_BATCH;

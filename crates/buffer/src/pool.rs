@@ -9,7 +9,8 @@
 //!
 //! # Locking
 //! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
-//! (of `replacement`) · page-table shard · free list or list of unsynced pages. A page's shared latch is held by the
+//! (of `replacement`) · page-table shard · free list, list of unsynced pages, or directory
+//! of the second level. A page's shared latch is held by the
 //! write-back only to copy the page, taking nothing meanwhile. Callbacks run with none of them held.
 //!
 //! # What a crash leaves
@@ -32,11 +33,13 @@ use crate::optimistic::Glimpse;
 use crate::policy::count_use;
 use crate::replacement::{Replacement, ReplacementKind};
 use crate::scan_ring::ScanRing;
+use crate::second_level::{SecondLevel, Victim};
+use crate::stats::{Counters, Stats, count};
 use crate::table::PageTable;
 use crate::unsynced::Unsynced;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
-use clearway_sync::atomic::{AtomicU64, Ordering};
+use clearway_sync::atomic::Ordering;
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;
 use std::panic::Location;
@@ -97,37 +100,6 @@ pub enum Want {
     },
 }
 
-/// What the pool has done since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Frames in all.
-    pub frames: u32,
-    /// Frames free now.
-    pub free: u32,
-    /// Frames with a dirty page now.
-    pub dirty: u32,
-    /// Pages read from disk.
-    pub reads: u64,
-    /// Pages written to disk.
-    pub writes: u64,
-    /// Pages that left their frame.
-    pub evictions: u64,
-    /// Reads, and who wanted several frames, that found too few free and had to wait for the cooler.
-    pub waits: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub reads: AtomicU64,
-    pub writes: AtomicU64,
-    pub evictions: AtomicU64,
-}
-
-/// Adds to a counter.
-pub(crate) fn count(counter: &AtomicU64, by: u64) {
-    counter.fetch_add(by, Ordering::Relaxed); // Relaxed: a statistic.
-}
-
 /// The buffer pool. Dropping it stops its thread and writes nothing.
 pub struct Pool {
     core: Arc<Core>,
@@ -150,6 +122,7 @@ pub(crate) struct Core {
     pub write_back: Fair<Batch>,
     /// What was written and may still be lost.
     pub unsynced: Unsynced,
+    pub second_level: Option<Arc<SecondLevel>>,
     /// Pages of one batch.
     pub write_batch: usize,
     /// Set by the first failed write; nothing is written after it.
@@ -290,7 +263,7 @@ impl Core {
     }
 
     /// Takes the frame from its page, if that is clean and nobody holds it. The policy is to be told.
-    pub fn claim(&self, frame: FrameId) -> Option<FreeFrame> {
+    pub fn claim(&self, frame: FrameId) -> Option<Victim> {
         let id = self.frame(frame).page();
         let shard = self.table.latch(id);
         if self.table.find_latched(&shard, &self.frames, id) != Some(frame) {
@@ -299,7 +272,7 @@ impl Core {
         let free = self.frame(frame).try_claim(frame)?;
         self.table.unlink(&shard, &self.frames, id, frame);
         count(&self.counters.evictions, 1);
-        Some(free)
+        Some(Victim { page: id, frame: free })
     }
 }
 
@@ -321,6 +294,27 @@ impl Pool {
         wal: Arc<dyn WalBarrier>,
         io_pool: Arc<IoPool>,
     ) -> io::Result<Arc<Self>> {
+        Self::start(config, io, wal, io_pool, None)
+    }
+
+    /// As [`Pool::new`], with a file of copies of what has left the pool, where a miss looks first.
+    pub fn with_second_level(
+        config: PoolConfig,
+        io: Arc<dyn PageIo>,
+        wal: Arc<dyn WalBarrier>,
+        io_pool: Arc<IoPool>,
+        second_level: SecondLevel,
+    ) -> io::Result<Arc<Self>> {
+        Self::start(config, io, wal, io_pool, Some(Arc::new(second_level)))
+    }
+
+    fn start(
+        config: PoolConfig,
+        io: Arc<dyn PageIo>,
+        wal: Arc<dyn WalBarrier>,
+        io_pool: Arc<IoPool>,
+        second_level: Option<Arc<SecondLevel>>,
+    ) -> io::Result<Arc<Self>> {
         let count = config.frames.clamp(MIN_FRAMES, u32::MAX - 1);
         let write_batch = config.write_batch.clamp(1, WRITE_BATCH);
         let (arena, free) = Arena::new(count);
@@ -339,6 +333,7 @@ impl Pool {
             io_pool,
             write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
             unsynced: Unsynced::default(),
+            second_level,
             write_batch,
             failed: OnceLock::new(),
             counters: Counters::default(),
@@ -456,25 +451,16 @@ impl Pool {
 
     /// What the pool has done, and how it stands; walks over all frames.
     pub fn stats(&self) -> Stats {
-        // Relaxed: statistics.
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &self.core.counters;
-        let (free, waits) = self.core.free.counts();
-        Stats {
-            frames: self.core.frames.len() as u32,
-            free: free as u32,
-            dirty: self.core.frames.iter().filter(|f| f.is_dirty()).count() as u32,
-            reads: load(&counters.reads),
-            writes: load(&counters.writes),
-            evictions: load(&counters.evictions),
-            waits,
-        }
+        self.core.stats()
     }
 
-    /// Stops the cooler and refuses all who wait for a frame with [`PageError::Closed`]. Idempotent; `drop` does it too.
+    /// Stops the cooler, refuses all who wait for a frame with [`PageError::Closed`], and ends the second level. Idempotent; `drop` does it too.
     pub fn shutdown(&self) {
         self.core.dispatch(self.core.free.stop());
         self.cooler.join();
+        if let Some(second_level) = &self.core.second_level {
+            second_level.close();
+        }
     }
 }
 

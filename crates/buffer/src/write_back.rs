@@ -17,7 +17,8 @@
 use crate::error::PageError;
 use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
-use crate::pool::{Core, count, pause};
+use crate::pool::{Core, pause};
+use crate::stats::count;
 use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, Lsn, PageId};
@@ -97,6 +98,10 @@ impl Core {
         }
         if self.wal.durable() < upto && !canary::on(Bug::PageBeforeLog) {
             self.wal.ensure_durable(upto).map_err(|error| PageError::Log(Arc::new(error)))?;
+        }
+        // Before the newer version can leave the pool: our pins keep it.
+        if let Some(second) = &self.second_level {
+            second.invalidate(copied.iter().map(|c| c.page));
         }
         let pages: Vec<_> = copied.iter().map(|c| (c.page, &batch.copies[c.at])).collect();
         self.io.write(&pages)?;

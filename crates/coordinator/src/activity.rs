@@ -40,7 +40,7 @@ pub struct Activity {
     pub pool_free: u64,
     /// Frames with a page that differs from the disk's.
     pub pool_dirty: u64,
-    /// Pages read from disk.
+    /// Pages read from their places on disk.
     pub page_reads: u64,
     /// Pages written to disk.
     pub page_writes: u64,
@@ -48,6 +48,18 @@ pub struct Activity {
     pub page_evictions: u64,
     /// Reads of pages that found no free frame and had to wait for one.
     pub frame_waits: u64,
+    /// Pages that have a copy in the second level.
+    pub second_level_pages: u64,
+    /// Reads of pages that the second level has answered.
+    pub second_level_hits: u64,
+    /// Reads of pages that it has not.
+    pub second_level_misses: u64,
+    /// Pages written to it.
+    pub second_level_writes: u64,
+    /// Its copies that were unreadable or not what was written.
+    pub second_level_dropped: u64,
+    /// Pages that were not put there because its disk did not keep up.
+    pub second_level_skipped: u64,
     /// Where the log ends: bytes written to it since the database was made.
     pub log_bytes: u64,
     /// Syncs of the log for those who commit.
@@ -74,6 +86,12 @@ impl Engine {
             page_writes: pool.writes,
             page_evictions: pool.evictions,
             frame_waits: pool.waits,
+            second_level_pages: pool.second_level.pages,
+            second_level_hits: pool.second_level.hits,
+            second_level_misses: pool.second_level.misses,
+            second_level_writes: pool.second_level.writes,
+            second_level_dropped: pool.second_level.dropped,
+            second_level_skipped: pool.second_level.skipped,
             log_bytes: self.node().wal().appended().0,
             log_syncs: self.log_syncs(),
             checkpoints: self.checkpointer.made(),

@@ -193,6 +193,18 @@ impl IoPool {
         self.shared.queue.notify_one();
     }
 
+    /// Hands over a job, or gives it back at once if as many jobs wait as may.
+    pub fn try_submit(&self, job: Job) -> Result<(), Job> {
+        let mut queue = self.shared.queue.lock();
+        if queue.jobs.len() >= self.limit {
+            return Err(job);
+        }
+        queue.jobs.push_back(job);
+        drop(queue);
+        self.shared.queue.notify_one();
+        Ok(())
+    }
+
     /// How many jobs wait for a thread.
     pub fn waiting(&self) -> usize {
         self.shared.queue.lock().jobs.len()

@@ -52,6 +52,8 @@ fn submit_blocks_at_the_bound_and_only_there() {
     begun.recv().expect("the job sends");
     (0..QUEUE_LIMIT).for_each(|_| pool.submit(Box::new(|| {})));
     assert_eq!(pool.waiting(), QUEUE_LIMIT);
+    let refused = pool.try_submit(Box::new(|| {}));
+    assert!(refused.is_err() && pool.waiting() == QUEUE_LIMIT);
     let (late, came) = mpsc::channel();
     let submitter = thread::spawn({
         let pool = Arc::clone(&pool);

@@ -202,6 +202,7 @@ fn open_engine(disk: Arc<dyn Disk>, config: &Config, bells: &[Arc<Doorbell>]) ->
             wal_segment_size: config.log_segment,
             wal_buffer_size: config.log_buffer as usize,
             replacement: config.replacement,
+            second_level: config.second_level.clone(),
             io_ring: config.io_engine == IoEngine::Uring,
             ..NodeConfig::default()
         },

@@ -20,7 +20,7 @@ use crate::session::{self, Session, Shared};
 use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
 use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
-use crate::world::{Weather, World};
+use crate::world::{self, Weather, World};
 use clearway_buffer::FrameWaits;
 use clearway_coordinator::{CheckOptions, CheckReport, Engine, EngineConfig, OpenError};
 use clearway_env::{Disk, MemDisk, Open, Operation};
@@ -151,6 +151,7 @@ struct Story<'w> {
 impl Story<'_> {
     fn run(&mut self) -> Result<(), String> {
         let mut disk = MemDisk::new();
+        disk.create_dir_all(Path::new(world::SECOND_LEVEL)).map_err(|e| e.to_string())?;
         for life in 0..self.world.lives {
             disk = self.live(life, disk).map_err(|why| format!("life {life}: {why}"))?;
             if self.undecided {
@@ -199,7 +200,10 @@ impl Story<'_> {
             disk.fail_after(after);
         }
         let flips = if life + 1 == self.world.lives { self.world.flips } else { 0 };
-        let plan = self.world.weather.plan(&mut self.rng, flips).map(Arc::new);
+        let mut rng = Rng::new(self.world.seed, &format!("second level in life {life}"));
+        let has_cache = self.world.engine.node.second_level.is_some();
+        let cache = (has_cache && rng.percent(50)).then(|| world::bad_second_level(&mut rng));
+        let plan = self.world.weather.plan(&mut self.rng, flips, cache).map(Arc::new);
         if plan.is_some() {
             disk.set_faults(plan.clone());
             let hook = |operation: Operation<'_>| {

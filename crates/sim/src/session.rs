@@ -8,7 +8,7 @@ use crate::sql::{Row, Stmt};
 use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
 use clearway_coordinator::{Client, Outcome, Port, RunOptions, Step, Tag, TxnStatus};
-use clearway_env::FaultPlan;
+use clearway_env::{Duty, FaultPlan};
 use clearway_plan::{Env, Plan, SessionEnv};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use std::collections::BTreeSet;
@@ -36,10 +36,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// The pages in which a bit has flipped.
+    /// The pages in which a bit has flipped, but for copies that nobody needs.
     pub fn rotten(&self) -> BTreeSet<Rotten> {
         let struck = self.plan.as_ref().map(|plan| plan.struck()).unwrap_or_default();
-        struck.into_iter().filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
+        let needed = struck.into_iter().filter(|hit| hit.duty == Duty::Finds);
+        needed.filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
     }
 
     /// Whether a session was cut off in a statement that may have committed. Its record may be in the log: the engine frees dropped trees, and

@@ -8,13 +8,14 @@
 //! | copies | double-write file | as above                    | as above       | as above                     | none                               |
 //! | pages  | `data/`           | as above                    | and 20 reads   | as above                     | 10 in the last life, when read; 4 of a copy, between lives |
 //! | root   | `control`         | as above                    | as above       | as above                     | none                               |
+//! | cache  | the second level  | in half of the lives that have one, whatever the weather: every fault but delays, without end, one in 2, 20 or 200 ||||
 //!
 //! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash, at any operation; so may each recovery, any number
 //! of times; and the disk may be full for a while.
 
 use crate::generate::Mix;
 use crate::rng::Rng;
-use clearway_buffer::{FrameWaits, ReplacementKind};
+use clearway_buffer::{FrameWaits, PAGE_SIZE, ReplacementKind, SecondLevelConfig};
 use clearway_coordinator::{Dispatch, EngineConfig, Limits, NodeConfig};
 use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
 use clearway_storage::SpaceWaits;
@@ -52,8 +53,8 @@ impl Weather {
         matches!(self, Self::Fair | Self::Slow | Self::FailingReads)
     }
 
-    /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is.
-    pub fn plan(self, rng: &mut Rng, flips: u64) -> Option<FaultPlan> {
+    /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is; `cache`: what else is to be hit.
+    pub fn plan(self, rng: &mut Rng, flips: u64, cache: Option<Zone>) -> Option<FaultPlan> {
         let rare = When::OneIn(rng.pick(&[20, 100, 400]));
         let bad = |zone: Zone| match self {
             Self::Fair | Self::Full => zone,
@@ -71,15 +72,45 @@ impl Weather {
         if flips > 0 {
             pages = pages.fault(Fault::FlippedBit, rare, flips);
         }
-        let zones = vec![
+        let worse = cache.is_some();
+        let mut zones = vec![
             bad(Zone::under(Role::Log, "log", "/db/wal")),
             bad(Zone::under(Role::Copies, "copies", "/db/data/double-write.data")),
             pages,
             bad(Zone::under(Role::Root, "root", "/db/control")),
         ];
+        zones.extend(cache);
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50, 2_000]));
-        (flips > 0 || !matches!(self, Self::Fair | Self::Full)).then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
+        (worse || flips > 0 || !matches!(self, Self::Fair | Self::Full))
+            .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
+}
+
+/// Where the second level is.
+pub const SECOND_LEVEL: &str = "/ssd";
+
+/// A second level in three of ten seeds, from the smallest to one that has everything.
+fn second_level(knobs: &mut Rng) -> Option<SecondLevelConfig> {
+    let size = knobs.pick(&[16, 17, 40, 200, 2_000]) * PAGE_SIZE as u64;
+    knobs.percent(30).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size })
+}
+
+/// Everything that a disk can do, in a file that nobody needs.
+pub fn bad_second_level(rng: &mut Rng) -> Zone {
+    let when = When::OneIn(rng.pick(&[2, 20, 200]));
+    let all = [
+        Fault::FailedRead,
+        Fault::UnreadableSector,
+        Fault::ShortRead,
+        Fault::FlippedBit,
+        Fault::LostWrite,
+        Fault::MisledWrite,
+    ];
+    // No delays: a write that is left over when the engine is dropped would sleep in a time that the one who drops it is to move.
+    let zone = Zone::under(Role::Cache, "second level", SECOND_LEVEL);
+    // After the first failed write there is none any more.
+    let zone = if rng.percent(30) { zone.fault(Fault::FailedWrite, When::OneIn(20), FOR_EVER) } else { zone };
+    all.into_iter().fold(zone, |zone, fault| zone.fault(fault, when, FOR_EVER))
 }
 
 /// How much is done at once: half the seeds as ever, half with values that make the most turns, or none.
@@ -201,6 +232,7 @@ impl World {
             frames,
             replacement: rng.pick(&ReplacementKind::all().collect::<Vec<_>>()),
             io_threads: rng.pick(&[1, 1, 2, 4]),
+            second_level: second_level(&mut Rng::new(seed, "second level")),
             wal_segment_size: rng.pick(&[8 << 10, 16 << 10, 64 << 10, 1 << 20]),
             wal_buffer_size: rng.pick(&[64 << 10, 64 << 10, 256 << 10]),
             ..waits(batches(&mut knobs), &mut more)

@@ -1,7 +1,7 @@
 //! What a node is opened with: each knob with its unit, its default and its bounds. A value that would stand still is taken for the least that
 //! does not.
 
-use clearway_buffer::{FrameWaits, ReplacementKind, WRITE_BATCH};
+use clearway_buffer::{FrameWaits, ReplacementKind, SecondLevelConfig, WRITE_BATCH};
 use clearway_env::QUEUE_LIMIT;
 
 use crate::wal::{SpaceWaits, WalConfig};
@@ -16,6 +16,8 @@ pub struct NodeConfig {
     pub frames: u32,
     /// How the pool chooses victims.
     pub replacement: ReplacementKind,
+    /// A file for copies of pages that leave the pool. Default none.
+    pub second_level: Option<SecondLevelConfig>,
     /// Threads that read pages. Default 8.
     pub io_threads: usize,
     /// Whether the kernel's io_uring reads and writes pages instead; an error at opening if it refuses. Default no.
@@ -61,6 +63,7 @@ impl Default for NodeConfig {
             partitions: None,
             frames: 16384,
             replacement: ReplacementKind::default(),
+            second_level: None,
             io_threads: 8,
             io_ring: false,
             wal_segment_size: wal.segment_size,

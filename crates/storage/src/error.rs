@@ -235,7 +235,7 @@ impl OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::InUse(dir) => write!(f, "the data directory {dir} is in use by another server"),
+            Self::InUse(what) => write!(f, "{what} is in use by another server"),
             Self::Io { doing, error } => write!(f, "{doing}: {error}"),
             Self::Refused(why) => f.write_str(why),
             Self::Storage(error) => write!(f, "{error}"),

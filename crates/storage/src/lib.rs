@@ -38,7 +38,7 @@ mod store;
 mod txn;
 pub mod wal;
 
-pub use clearway_buffer::ReplacementKind;
+pub use clearway_buffer::{ReplacementKind, SecondLevelConfig};
 pub use config::NodeConfig;
 pub use cursor::Cursor;
 pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};

@@ -15,7 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, WalBarrier, Want};
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier, Want};
 use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
@@ -83,7 +83,7 @@ pub struct Node {
 /// Takes a directory for ourselves; it must exist.
 pub(crate) fn lock(disk: &dyn Disk, dir: &Path) -> Result<DiskLock, OpenError> {
     disk.lock(&dir.join("lock")).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => OpenError::InUse(dir.display().to_string()),
+        io::ErrorKind::WouldBlock => OpenError::InUse(format!("the data directory {}", dir.display())),
         _ => OpenError::io(format!("cannot lock {}", dir.display()))(error),
     })
 }
@@ -195,10 +195,34 @@ impl Opening {
         Ok(torn as u64)
     }
 
-    fn pool(&self, files: Arc<Files>, wal: &Arc<Wal>, io: Arc<IoPool>) -> Result<Arc<Pool>, OpenError> {
+    fn pool(
+        &self,
+        files: Arc<Files>,
+        wal: &Arc<Wal>,
+        io: Arc<IoPool>,
+        second_level: Option<SecondLevel>,
+    ) -> Result<Arc<Pool>, OpenError> {
         let NodeConfig { frames, replacement, write_batch, frame_waits: waits, .. } = self.config;
         let config = PoolConfig { frames, replacement, write_batch, waits };
-        Pool::new(config, files, wal.clone() as Arc<dyn WalBarrier>, io).map_err(OpenError::io("cannot start threads"))
+        let wal = wal.clone() as Arc<dyn WalBarrier>;
+        let pool = match second_level {
+            Some(second_level) => Pool::with_second_level(config, files, wal, io, second_level),
+            None => Pool::new(config, files, wal, io),
+        };
+        pool.map_err(OpenError::io("cannot start threads"))
+    }
+
+    fn second_level(&self) -> Result<Option<SecondLevel>, OpenError> {
+        let Some(config) = &self.config.second_level else { return Ok(None) };
+        let dir = config.dir.display();
+        let refused = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                OpenError::Refused(format!("there is no directory {dir} for a second-level cache"))
+            }
+            io::ErrorKind::WouldBlock => OpenError::InUse(format!("the second-level cache in {dir}")),
+            _ => OpenError::io(format!("cannot have a second-level cache in {dir}"))(error),
+        };
+        SecondLevel::open(&*self.disk, config).map(Some).map_err(refused)
     }
 }
 
@@ -231,6 +255,8 @@ impl Node {
         let opening = Opening { disk, dir: dir.to_owned(), config };
         opening.disk.create_dir_all(dir).map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
         let lock = lock(&*opening.disk, dir)?;
+        // Before anything is changed: it may be refused.
+        let second_level = opening.second_level()?;
         let control = opening.control()?;
         let state = control.state();
         let mut reader = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from)?;
@@ -246,7 +272,7 @@ impl Node {
         let wal = Wal::open(opening.disk.clone(), opening.wal_config(), analysis.end)
             .map_err(OpenError::io("cannot open the log"))?;
         let mended = opening.mend(&files)?;
-        let pool = opening.pool(files.clone(), &wal, io.clone())?;
+        let pool = opening.pool(files.clone(), &wal, io.clone(), second_level)?;
         let log_bytes = analysis.end.0 - state.scan_from.0;
         let mut report = RecoveryReport { log_bytes, log_end: analysis.end, mended, ..Default::default() };
         let mut from_redo = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.redo)?;

@@ -12,10 +12,12 @@ pub enum Bug {
     UndoneTwice,
     /// A page is taken as it is though its checksum is another's.
     StaleChecksum,
+    /// The second level keeps its copy of a page of which a newer version is written.
+    StaleCopy,
 }
 
 /// All of them.
-pub const BUGS: [Bug; 4] = [Bug::SkippedSync, Bug::PageBeforeLog, Bug::UndoneTwice, Bug::StaleChecksum];
+pub const BUGS: [Bug; 5] = [Bug::SkippedSync, Bug::PageBeforeLog, Bug::UndoneTwice, Bug::StaleChecksum, Bug::StaleCopy];
 
 #[cfg(shuttle)]
 static PLANTED: std::sync::Mutex<Option<Bug>> = std::sync::Mutex::new(None);

@@ -121,7 +121,24 @@ pub fn pool_on(disk: &MemDisk, frames: u32, replacement: ReplacementKind) -> Fix
     Fixture { disk: disk.clone(), ..pool_over(files(disk), io_pool, frames, replacement) }
 }
 
+/// As [`pool_on`], with a second level of so many slots in `/ssd` on the same disk.
+pub fn pool_with_second_level(disk: &MemDisk, frames: u32, slots: u64) -> Fixture {
+    disk.create_dir_all(Path::new("/ssd")).unwrap();
+    let second = second_level(disk, Path::new("/ssd"), slots).unwrap();
+    let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
+    let config = PoolConfig { frames, ..PoolConfig::default() };
+    Fixture { disk: disk.clone(), ..pool_of(files(disk), io_pool, config, Some(second)) }
+}
+
+pub fn second_level(disk: &dyn Disk, dir: &Path, slots: u64) -> io::Result<SecondLevel> {
+    SecondLevel::open(disk, &SecondLevelConfig { dir: dir.to_owned(), size: slots * PAGE_SIZE as u64 })
+}
+
 pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, replacement: ReplacementKind) -> Fixture {
+    pool_of(files, io_pool, PoolConfig { frames, replacement, ..PoolConfig::default() }, None)
+}
+
+pub fn pool_of(files: Files, io_pool: Arc<IoPool>, config: PoolConfig, second: Option<SecondLevel>) -> Fixture {
     let wal = Arc::new(FakeWal::default());
     let io = Arc::new(CheckedIo {
         files: files.with_io_pool(io_pool.clone()),
@@ -132,8 +149,11 @@ pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, replacement: R
         after_failure: Mutex::default(),
     });
     io.restore_torn().unwrap();
-    let pool = Pool::new(PoolConfig { frames, replacement, ..PoolConfig::default() }, io.clone(), wal.clone(), io_pool)
-        .unwrap();
+    let pool = match second {
+        Some(second) => Pool::with_second_level(config, io.clone(), wal.clone(), io_pool, second),
+        None => Pool::new(config, io.clone(), wal.clone(), io_pool),
+    };
+    let pool = pool.unwrap();
     Fixture { disk: MemDisk::new(), wal, io, pool }
 }
 

@@ -6,6 +6,7 @@ mod counted;
 mod faulty;
 mod hit_path;
 mod pool;
+mod second_level;
 mod space;
 mod stress;
 mod torn;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-const FRAMES: u32 = 64;
+pub const FRAMES: u32 = 64;
 const PAGES: u32 = FRAMES * 8 / PARTITIONS as u32;
 
 /// One partition's thread: random reads and writes against a model in memory.
@@ -56,7 +56,7 @@ fn run(kind: ReplacementKind, ops: u64) {
 }
 
 /// Writes, reads, evicts and flushes everything; returns what the pages must have.
-fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>> {
+pub fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>> {
     let done = AtomicBool::new(false);
     let models: Vec<_> = std::thread::scope(|scope| {
         let checkpointer = scope.spawn(|| {
@@ -82,7 +82,7 @@ fn work(fixture: &Fixture, kind: ReplacementKind, ops: u64) -> Vec<Vec<u64>> {
     models
 }
 
-fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
+pub fn compare(after: &Fixture, kind: ReplacementKind, models: &[Vec<u64>]) {
     for (p, model) in models.iter().enumerate() {
         for (no, &value) in model.iter().enumerate() {
             assert_eq!(get(after, page(p as u16, no as u32)), value, "{kind}: partition {p} page {no} after the crash");
@@ -175,6 +175,7 @@ fn skipped(what: &str, why: impl std::fmt::Display) {
 }
 
 /// The stress test above on a real file system; the pool that looks afterwards is another one.
+/// There is a second level, beside the files, where the name says so.
 fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Result<IoPool>) {
     if let Err(error) = io_pool() {
         return skipped(name, error);
@@ -183,13 +184,16 @@ fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Resu
     let kind = ReplacementKind::ClockSweep;
     let open = || {
         let files = Files::open(disk, &scratch.0, PARTITIONS).unwrap();
-        pool_over(files, Arc::new(io_pool().unwrap()), FRAMES, kind)
+        let second = name.ends_with("second").then(|| second_level(disk, &scratch.0, 320).unwrap());
+        let config = PoolConfig { frames: FRAMES, replacement: kind, ..PoolConfig::default() };
+        pool_of(files, Arc::new(io_pool().unwrap()), config, second)
     };
     let before = open();
     let models = work(&before, kind, 1_000);
-    let after = open();
-    after.wal.go_on_after(&before.wal);
+    let wal = before.wal.clone();
     drop(before);
+    let after = open();
+    after.wal.go_on_after(&wal);
     compare(&after, kind, &models);
 }
 
@@ -219,6 +223,12 @@ fn a_ring_and_buffered_files_keep_every_page() {
 #[test]
 fn a_ring_and_direct_files_keep_every_page() {
     run_on_direct_files("ring-direct", &ring);
+}
+
+#[test]
+fn a_second_level_by_threads_and_by_a_ring_keeps_every_page() {
+    run_on_files("threads-buffered-second", &OsDisk, &threads);
+    run_on_direct_files("ring-direct-second", &ring);
 }
 
 fn run_on_direct_files(name: &str, io_pool: &dyn Fn() -> std::io::Result<IoPool>) {

@@ -13,9 +13,10 @@
 //! |        |                     | syncs, names            | unreadable sectors     | misled writes   |
 //! | root   | short reads, delays | failing reads, writes,  | flipped bits,          | lost and        |
 //! |        |                     | syncs, names            | unreadable sectors     | misled writes   |
+//! | cache  | all                 | -                       | -                      | -               |
 //! | any    | -                   | -                       | all                    | -               |
 //!
-//! Copies are those that mend torn pages; the root is what a start reads first. "Finds" means: an error that names the
+//! Copies are those that mend torn pages; the root is what a start reads first; a cache is what could as well not be there. "Finds" means: an error that names the
 //! place, when something needs what is there; never a wrong answer, never a commit that is quietly gone. A write that was
 //! acknowledged and not done, or done elsewhere, leaves a place with an old content whose checksum is right, so that no
 //! checksum in the place itself can tell: role `any` is for showing that. Crashes, with unsynced writes lost, torn and out
@@ -77,6 +78,8 @@ pub enum Role {
     Copies,
     /// What a start must read before everything else.
     Root,
+    /// Further copies of pages, which nobody needs.
+    Cache,
     /// Whatever the test says.
     Any,
 }
@@ -96,7 +99,9 @@ impl Role {
     /// What the engine owes at such a fault in such a zone; `None` if it is not asked.
     pub fn duty(self, fault: Fault) -> Option<Duty> {
         match (self, fault) {
-            (_, Fault::Delay | Fault::ShortRead) | (Self::Pages, Fault::FailedRead) => Some(Duty::GoesOn),
+            (_, Fault::Delay | Fault::ShortRead) | (Self::Pages, Fault::FailedRead) | (Self::Cache, _) => {
+                Some(Duty::GoesOn)
+            }
             (Self::Any, _) | (_, Fault::FlippedBit | Fault::UnreadableSector) => Some(Duty::Finds),
             (_, Fault::LostWrite | Fault::MisledWrite) => None,
             (_, Fault::FailedRead | Fault::FailedWrite | Fault::FailedSync | Fault::FailedName) => Some(Duty::Stops),

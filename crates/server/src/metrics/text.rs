@@ -51,14 +51,20 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("pool_used_frames", "Frames with a page.", used),
         ("pool_free_frames", "Frames without a page.", engine.pool_free),
         ("pool_dirty_frames", "Frames with a page that differs from the disk's.", engine.pool_dirty),
+        ("second_level_pages", "Pages with a copy in the second-level cache.", engine.second_level_pages),
     ] {
         page.one(name, "gauge", help, frames);
     }
     for (name, help, count) in [
-        ("page_reads_total", "Pages read from disk.", engine.page_reads),
+        ("page_reads_total", "Pages read from their places on disk.", engine.page_reads),
         ("page_writes_total", "Pages written to disk.", engine.page_writes),
         ("page_evictions_total", "Pages that left the buffer pool.", engine.page_evictions),
         ("frame_waits_total", "Reads of pages that waited for a free frame.", engine.frame_waits),
+        ("second_level_hits_total", "Reads answered by the second-level cache.", engine.second_level_hits),
+        ("second_level_misses_total", "Reads that it did not answer.", engine.second_level_misses),
+        ("second_level_writes_total", "Pages written to the second-level cache.", engine.second_level_writes),
+        ("second_level_dropped_total", "Copies in it that were bad or unreadable.", engine.second_level_dropped),
+        ("second_level_skipped_total", "Pages that its disk had no time for.", engine.second_level_skipped),
         ("log_bytes_total", "Bytes of log since the database was made.", engine.log_bytes),
         ("log_syncs_total", "Syncs of the log for those who commit.", engine.log_syncs),
         ("checkpoints_total", "Checkpoints made.", engine.checkpoints),

@@ -158,3 +158,32 @@ fn usage_and_help() {
         .arg(place.data()));
     assert_eq!(done.status.code(), Some(3), "{}", done.output);
 }
+
+/// A second-level cache that cannot be is said at the start; one that can be is there, and only one server has it.
+#[test]
+fn a_second_level_cache() {
+    let place = Place::new("second-level");
+    let with = |data: &str, cache: &str| {
+        let mut command = serve(&place.path().join(data));
+        command.arg("--second-level").arg(place.path().join(cache));
+        command
+    };
+    refused(&mut with("data", "none"), 5, "there is no directory");
+    std::fs::write(place.path().join("file"), "x").unwrap();
+    refused(&mut with("data", "file"), 5, "second-level cache");
+    let done = run(with("data", "cache").args(["--second-level-size", "8KiB"]));
+    assert_eq!(done.status.code(), Some(2), "{}", done.output);
+    let done = run(serve(&place.data()).args(["--second-level-size", "8MiB"]));
+    assert_eq!(done.status.code(), Some(2), "{}", done.output);
+    std::fs::create_dir(place.path().join("cache")).unwrap();
+    let file = place.path().join("cache/clearway-second-level.cache");
+    std::fs::write(&file, "what another one has left").unwrap();
+    let mut running = Running::start(&mut with("data", "cache"), "").unwrap();
+    while !running.output().contains("listens on") {
+        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+    }
+    assert!(!std::fs::read(&file).unwrap().starts_with(b"what"));
+    refused(&mut with("other", "cache"), 4, "the second-level cache in");
+    running.signal("TERM").unwrap();
+    assert_eq!(running.finish(LIMIT).unwrap().status.code(), Some(0));
+}

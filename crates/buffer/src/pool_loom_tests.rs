@@ -3,7 +3,10 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p clearway-buffer --release --lib loom`
 
 use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
+use crate::second_level::Directory;
 use crate::table::PageTable;
+use clearway_latch::Latch;
+use clearway_latch::lockstat::Class;
 use clearway_types::{FrameId, Lsn, PageId, PartitionId};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -115,6 +118,69 @@ impl World {
         frame.unpin();
         ok.then_some(copy)
     }
+}
+
+static MODEL: Class = Class::new("buffer.model");
+
+/// The page's place on disk, and a second level of one slot, whose checksums are the contents themselves.
+struct Second {
+    world: Arc<World>,
+    directory: Latch<Directory>,
+    free: Latch<Option<FreeFrame>>,
+    disk: AtomicU64,
+}
+
+impl Second {
+    /// As the cooler does it, but that the frame is free again as soon as may be.
+    fn cool(&self) {
+        let epoch = self.directory.lock().epoch();
+        let Some(frame) = self.world.claim(A) else { return };
+        // SAFETY: the frame is free, and its owner is here.
+        let content = self.world.content.with(|c| unsafe { *c });
+        *self.free.lock() = Some(frame);
+        let mut directory = self.directory.lock();
+        if directory.epoch() == epoch && directory.reserve(A, 0) {
+            directory.written(0, &[content as u32]);
+        }
+    }
+
+    /// Brings the page back if it has left, changes it and writes it back.
+    fn change(&self) {
+        let freed = self.free.lock().take();
+        if let Some(frame) = freed {
+            self.world.bring(frame, A);
+        }
+        if !self.world.write(A, 20) {
+            return;
+        }
+        let frame = &self.world.frames[0];
+        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Yes, "it is dirty, and nobody has it exclusively");
+        frame.clean();
+        frame.keep_pin_only();
+        self.directory.lock().invalidate(std::iter::once(A));
+        self.disk.store(20, Relaxed);
+        frame.unpin();
+    }
+}
+
+/// `second_level`, invariant 1: what the cooler has taken is put there only if it is still what the disk has.
+#[test]
+fn loom_a_copy_in_the_second_level_is_the_newest_version() {
+    loom::model(|| {
+        let second = Arc::new(Second {
+            world: World::with_a(),
+            directory: Latch::new(&MODEL, Directory::new(1, 1)),
+            free: Latch::new(&MODEL, None),
+            disk: AtomicU64::new(A.to_u64()),
+        });
+        let (one, two) = (second.clone(), second.clone());
+        let cooler = thread::spawn(move || one.cool());
+        let other = thread::spawn(move || two.change());
+        cooler.join().unwrap();
+        other.join().unwrap();
+        let (copy, disk) = (second.directory.lock().find(A), second.disk.load(Relaxed));
+        assert!(copy.is_none_or(|copy| u64::from(copy.crc) == disk), "{copy:?}, and the disk has {disk}");
+    });
 }
 
 /// `pool`, invariant 1: whoever latches a page has that page, also when its frame is taken under the search.
