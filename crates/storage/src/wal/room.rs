@@ -255,10 +255,11 @@ impl Shared {
         self.ring.reserved() + widest + pledged + 2 * self.room.reserve
     }
 
-    /// Makes segments as they are wanted until the log stops.
+    /// Makes segments as they are wanted until the log stops or has failed.
     pub(super) fn keep_making_segments(&self) {
-        while !self.stopping() {
-            let made = self.segments.make_ahead(self.wanted(), &|| self.stopping());
+        let over = || self.stopping() || self.failure().is_some();
+        while !over() {
+            let made = self.segments.make_ahead(self.wanted(), &over);
             let mut again = None;
             match made {
                 Ok(()) => self.room.plenty(),
@@ -274,7 +275,7 @@ impl Shared {
                 Err(error) => self.fail((error.kind(), format!("cannot make a segment: {error}"))),
             }
             self.release_room();
-            if !self.stopping() {
+            if !over() {
                 self.room.wait_for_news(again);
             }
         }
