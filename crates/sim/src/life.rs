@@ -36,6 +36,9 @@ const MOST_STEPS: u64 = 400_000_000;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Virtual time that the sessions of a failed engine get to finish. Not all can: a rollback that does not find its pages keeps its locks.
 const GRACE: Duration = Duration::from_secs(10);
+/// The same in steps: with few frames left, as dirty pages can no longer be written, those who want pages may take them from one another for ever,
+/// and then no time passes.
+const GRACE_STEPS: u64 = 5_000_000;
 
 /// Runs a seed. An error is a finding.
 pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
@@ -46,7 +49,13 @@ pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
 
 fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     let watch = Arc::new(Watch::default());
-    let mut watching = Watching { watch: watch.clone(), seen: 0, since: Duration::ZERO, stopping_since: None };
+    let mut watching = Watching {
+        watch: watch.clone(),
+        seen: 0,
+        since: Duration::ZERO,
+        signals: signals.clone(),
+        stopping_since: None,
+    };
     let keeper = execution::keep_time(world.seed, signals, MOST_STEPS, move || watching.look())?;
     let mut story = Story {
         world,
@@ -108,7 +117,9 @@ struct Watching {
     /// The progress last seen, and when it was first.
     seen: u64,
     since: Duration,
-    stopping_since: Option<Duration>,
+    signals: Arc<Signals>,
+    /// When the engine was first seen to have failed, in time and in steps.
+    stopping_since: Option<(Duration, u64)>,
 }
 
 impl Watching {
@@ -118,8 +129,9 @@ impl Watching {
             && engine.failed().is_some()
         {
             crew.stop();
-            let stopped = *self.stopping_since.get_or_insert(virtual_time::now());
-            if virtual_time::now() - stopped > GRACE {
+            let (now, steps) = (virtual_time::now(), self.signals.steps.load(Ordering::Relaxed));
+            let (stopped, steps_then) = *self.stopping_since.get_or_insert((now, steps));
+            if now - stopped > GRACE || steps - steps_then > GRACE_STEPS {
                 crew.kill();
             }
         } else {
