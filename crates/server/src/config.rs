@@ -56,7 +56,7 @@ pub struct Flags {
     /// Size of the log's buffer in memory [default: 16MiB]
     #[arg(long, value_name = "SIZE")]
     pub log_buffer: Option<Size>,
-    /// How the buffer pool chooses the pages that leave: clock-sweep, or a policy, or POLICY/WRAPPER, as lru/locked [default: clock-sweep]
+    /// How the buffer pool chooses the pages that leave: clock-sweep, or a policy, or POLICY/WRAPPER, as lru/locked [default: s3-fifo]
     #[arg(long, value_name = "HOW")]
     pub replacement: Option<ReplacementKind>,
     /// Who reads and writes pages: the kernel's io_uring (uring), threads, or the first if the kernel lets us (auto) [default: auto]
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn how_victims_are_chosen_can_be_told() {
         let parse = |text: &str| Config::parse(Flags::default(), text);
-        assert_eq!(parse("").unwrap().replacement, ReplacementKind::ClockSweep);
+        assert_eq!(parse("").unwrap().replacement, ReplacementKind::default());
         let c = parse("replacement = \"lru/locked\"\n").unwrap();
         assert_eq!(Ok(c.replacement), "lru/locked".parse());
         let refused = parse("replacement = \"fifo\"\n").unwrap_err();

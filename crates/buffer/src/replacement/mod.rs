@@ -1,7 +1,7 @@
 //! What lets the pool's threads share a replacement policy.
 //!
 //! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access, and [`Prefetched`] asks for what it will
-//! touch first; [`Batched`] takes it once for many hits; with [`Combining`], the default, no hit waits for it; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
+//! touch first; [`Batched`] takes it once for many hits; with [`Combining`], the default of those, no hit waits for it; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
 //! reference bit a frame, nor does [`Marked`], of the policies to which a hit is no more than that. [`Multilist`] is no wrapper either: LRU and ARC over sublists with a latch each.
 //!
 //! A wrapper knows its callers by the index of their thread ([`clearway_latch::thread_index`]). A simulation that plays many threads on one
@@ -147,11 +147,10 @@ impl PartialEq for Maker {
 impl Eq for Maker {}
 
 /// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`; `lru/multilist`, `arc/multilist`, `s3-fifo/marked` and `sieve/marked`. A policy alone is in the
-/// wrapper that suits it: [`Marked`], if it is one of those, else the default one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// wrapper that suits it: [`Marked`], if it is one of those, else the default one. By default `s3-fifo/marked`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: no lock on a hit.
-    #[default]
     ClockSweep,
     /// Any policy in any wrapper.
     Wrapped(PolicyKind, WrapperKind),
@@ -161,6 +160,12 @@ pub enum ReplacementKind {
     Marked(MarkedKind),
     /// One that the pool's user makes. It has no name to be chosen by.
     Custom(Maker),
+}
+
+impl Default for ReplacementKind {
+    fn default() -> Self {
+        Self::Marked(MarkedKind::S3Fifo)
+    }
 }
 
 impl ReplacementKind {

@@ -8,7 +8,7 @@ use super::wrapped::{self, Late, Wrapped};
 use crate::experiment::{Part, Task};
 use crate::number::median;
 use crate::progress::Progress;
-use clearway_buffer::{PolicyKind, ReplacementKind, WrapperKind};
+use clearway_buffer::{MarkedKind, PolicyKind, ReplacementKind, WrapperKind};
 use clearway_harness::Res;
 use clearway_traces::opt_misses;
 
@@ -72,6 +72,7 @@ pub fn contenders(part: &Part) -> Vec<Contender> {
         let wrapped = |policy| wrappers.map(|wrapper| ReplacementKind::Wrapped(policy, wrapper));
         kinds.extend(PolicyKind::ALL.iter().copied().flat_map(wrapped));
         kinds.push(ReplacementKind::ClockSweep);
+        kinds.extend(MarkedKind::ALL.iter().copied().map(ReplacementKind::Marked));
     }
     let mut contenders: Vec<Contender> = Vec::new();
     for contender in kinds.into_iter().map(Contender::Ours).chain(PEERS) {
