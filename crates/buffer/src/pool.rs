@@ -112,7 +112,7 @@ pub(crate) struct Core {
     pub arena: Arena,
     pub table: PageTable<FetchDone>,
     pub replacement: Box<dyn Replacement>,
-    /// The replacement's [`Replacement::counts_uses`]; if it does not count them, above every count.
+    /// The bound of [`ReplacementKind::counts_uses`]; above every count if the replacement is to be told of hits.
     most_uses: u8,
     pub scans: ScanRing,
     pub free: FreeList,
@@ -324,7 +324,7 @@ impl Pool {
             frames,
             arena,
             table: PageTable::new(count),
-            most_uses: replacement.counts_uses().unwrap_or(NO_COUNT),
+            most_uses: config.replacement.counts_uses().unwrap_or(NO_COUNT),
             replacement,
             scans: ScanRing::new(count),
             free: FreeList::new(free, config.waits),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 const OLD: u8 = 0;
 /// Uses are counted up to this.
-const USED: u8 = 1;
+pub(super) const USED: u8 = 1;
 /// No page, or none that the policy knows: above `USED`, so that hits change nothing.
 const EMPTY: u8 = u8::MAX;
 
@@ -43,10 +43,6 @@ impl Replacement for ClockSweep {
     #[inline]
     fn hit(&self, frame: FrameId, _page: PageId) {
         count_use(self.marks.of(frame), USED);
-    }
-
-    fn counts_uses(&self) -> Option<u8> {
-        Some(USED)
     }
 
     fn miss(&self, frame: FrameId, _page: PageId) {

@@ -36,6 +36,14 @@ impl MarkedKind {
             Self::Sieve => PolicyKind::Sieve,
         }
     }
+
+    /// Uses are counted up to this.
+    pub(super) const fn most_uses(self) -> u8 {
+        match self {
+            Self::S3Fifo => S3_FIFO_MOST_USES,
+            Self::Sieve => SIEVE_MOST_USES,
+        }
+    }
 }
 
 /// A policy that finds hits marked in the frames.
@@ -48,11 +56,11 @@ pub struct Marked {
 impl Marked {
     /// A policy of `frames` frames, whose uses are there.
     pub(super) fn over(kind: MarkedKind, frames: u32, uses: Arc<dyn Uses>) -> Self {
-        let (policy, most): (Box<dyn Policy>, u8) = match kind {
-            MarkedKind::S3Fifo => (Box::new(S3Fifo::over(frames, uses.clone())), S3_FIFO_MOST_USES),
-            MarkedKind::Sieve => (Box::new(Sieve::over(frames, uses.clone())), SIEVE_MOST_USES),
+        let policy: Box<dyn Policy> = match kind {
+            MarkedKind::S3Fifo => Box::new(S3Fifo::over(frames, uses.clone())),
+            MarkedKind::Sieve => Box::new(Sieve::over(frames, uses.clone())),
         };
-        Self { policy: Latch::new(&POLICY, policy), uses, most }
+        Self { policy: Latch::new(&POLICY, policy), uses, most: kind.most_uses() }
     }
 }
 
@@ -60,10 +68,6 @@ impl Replacement for Marked {
     #[inline]
     fn hit(&self, frame: FrameId, _page: PageId) {
         count_use(self.uses.of(frame), self.most);
-    }
-
-    fn counts_uses(&self) -> Option<u8> {
-        Some(self.most)
     }
 
     fn miss(&self, frame: FrameId, page: PageId) {

@@ -52,10 +52,6 @@ const MARKED: &str = "marked";
 pub trait Replacement: Send + Sync {
     /// `page` was used in `frame`, which it may have left since.
     fn hit(&self, frame: FrameId, page: PageId);
-    /// The bound, if a hit is nothing but one more in the count of the frame's uses, up to it: the pool then counts by itself.
-    fn counts_uses(&self) -> Option<u8> {
-        None
-    }
     /// `page` was brought into `frame`.
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
@@ -182,6 +178,16 @@ impl ReplacementKind {
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
             Self::Multilist(kind) => Box::new(Multilist::new(kind, frames)),
             Self::Custom(Maker(make)) => make(frames),
+        }
+    }
+
+    /// The bound, if to what [`ReplacementKind::build_over`] makes a hit is nothing but one more in the frame's count, up to it: who has the counts
+    /// then counts by himself. What a user makes has counts of its own, if any, and must be told.
+    pub(crate) const fn counts_uses(self) -> Option<u8> {
+        match self {
+            Self::ClockSweep => Some(clock_sweep::USED),
+            Self::Marked(kind) => Some(kind.most_uses()),
+            Self::Wrapped(..) | Self::Multilist(_) | Self::Custom(_) => None,
         }
     }
 

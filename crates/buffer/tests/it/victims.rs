@@ -38,6 +38,20 @@ fn a_scan_of_ten_times_the_pool_leaves_the_hot_set_under_every_replacement() {
     assert_eq!(flushed, 0, "the same reads, of pages wanted by themselves");
 }
 
+/// A user's own replacement may be one of ours, made without the pool's frames: it must be told of hits.
+#[test]
+fn what_a_user_makes_hears_of_every_hit() {
+    fn make(frames: u32) -> Box<dyn Replacement> {
+        ReplacementKind::default().build(frames)
+    }
+    let f = pool_on(&MemDisk::new(), FRAMES, ReplacementKind::Custom(Maker(make)));
+    use_once(&f, Want::Page(page(0, 0)));
+    for no in 0..10 * FRAMES {
+        (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("what is always in use stays")));
+        use_once(&f, Want::Page(page(1, no)));
+    }
+}
+
 #[test]
 fn a_range_that_is_scanned_again_and_again_stays() {
     let f = pool(FRAMES);
