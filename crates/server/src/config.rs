@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn how_victims_are_chosen_can_be_told() {
         let parse = |text: &str| Config::parse(Flags::default(), text);
-        assert_eq!(parse("").unwrap().replacement, ReplacementKind::default());
+        assert_eq!(parse("").unwrap().replacement.to_string(), "s3-fifo/marked");
         let c = parse("replacement = \"lru/locked\"\n").unwrap();
         assert_eq!(Ok(c.replacement), "lru/locked".parse());
         let refused = parse("replacement = \"fifo\"\n").unwrap_err();
