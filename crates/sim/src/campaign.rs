@@ -43,13 +43,13 @@ impl Subject {
 
     /// The seeds that once found something.
     fn kept_seeds(self) -> Result<Vec<u64>, String> {
-        let kept = match self {
-            Self::Engine => KEPT,
-            Self::Pool => KEPT_OF_POOL,
+        let (file, kept) = match self {
+            Self::Engine => ("seeds.txt", KEPT),
+            Self::Pool => ("pool_seeds.txt", KEPT_OF_POOL),
         };
         let lines = kept.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
         let first_word = |line: &str| line.split_whitespace().next().unwrap_or_default().parse();
-        lines.map(|line| first_word(line).map_err(|e| format!("seeds.txt: {line}: {e}"))).collect()
+        lines.map(|line| first_word(line).map_err(|e| format!("{file}: {line}: {e}"))).collect()
     }
 
     /// The bugs that can be planted in it.

@@ -128,11 +128,16 @@ impl Stage {
         }
     }
 
+    /// What `min_rec_lsn` says, by itself: that all before it is on the disk.
+    fn look_at_rec_lsn(&self) {
+        let target = self.log_end();
+        let least = self.pool.min_rec_lsn();
+        self.model.raise_floor(least.map_or(target, |least| least.min(target)));
+    }
+
     fn checkpoint(&self) {
         self.flush();
-        let target = self.log_end();
-        let redo = self.pool.min_rec_lsn().map_or(target, |least| least.min(target));
-        self.model.raise_floor(redo);
+        self.look_at_rec_lsn();
     }
 }
 
@@ -266,10 +271,9 @@ fn end(stage: &Arc<Stage>, rng: &mut Rng) -> Result<(), String> {
     crash(stage, rng.u64());
     stage.flush();
     if stage.pool.failed().is_none() {
-        let dirty = stage.pool.stats().dirty;
-        if let (0, None) = (dirty, stage.pool.min_rec_lsn()) {
-        } else {
-            return Err(format!("{dirty} pages are dirty when all is written, {:?}", stage.pool.min_rec_lsn()));
+        let (dirty, least) = (stage.pool.stats().dirty, stage.pool.min_rec_lsn());
+        if dirty > 0 || least.is_some() {
+            return Err(format!("{dirty} pages are dirty when all is written, {least:?}"));
         }
     }
     crash(stage, rng.u64());

@@ -42,8 +42,8 @@ impl Worker {
                 74..80 => self.fetch_and_go_on(),
                 80..84 => self.scan(),
                 84..90 => self.keep(),
-                90..93 => self.flush(),
-                93..95 => self.look_at_rec_lsn(),
+                90..93 => self.stage.flush(),
+                93..95 => self.stage.look_at_rec_lsn(),
                 95..97 => crash(&self.stage, self.rng.u64()),
                 97 => virtual_time::sleep(Duration::from_micros(self.rng.below(5_000))),
                 98 => drop(self.stage.pool.stats()),
@@ -220,17 +220,6 @@ impl Worker {
             Ok(page) => self.stage.check_newest(*id, &page),
             Err(want) => panic!("{id} is kept, but it is not there: {want:?}"),
         }
-    }
-
-    fn flush(&mut self) {
-        self.stage.flush();
-    }
-
-    /// What `min_rec_lsn` says, by itself: that all before it is on the disk.
-    fn look_at_rec_lsn(&mut self) {
-        let target = self.stage.log_end();
-        let least = self.stage.pool.min_rec_lsn();
-        self.stage.model.raise_floor(least.map_or(target, |least| least.min(target)));
     }
 }
 
