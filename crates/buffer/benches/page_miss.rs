@@ -157,13 +157,8 @@ fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<Figures,
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
     let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
     let wal = Arc::new(NoWal(AtomicU64::new(1)));
-    let pool = match &args.second_level {
-        Some(config_of_second) => {
-            let second = SecondLevel::open(disk, config_of_second)?;
-            Pool::with_second_level(config, files, wal, io_pool, second)?
-        }
-        None => Pool::new(config, files, wal, io_pool)?,
-    };
+    let second = args.second_level.as_ref().map(|config| SecondLevel::open(disk, config)).transpose()?;
+    let pool = Pool::with_second_level(config, files, wal, io_pool, second)?;
     let (stop, fetched) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (ended, all_ended) = mpsc::channel();
     for seed in 0..chains {

@@ -294,26 +294,16 @@ impl Pool {
         wal: Arc<dyn WalBarrier>,
         io_pool: Arc<IoPool>,
     ) -> io::Result<Arc<Self>> {
-        Self::start(config, io, wal, io_pool, None)
+        Self::with_second_level(config, io, wal, io_pool, None)
     }
 
-    /// As [`Pool::new`], with a file of copies of what has left the pool, where a miss looks first.
+    /// As [`Pool::new`], if so wanted with a file of copies of what has left the pool, where a miss looks first.
     pub fn with_second_level(
         config: PoolConfig,
         io: Arc<dyn PageIo>,
         wal: Arc<dyn WalBarrier>,
         io_pool: Arc<IoPool>,
-        second_level: SecondLevel,
-    ) -> io::Result<Arc<Self>> {
-        Self::start(config, io, wal, io_pool, Some(Arc::new(second_level)))
-    }
-
-    fn start(
-        config: PoolConfig,
-        io: Arc<dyn PageIo>,
-        wal: Arc<dyn WalBarrier>,
-        io_pool: Arc<IoPool>,
-        second_level: Option<Arc<SecondLevel>>,
+        second_level: Option<SecondLevel>,
     ) -> io::Result<Arc<Self>> {
         let count = config.frames.clamp(MIN_FRAMES, u32::MAX - 1);
         let write_batch = config.write_batch.clamp(1, WRITE_BATCH);
@@ -333,7 +323,7 @@ impl Pool {
             io_pool,
             write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
             unsynced: Unsynced::default(),
-            second_level,
+            second_level: second_level.map(Arc::new),
             write_batch,
             failed: OnceLock::new(),
             counters: Counters::default(),

@@ -205,10 +205,7 @@ impl Opening {
         let NodeConfig { frames, replacement, write_batch, frame_waits: waits, .. } = self.config;
         let config = PoolConfig { frames, replacement, write_batch, waits };
         let wal = wal.clone() as Arc<dyn WalBarrier>;
-        let pool = match second_level {
-            Some(second_level) => Pool::with_second_level(config, files, wal, io, second_level),
-            None => Pool::new(config, files, wal, io),
-        };
+        let pool = Pool::with_second_level(config, files, wal, io, second_level);
         pool.map_err(OpenError::io("cannot start threads"))
     }
 

@@ -149,11 +149,7 @@ pub fn pool_of(files: Files, io_pool: Arc<IoPool>, config: PoolConfig, second: O
         after_failure: Mutex::default(),
     });
     io.restore_torn().unwrap();
-    let pool = match second {
-        Some(second) => Pool::with_second_level(config, io.clone(), wal.clone(), io_pool, second),
-        None => Pool::new(config, io.clone(), wal.clone(), io_pool),
-    };
-    let pool = pool.unwrap();
+    let pool = Pool::with_second_level(config, io.clone(), wal.clone(), io_pool, second).unwrap();
     Fixture { disk: MemDisk::new(), wal, io, pool }
 }
 
