@@ -2,7 +2,8 @@
 
 use crate::panics;
 use crate::rng::Rng;
-use crate::schedule::{Pace, Seeded, Signals, TIME};
+use crate::schedule::{Seeded, Signals, TIME};
+use crate::world::Pace;
 use clearway_sync::thread::{self, JoinHandle};
 use clearway_sync::virtual_time;
 use std::collections::BTreeMap;
@@ -34,8 +35,12 @@ impl Report {
 /// What an execution has come to: its report, and whether threads are left that do not end by themselves; or a finding.
 pub type Outcome = Result<(Report, bool), String>;
 
-/// Runs `body` as the main thread of an execution at this pace. An error is a finding, and so is a panic of any thread.
-pub fn run(pace: Pace, body: impl Fn(&Arc<Signals>) -> Outcome + Send + Sync + 'static) -> Result<Report, String> {
+/// Runs `body` as the main thread of a seed's execution at this pace. An error is a finding, and so is a panic of any thread.
+pub fn run(
+    seed: u64,
+    pace: Pace,
+    body: impl Fn(&Arc<Signals>) -> Outcome + Send + Sync + 'static,
+) -> Result<Report, String> {
     let signals = Arc::new(Signals::default());
     let outcome: Arc<Mutex<Option<Result<Report, String>>>> = Arc::default();
     let mut config = shuttle::Config::new();
@@ -43,7 +48,7 @@ pub fn run(pace: Pace, body: impl Fn(&Arc<Signals>) -> Outcome + Send + Sync + '
     config.max_steps = shuttle::MaxSteps::None;
     config.failure_persistence = shuttle::FailurePersistence::None;
     config.silence_warnings = true;
-    let runner = shuttle::Runner::new(Seeded::new(pace, signals.clone()), config);
+    let runner = shuttle::Runner::new(Seeded::new(seed, pace, signals.clone()), config);
     let (put, steps) = (outcome.clone(), signals.clone());
     let main = move || {
         virtual_time::reset();

@@ -15,7 +15,7 @@ use crate::generate::Script;
 use crate::history::{Found, compare};
 use crate::model::{Answer, Model, show};
 use crate::rng::Rng;
-use crate::schedule::{Pace, Signals};
+use crate::schedule::Signals;
 use crate::session::{self, Session, Shared};
 use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
@@ -42,9 +42,9 @@ const GRACE_STEPS: u64 = 5_000_000;
 
 /// Runs a seed. An error is a finding.
 pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
-    let &World { seed, switches, uneven, impatient, .. } = world;
+    let (seed, pace) = (world.seed, world.pace);
     let (world, trace) = (world.clone(), trace.clone());
-    execution::run(Pace { seed, switches, uneven, impatient }, move |signals| execution(&world, &trace, signals))
+    execution::run(seed, pace, move |signals| execution(&world, &trace, signals))
 }
 
 fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {

@@ -26,7 +26,7 @@ pub use world::{Weather, World};
 use crate::disk::TracedDisk;
 use crate::execution::{self, Outcome, Report};
 use crate::rng::Rng;
-use crate::schedule::{Pace, Signals};
+use crate::schedule::Signals;
 use crate::trace::Trace;
 use clearway_buffer::WalBarrier as _;
 use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, Want};
@@ -51,9 +51,9 @@ const DIR: &str = "/db";
 
 /// Runs a seed. An error is a finding.
 pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
-    let &World { seed, switches, uneven, impatient, .. } = world;
+    let (seed, pace) = (world.seed, world.pace);
     let (world, trace) = (world.clone(), trace.clone());
-    execution::run(Pace { seed, switches, uneven, impatient }, move |signals| execution(&world, &trace, signals))
+    execution::run(seed, pace, move |signals| execution(&world, &trace, signals))
 }
 
 /// What all threads share. Its own atomics and mutexes are the standard library's: no points at which another thread may go on, and none is

@@ -4,6 +4,7 @@
 //! `idle` says so), and now and then besides.
 
 use crate::rng::Rng;
+use crate::world::Pace;
 use shuttle::scheduler::{Schedule, Scheduler, Task, TaskId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,19 +31,6 @@ pub struct Signals {
     pub over: AtomicBool,
 }
 
-/// How threads take turns.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// What decides.
-    pub seed: u64,
-    /// A step of a thread in so many of 1000 is followed by another thread's.
-    pub switches: u64,
-    /// Some threads get fewer steps than others.
-    pub uneven: bool,
-    /// The virtual time may move though threads could go on.
-    pub impatient: bool,
-}
-
 /// The scheduler of one seed's execution.
 pub struct Seeded {
     rng: Rng,
@@ -56,9 +44,9 @@ pub struct Seeded {
 }
 
 impl Seeded {
-    /// A scheduler at this pace.
-    pub fn new(pace: Pace, signals: Arc<Signals>) -> Self {
-        let mut rng = Rng::new(pace.seed, "schedule");
+    /// A scheduler at this pace, of which the seed decides the rest.
+    pub fn new(seed: u64, pace: Pace, signals: Arc<Signals>) -> Self {
+        let mut rng = Rng::new(seed, "schedule");
         let weights = (0..64).map(|_| if pace.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
         Self { rng, pace, weights, signals, is_time: Vec::new(), begun: false, others: Vec::new() }
     }

@@ -187,6 +187,17 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
     }
 }
 
+/// How threads take turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// A step of a thread in so many of 1000 is followed by another thread's.
+    pub switches: u64,
+    /// Some threads get fewer steps than others.
+    pub uneven: bool,
+    /// The virtual time may move though threads could go on.
+    pub impatient: bool,
+}
+
 /// What a seed stands for, but for the choices made on the way.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -204,14 +215,10 @@ pub struct World {
     pub mix: Mix,
     /// How often the database is opened and worked with.
     pub lives: u32,
-    /// A step of a thread in so many of 1000 is followed by another thread's.
-    pub switches: u64,
-    /// Some threads get fewer steps than others.
-    pub uneven: bool,
+    /// How threads take turns.
+    pub pace: Pace,
     /// What else goes wrong on the disk.
     pub weather: Weather,
-    /// The virtual time may move though threads could go on.
-    pub impatient: bool,
     /// After each life bits flip in a copy of what is there.
     pub rots: bool,
     /// So many bits flip in the last life, in pages that are read.
@@ -269,14 +276,14 @@ impl World {
             statements: rng.pick(&[8, 20, 40]),
             mix,
             lives: rng.pick(&[1, 2, 3]),
-            switches: rng.pick(&[2, 10, 50, 200]),
+            pace: Pace { switches: rng.pick(&[2, 10, 50, 200]), uneven: false, impatient: false },
             weather: rng.pick(&Weather::ALL),
-            uneven: rng.percent(50),
-            impatient: rng.percent(50),
             rots: knobs.percent(30),
             flips: 0,
             log_rots: more.percent(30),
         };
+        // In this order: a seed that was kept means what it meant.
+        world.pace = Pace { uneven: rng.percent(50), impatient: rng.percent(50), ..world.pace };
         // What stops the engine would hide what a flipped bit does.
         if world.weather.is_mild() && more.percent(30) {
             world.flips = more.pick(&[1, 3, 10]);

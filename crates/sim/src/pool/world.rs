@@ -1,6 +1,7 @@
 //! The knobs of one seed of the pool alone.
 
 use crate::rng::Rng;
+use crate::world::Pace;
 use clearway_buffer::{FrameWaits, PoolConfig, ReplacementKind};
 use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
 use clearway_types::{PageId, PartitionId};
@@ -50,12 +51,8 @@ pub struct World {
     pub weather: Weather,
     /// The pool is shut down in the middle of the work.
     pub closes: bool,
-    /// See [`crate::schedule::Pace`].
-    pub switches: u64,
-    /// See [`crate::schedule::Pace`].
-    pub uneven: bool,
-    /// See [`crate::schedule::Pace`].
-    pub impatient: bool,
+    /// How threads take turns.
+    pub pace: Pace,
 }
 
 impl World {
@@ -106,9 +103,7 @@ impl World {
                 Weather::BrokenLog,
             ]),
             closes: rng.percent(10),
-            switches: rng.pick(&[10, 50, 200, 500]),
-            uneven: rng.percent(50),
-            impatient: rng.percent(50),
+            pace: Pace { switches: rng.pick(&[10, 50, 200, 500]), uneven: rng.percent(50), impatient: rng.percent(50) },
         }
     }
 
