@@ -13,9 +13,11 @@
 //!    mended, and a version that was written.
 //! 6. A page that is kept can be read; when nothing is kept every frame can be had.
 //! 7. Every fetch is answered, once; an error has a cause: a read that failed, a pool that has failed or was shut down, or frames that are all in use.
-//! 8. The policy is told what its contract says, and its invariants hold.
+//! 8. The replacement is told that each page comes and leaves, once and while it is there, and its policy hears it so (`witness`).
+//! 9. The cooler frees frames before somebody must wait for one, and is woken by who must (`quiet`).
 
 mod model;
+mod quiet;
 mod watched;
 mod witness;
 mod work;
@@ -35,12 +37,13 @@ use clearway_sync::atomic::AtomicU32;
 use clearway_sync::{thread, virtual_time};
 use clearway_types::{Lsn, PageId};
 use model::Model;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use watched::{Log, WatchedIo};
-use witness::witnessed;
+use witness::{View, witnessed};
 use work::Worker;
 
 /// Steps of all threads after which a seed is given up as endless.
@@ -65,6 +68,9 @@ struct Stage {
     log: Arc<Log>,
     disk: MemDisk,
     model: Arc<Model>,
+    view: Arc<View>,
+    /// Pages wanted for scans: the policy may not know them.
+    scanned: Mutex<BTreeSet<PageId>>,
     /// Pages kept by nobody's thread.
     inbox: Mutex<Vec<(PageId, Keep)>>,
     asked: AtomicU64,
@@ -86,6 +92,18 @@ impl Stage {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Something is about to be fetched.
+    fn ask(&self, want: Want) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if let Want::Scan(id) = want {
+            self.scanned.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        }
+    }
+
+    fn was_scanned(&self, id: PageId) -> bool {
+        self.scanned.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
     fn empty_inbox(&self) {
         let kept = std::mem::take(&mut *self.inbox());
         drop(kept);
@@ -100,10 +118,28 @@ impl Stage {
     }
 
     fn fetch(&self, want: Want) -> Result<Keep, PageError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.ask(want);
         let result = self.pool.fetch_blocking(want);
         self.answered.fetch_add(1, Ordering::Relaxed);
         result.inspect_err(|error| self.excuse(want, error))
+    }
+
+    /// Asks and does not wait; what is got is given to `keep`.
+    fn ask_for(self: &Arc<Self>, want: Want, keep: impl FnOnce(Keep) + Send + 'static) {
+        self.ask(want);
+        let stage = self.clone();
+        let done = move |result: Result<Keep, PageError>| {
+            stage.answered.fetch_add(1, Ordering::Relaxed);
+            match result {
+                Ok(kept) => keep(kept),
+                Err(error) => stage.excuse(want, &error),
+            }
+        };
+        self.pool.fetch(want, Box::new(done));
+    }
+
+    fn all_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed) >= self.asked.load(Ordering::Relaxed)
     }
 
     /// Whether there is a cause for the error.
@@ -171,8 +207,10 @@ fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Ar
     let syncs = if world.weather == Weather::BrokenLog { rng.below(20) } else { u64::MAX };
     let (log, model) = (Arc::new(Log::new(syncs)), Arc::new(Model::default()));
     let io = Arc::new(WatchedIo::new(files.with_io_pool(io_pool.clone()), log.clone(), model.clone(), world));
-    let config = PoolConfig { replacement: witnessed(world.pool.replacement), ..world.pool };
+    let view = Arc::new(View::default());
+    let config = PoolConfig { replacement: witnessed(world.pool.replacement, &view), ..world.pool };
     let pool = Pool::new(config, io.clone(), log.clone(), io_pool).map_err(|e| e.to_string())?;
+    view.watch(&pool);
     let plan = world.plan(rng).map(Arc::new);
     disk.set_faults(plan.clone());
     disk.set_hook(Some(Arc::new(|operation: Operation<'_>| {
@@ -187,6 +225,8 @@ fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Ar
         log,
         disk,
         model,
+        view,
+        scanned: Mutex::default(),
         inbox: Mutex::default(),
         asked: AtomicU64::new(0),
         answered: AtomicU64::new(0),
@@ -261,7 +301,7 @@ fn report(stage: &Stage) -> Report {
 /// When nobody does anything any more.
 fn end(stage: &Arc<Stage>, rng: &mut Rng) -> Result<(), String> {
     let began = virtual_time::now();
-    while stage.answered.load(Ordering::Relaxed) < stage.asked.load(Ordering::Relaxed) {
+    while !stage.all_answered() {
         if virtual_time::now() - began > PATIENCE {
             return Err("a fetch was never answered".into());
         }
@@ -277,42 +317,14 @@ fn end(stage: &Arc<Stage>, rng: &mut Rng) -> Result<(), String> {
         }
     }
     crash(stage, rng.u64());
-    for id in stage.world.all_pages() {
-        if let Ok(_keep) = stage.fetch(Want::Page(id)) {
-            let page = stage.pool.read(id).map_err(|want| format!("{id} is kept, but it is not there: {want:?}"))?;
-            stage.check_newest(id, &page);
-        }
-    }
+    quiet::look_at_all_pages(stage)?;
+    quiet::starve(stage)?;
     if !stage.is_over() {
-        take_all_frames(stage)?;
+        quiet::take_all_frames(stage)?;
     }
     stage.closing.store(true, Ordering::Relaxed);
     stage.pool.shutdown();
     count_frames(stage)
-}
-
-/// No pin is left anywhere: every frame can be had.
-fn take_all_frames(stage: &Stage) -> Result<(), String> {
-    let frames = stage.world.pool.frames;
-    let began = virtual_time::now();
-    let mut reserved = Vec::new();
-    while reserved.len() < frames as usize {
-        let promise = stage.fetch(Want::Frames(1));
-        match stage.pool.reserve_frames(1) {
-            Ok(frame) => reserved.push(frame),
-            Err(_) if virtual_time::now() - began < PATIENCE => virtual_time::sleep(Duration::from_millis(1)),
-            Err(want) => {
-                let had = reserved.len();
-                return Err(format!(
-                    "nobody holds anything, but only {had} of {frames} frames can be had: {want:?}, {promise:?}"
-                ));
-            }
-        }
-    }
-    match stage.world.all_pages().find(|id| stage.pool.is_resident(*id)) {
-        None => Ok(()),
-        Some(id) => Err(format!("all frames are free, but {id} is resident")),
-    }
 }
 
 fn count_frames(stage: &Stage) -> Result<(), String> {

@@ -18,6 +18,10 @@ const TIME_STEPS: u64 = 2_000;
 /// One in so many steps a thread may be woken that nobody has woken.
 const SPURIOUS_STEPS: u64 = 1_000;
 
+/// One in so many steps a thread is made to stand still, if the world has that, and for how many steps at most.
+const STALL_STEPS: u64 = 300;
+const LONGEST_STALL: u64 = 3_000;
+
 /// What the scheduler and the execution tell each other.
 #[derive(Default)]
 pub struct Signals {
@@ -41,6 +45,8 @@ pub struct Seeded {
     is_time: Vec<Option<bool>>,
     begun: bool,
     others: Vec<TaskId>,
+    /// Who stands still, and up to which step.
+    stalled: Option<(TaskId, u64)>,
 }
 
 impl Seeded {
@@ -48,7 +54,7 @@ impl Seeded {
     pub fn new(seed: u64, pace: Pace, signals: Arc<Signals>) -> Self {
         let mut rng = Rng::new(seed, "schedule");
         let weights = (0..64).map(|_| if pace.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
-        Self { rng, pace, weights, signals, is_time: Vec::new(), begun: false, others: Vec::new() }
+        Self { rng, pace, weights, signals, is_time: Vec::new(), begun: false, others: Vec::new(), stalled: None }
     }
 
     fn is_time(&mut self, task: &Task) -> bool {
@@ -83,8 +89,13 @@ impl Scheduler for Seeded {
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
         // Relaxed, here and below: all in one thread of the operating system.
-        self.signals.steps.fetch_add(1, Ordering::Relaxed);
+        let step = self.signals.steps.fetch_add(1, Ordering::Relaxed);
+        if self.pace.stalls && self.rng.below(STALL_STEPS) == 0 {
+            self.stalled = current.map(|current| (current, step + self.rng.below(LONGEST_STALL)));
+        }
+        let stalled = self.stalled.filter(|(_, until)| step < *until).map(|(task, _)| task);
         if let Some(current) = current
+            && stalled != Some(current)
             && !is_yielding
             && self.rng.below(1000) >= self.pace.switches
             && let Some(task) = runnable.iter().find(|t| t.id() == current)
@@ -106,6 +117,9 @@ impl Scheduler for Seeded {
         }
         if is_yielding && self.others.len() > 1 {
             self.others.retain(|t| Some(*t) != current);
+        }
+        if self.others.len() > 1 {
+            self.others.retain(|t| Some(*t) != stalled);
         }
         // Who only looks again and again may be waiting for a time.
         let waits = is_yielding && self.others.len() == 1 && self.others.first() == current.as_ref();

@@ -196,6 +196,8 @@ pub struct Pace {
     pub uneven: bool,
     /// The virtual time may move though threads could go on.
     pub impatient: bool,
+    /// Now and then a thread stands still for long, wherever it is.
+    pub stalls: bool,
 }
 
 /// What a seed stands for, but for the choices made on the way.
@@ -276,7 +278,7 @@ impl World {
             statements: rng.pick(&[8, 20, 40]),
             mix,
             lives: rng.pick(&[1, 2, 3]),
-            pace: Pace { switches: rng.pick(&[2, 10, 50, 200]), uneven: false, impatient: false },
+            pace: Pace { switches: rng.pick(&[2, 10, 50, 200]), uneven: false, impatient: false, stalls: false },
             weather: rng.pick(&Weather::ALL),
             rots: knobs.percent(30),
             flips: 0,

@@ -44,6 +44,19 @@ impl MarkedKind {
             Self::Sieve => SIEVE_MOST_USES,
         }
     }
+
+    /// The policy, of `frames` frames, whose uses are counted there.
+    pub fn build(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Policy> {
+        match self {
+            Self::S3Fifo => Box::new(S3Fifo::over(frames, uses)),
+            Self::Sieve => Box::new(Sieve::over(frames, uses)),
+        }
+    }
+
+    /// That policy, marked; its frames' uses are counted there.
+    pub fn wrap(self, policy: Box<dyn Policy>, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+        Box::new(Marked { policy: Latch::new(&POLICY, policy), uses, most: self.most_uses() })
+    }
 }
 
 /// A policy that finds hits marked in the frames.
@@ -51,17 +64,6 @@ pub struct Marked {
     policy: Latch<Box<dyn Policy>>,
     uses: Arc<dyn Uses>,
     most: u8,
-}
-
-impl Marked {
-    /// A policy of `frames` frames, whose uses are there.
-    pub(super) fn over(kind: MarkedKind, frames: u32, uses: Arc<dyn Uses>) -> Self {
-        let policy: Box<dyn Policy> = match kind {
-            MarkedKind::S3Fifo => Box::new(S3Fifo::over(frames, uses.clone())),
-            MarkedKind::Sieve => Box::new(Sieve::over(frames, uses.clone())),
-        };
-        Self { policy: Latch::new(&POLICY, policy), uses, most: kind.most_uses() }
-    }
 }
 
 impl Replacement for Marked {

@@ -129,14 +129,20 @@ impl FromStr for WrapperKind {
     }
 }
 
-/// Makes a replacement for a pool of so many frames.
+/// Makes a replacement.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker(pub fn(u32) -> Box<dyn Replacement>);
+pub struct Maker {
+    /// For a pool of so many frames, with room there for a count of each one's uses.
+    pub make: fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>,
+    /// The bound, if to what is made a hit is nothing but one more in the frame's count, up to it. The pool then counts by itself; otherwise
+    /// the replacement is told of hits.
+    pub most_uses: Option<u8>,
+}
 
 impl PartialEq for Maker {
     /// Of one function: functions that do the same may be equal or not.
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::fn_addr_eq(self.0, other.0)
+        std::ptr::fn_addr_eq(self.make, other.make) && self.most_uses == other.most_uses
     }
 }
 
@@ -171,23 +177,24 @@ impl ReplacementKind {
     }
 
     /// The same, where the frames' uses are counted there, if they are.
-    pub(crate) fn build_over(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+    pub fn build_over(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::over(frames, uses)),
-            Self::Marked(kind) => Box::new(Marked::over(kind, frames, uses)),
+            Self::Marked(kind) => kind.wrap(kind.build(frames, uses.clone()), uses),
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
             Self::Multilist(kind) => Box::new(Multilist::new(kind, frames)),
-            Self::Custom(Maker(make)) => make(frames),
+            Self::Custom(Maker { make, .. }) => make(frames, uses),
         }
     }
 
     /// The bound, if to what [`ReplacementKind::build_over`] makes a hit is nothing but one more in the frame's count, up to it: who has the counts
-    /// then counts by himself. What a user makes has counts of its own, if any, and must be told.
-    pub(crate) const fn counts_uses(self) -> Option<u8> {
+    /// then counts by himself.
+    pub const fn counts_uses(self) -> Option<u8> {
         match self {
             Self::ClockSweep => Some(clock_sweep::USED),
             Self::Marked(kind) => Some(kind.most_uses()),
-            Self::Wrapped(..) | Self::Multilist(_) | Self::Custom(_) => None,
+            Self::Custom(maker) => maker.most_uses,
+            Self::Wrapped(..) | Self::Multilist(_) => None,
         }
     }
 

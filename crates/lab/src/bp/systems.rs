@@ -2,8 +2,9 @@
 
 use crate::simulator::{Blocks, System, Wrap};
 use clearway_buffer::{
-    Batched, ClockSweep, Maker, PolicyKind, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
+    Batched, ClockSweep, Maker, PolicyKind, QUEUE, Replacement, ReplacementKind, THRESHOLD, Uses, WrapperKind,
 };
+use std::sync::Arc;
 
 /// A policy, shared so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ pub struct Sized {
     /// From how many hits on the latch is tried: the source's T.
     pub threshold: u32,
     wrap: Wrap,
-    build: fn(u32) -> Box<dyn Replacement>,
+    build: fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>,
 }
 
 /// The policy of what has sizes: the source's.
@@ -113,7 +114,7 @@ const fn sized<const S: u32, const T: u32>() -> Sized {
         queue: S,
         threshold: T,
         wrap: |policy, frames| Box::new(Batched::with_sizes(policy, frames, false, S, T)),
-        build: |frames| Box::new(Batched::with_sizes(POLICY.build(frames), frames, false, S, T)),
+        build: |frames, _| Box::new(Batched::with_sizes(POLICY.build(frames), frames, false, S, T)),
     }
 }
 
@@ -144,7 +145,7 @@ impl Sized {
 
     /// As the pool is configured.
     pub fn kind(&self) -> ReplacementKind {
-        ReplacementKind::Custom(Maker(self.build))
+        ReplacementKind::Custom(Maker { make: self.build, most_uses: None })
     }
 
     /// As it is simulated.

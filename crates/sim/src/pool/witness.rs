@@ -1,43 +1,146 @@
-//! A replacement policy with a witness: what it is told must be what its contract says, and its invariants hold after each thing.
+//! Witnesses of what the replacement is told: one between the pool and the replacement, one between a wrapper and its policy.
+//!
+//! # What is judged
+//! 1. A page comes once and leaves once: from before the pool says that it has come to when it is taken away it is in the pool, in that frame.
+//!    Only the cooler takes pages away, and only when it is asked whether it does: then no chain of the page table changes under a
+//!    look at it but at its head, so that the look is exact.
+//! 2. Only a frame that holds a page is proposed.
+//! 3. The policy hears the same from its wrapper, and its invariants hold after each thing that it hears.
 
-use clearway_buffer::{Footprint, Maker, Policy, Probe, Replacement, ReplacementKind};
+use clearway_buffer::{Footprint, Maker, Policy, Pool, Probe, Replacement, ReplacementKind, Uses};
 use clearway_types::{FrameId, PageId};
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 thread_local! {
-    /// What the next pool that this thread of the operating system makes has: a [`Maker`] is a plain function.
-    static NEXT: Cell<ReplacementKind> = Cell::default();
+    /// What the next pool that this thread of the operating system makes has, and who looks at it: a [`Maker`]'s is a plain function.
+    static NEXT: RefCell<(ReplacementKind, Arc<View>)> = RefCell::default();
 }
 
-/// The same replacement; if it is a policy in a wrapper, with a witness in between.
-pub fn witnessed(kind: ReplacementKind) -> ReplacementKind {
-    NEXT.set(kind);
-    ReplacementKind::Custom(Maker(make))
+/// What the pool has told its replacement.
+#[derive(Default)]
+pub struct View {
+    state: Mutex<Told>,
+    pool: OnceLock<Weak<Pool>>,
 }
 
-fn make(frames: u32) -> Box<dyn Replacement> {
-    match NEXT.get() {
-        ReplacementKind::Wrapped(policy, wrapper) => {
-            let witness = Witness { policy: policy.build(frames), pages: vec![None; frames as usize] };
-            wrapper.wrap(Box::new(witness), frames)
+#[derive(Default)]
+struct Told {
+    /// The page that has come into each frame and not left it.
+    pages: Vec<Option<PageId>>,
+    /// The frame whose page may be taken away at this moment.
+    asked: Option<FrameId>,
+}
+
+impl View {
+    fn state(&self) -> MutexGuard<'_, Told> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pool that the replacement is of.
+    pub fn watch(&self, pool: &Arc<Pool>) {
+        // Nobody else sets it.
+        self.pool.get_or_init(|| Arc::downgrade(pool));
+    }
+
+    /// Whether the page has come and not left.
+    pub fn has(&self, page: PageId) -> bool {
+        self.state().pages.contains(&Some(page))
+    }
+
+    /// By the cooler: the page that has come into the frame is there, and may be taken away now.
+    fn ask(&self, frame: FrameId) -> Option<PageId> {
+        let page = self.state().pages[frame.0 as usize];
+        if let (Some(page), Some(pool)) = (page, self.pool.get().and_then(Weak::upgrade)) {
+            assert!(pool.is_resident(page), "{page} has left before the replacement could hear of it");
         }
-        other => other.build(frames),
+        self.state().asked = Some(frame);
+        page
+    }
+
+    fn answered(&self, frame: FrameId, taken: bool) {
+        let mut state = self.state();
+        state.asked = None;
+        if taken {
+            state.pages[frame.0 as usize] = None;
+        }
     }
 }
 
+/// The same replacement, with witnesses.
+pub fn witnessed(kind: ReplacementKind, view: &Arc<View>) -> ReplacementKind {
+    NEXT.set((kind, view.clone()));
+    ReplacementKind::Custom(Maker { make, most_uses: kind.counts_uses() })
+}
+
+fn make(frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+    let (kind, view) = NEXT.take();
+    let pages = vec![None; frames as usize];
+    view.state().pages.clone_from(&pages);
+    let witness = |policy| Box::new(PolicyWitness { policy, pages });
+    let replacement = match kind {
+        ReplacementKind::Wrapped(policy, wrapper) => wrapper.wrap(witness(policy.build(frames)), frames),
+        ReplacementKind::Marked(kind) => kind.wrap(witness(kind.build(frames, uses.clone())), uses),
+        other => other.build_over(frames, uses),
+    };
+    Box::new(Witness { replacement, view })
+}
+
 struct Witness {
+    replacement: Box<dyn Replacement>,
+    view: Arc<View>,
+}
+
+impl Replacement for Witness {
+    fn hit(&self, frame: FrameId, page: PageId) {
+        self.replacement.hit(frame, page);
+    }
+
+    fn miss(&self, frame: FrameId, page: PageId) {
+        let mut told = self.view.state();
+        let elsewhere = (0..).zip(&told.pages).find(|(_, held)| **held == Some(page));
+        // It is back before who takes it away has said that it does.
+        let elsewhere = elsewhere.filter(|(at, _)| told.asked != Some(FrameId(*at)));
+        assert!(elsewhere.is_none(), "{page} comes, and has not left: {elsewhere:?}");
+        let before = told.pages[frame.0 as usize].replace(page);
+        assert!(before.is_none(), "{page} comes into a frame that {before:?} has not left");
+        drop(told);
+        self.replacement.miss(frame, page);
+    }
+
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.replacement.evict(incoming, &mut |frame| {
+            assert!(self.view.ask(frame).is_some(), "a frame is proposed that holds nothing");
+            let answer = probe(frame);
+            self.view.answered(frame, answer == Probe::Take);
+            answer
+        })
+    }
+
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        self.view.ask(frame);
+        let mut taken = false;
+        self.replacement.remove(frame, &mut || {
+            taken = take();
+            taken
+        });
+        self.view.answered(frame, taken);
+    }
+}
+
+struct PolicyWitness {
     policy: Box<dyn Policy>,
     /// What the policy knows to be in each frame.
     pages: Vec<Option<PageId>>,
 }
 
-impl Witness {
+impl PolicyWitness {
     fn validate_after(&self, what: &str) {
         self.policy.validate().unwrap_or_else(|wrong| panic!("after {what} the policy is wrong: {wrong}"));
     }
 }
 
-impl Policy for Witness {
+impl Policy for PolicyWitness {
     fn hit(&mut self, frame: FrameId) {
         self.policy.hit(frame);
         self.validate_after("a hit");

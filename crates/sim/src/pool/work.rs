@@ -3,7 +3,7 @@
 use super::model::{Version, WORDS, fill};
 use super::{Stage, crash};
 use crate::rng::Rng;
-use clearway_buffer::{Glimpse, Keep, PAGE_SIZE, PageError, PageMut, Pool, Want};
+use clearway_buffer::{Glimpse, Keep, PAGE_SIZE, PageMut, Pool, Want};
 use clearway_sync::virtual_time;
 use clearway_types::PageId;
 use std::collections::VecDeque;
@@ -32,6 +32,11 @@ impl Worker {
             if self.stage.is_over() {
                 return;
             }
+            if self.rng.percent(self.stage.world.grabs) {
+                self.keep();
+                self.check_kept();
+                continue;
+            }
             match self.rng.below(100) {
                 0..22 => self.read(),
                 22..36 => self.glimpse(),
@@ -50,17 +55,19 @@ impl Worker {
                 _ => self.kept.clear(),
             }
             self.check_kept();
-            while self.kept.len() > self.stage.world.keeps as usize {
-                self.kept.pop_front();
-            }
         }
     }
 
-    fn page(&mut self) -> PageId {
+    fn place(&mut self) -> (u16, usize) {
         let world = &self.stage.world;
-        let pages = if self.rng.percent(world.hot) { 3.min(world.pages) } else { world.pages };
-        let partition = self.rng.below(world.partitions.into()) as u16;
-        world.page(partition, self.rng.below(pages.into()) as u32)
+        let pages = world.pages.len() as u64;
+        let pages = if self.rng.percent(world.hot) { 3.min(pages) } else { pages };
+        (self.rng.below(world.partitions.into()) as u16, self.rng.below(pages) as usize)
+    }
+
+    fn page(&mut self) -> PageId {
+        let (partition, rank) = self.place();
+        self.stage.world.page(partition, rank)
     }
 
     /// Two pages in the order in which both may be latched.
@@ -74,10 +81,12 @@ impl Worker {
         let stage = self.stage.clone();
         let mut keeps = VecDeque::new();
         for _ in 0..ATTEMPTS {
-            match attempt(&stage, &stage.pool) {
+            let want = match attempt(&stage, &stage.pool) {
                 Ok(done) => return Some(done),
-                Err(want) => keeps.push_back(stage.fetch(want).ok()?),
-            }
+                Err(want) => want,
+            };
+            assert!(!is_kept(&keeps, want), "{want:?}, though that is kept");
+            keeps.push_back((want, stage.fetch(want).ok()?));
             if keeps.len() > 3 {
                 keeps.pop_front();
             }
@@ -176,31 +185,21 @@ impl Worker {
     }
 
     fn ask_for(&mut self, id: PageId) {
-        let want = if self.rng.percent(30) { Want::Scan(id) } else { Want::Page(id) };
+        let want = if self.stage.world.scans && self.rng.percent(30) { Want::Scan(id) } else { Want::Page(id) };
         let stage = self.stage.clone();
-        // Relaxed: all in one thread of the operating system.
-        self.stage.asked.fetch_add(1, Ordering::Relaxed);
-        let done = move |result: Result<Keep, PageError>| {
-            stage.answered.fetch_add(1, Ordering::Relaxed);
-            match result {
-                Ok(keep) => stage.inbox().push((id, keep)),
-                Err(error) => stage.excuse(want, &error),
-            }
-        };
-        self.stage.pool.fetch(want, Box::new(done));
+        self.stage.ask_for(want, move |keep| stage.inbox().push((id, keep)));
         if self.stage.inbox().len() > self.stage.world.threads as usize {
             self.stage.empty_inbox();
         }
     }
 
     fn scan(&mut self) {
-        let from = self.page();
-        for step in 0..self.rng.below(8) as u32 {
-            let world = &self.stage.world;
-            let id = world.page(from.partition().0, (from.no() / world.stride + step) % world.pages);
+        let (partition, from) = self.place();
+        for step in 0..self.rng.below(8) as usize {
+            let id = self.stage.world.page(partition, from + step);
             self.with(|stage, pool| {
                 let read = pool.read(id).map(|page| stage.check_newest(id, &page));
-                read.map_err(|_| Want::Scan(id))
+                read.map_err(|want| if stage.world.scans { Want::Scan(id) } else { want })
             });
         }
     }
@@ -212,15 +211,22 @@ impl Worker {
         }
     }
 
-    /// A page that is kept is there, for everybody.
+    /// All that is kept is there, for everybody. Then the oldest are let go.
     fn check_kept(&mut self) {
-        let at = self.rng.below(self.kept.len() as u64) as usize;
-        let Some((id, _)) = self.kept.get(at) else { return };
-        match self.stage.pool.read(*id) {
-            Ok(page) => self.stage.check_newest(*id, &page),
-            Err(want) => panic!("{id} is kept, but it is not there: {want:?}"),
+        for (id, _) in &self.kept {
+            match self.stage.pool.read(*id) {
+                Ok(page) => self.stage.check_newest(*id, &page),
+                Err(want) => panic!("{id} is kept, but it is not there: {want:?}"),
+            }
         }
+        let surplus = self.kept.len().saturating_sub(self.stage.world.keeps as usize);
+        self.kept.drain(..surplus);
     }
+}
+
+/// Whether a page that is wanted is kept, so that it must have been found.
+fn is_kept(keeps: &VecDeque<(Want, Keep)>, want: Want) -> bool {
+    matches!(want, Want::Page(_) | Want::Scan(_)) && keeps.iter().any(|(kept, _)| *kept == want)
 }
 
 impl Stage {

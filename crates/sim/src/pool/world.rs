@@ -7,6 +7,9 @@ use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
 use clearway_types::{PageId, PartitionId};
 use std::time::Duration;
 
+/// The fewest frames that a pool can have.
+const MIN_FRAMES: u32 = 16;
+
 /// What goes wrong below and above the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
@@ -31,10 +34,8 @@ pub struct World {
     pub pool: PoolConfig,
     /// Partitions, each with a file.
     pub partitions: u16,
-    /// Pages of each.
-    pub pages: u32,
-    /// What lies between two pages' numbers. At 89, a Fibonacci number, they share buckets of the page table, so that chains are long.
-    pub stride: u32,
+    /// The pages of each, by number.
+    pub pages: Vec<u32>,
     /// So many of 100 times a page is one of a few, where several threads meet.
     pub hot: u64,
     /// Threads that use the pool, besides the one that makes checkpoints.
@@ -43,6 +44,10 @@ pub struct World {
     pub operations: u32,
     /// Pages that a thread keeps at most beyond what it needs.
     pub keeps: u32,
+    /// So many of 100 times a thread only fetches a page, and looks whether it is there.
+    pub grabs: u64,
+    /// Some pages are fetched for scans.
+    pub scans: bool,
     /// Threads for I/O.
     pub io_threads: usize,
     /// So many of 100 reads are long over when the pool hears of it.
@@ -55,14 +60,27 @@ pub struct World {
     pub pace: Pace,
 }
 
+/// Numbers of pages that share two buckets of the page table, or a few if there are partitions: chains are long, and frames often come from one
+/// into another.
+fn crowded(count: u32) -> Vec<u32> {
+    // The table's hash, for 64 buckets.
+    let bucket = |no: u32| u64::from(no).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
+    (0..).filter(|no| bucket(*no) % 32 == 0).take(count as usize).collect()
+}
+
 impl World {
     /// The world of a seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed, "pool");
+        let (threads, keeps) = (rng.pick(&[1, 2, 3, 4]), rng.pick(&[0, 1, 2, 3, 4, 8]));
         let usual = FrameWaits::default();
         let ms = Duration::from_millis;
-        let (starved_rounds, retry) =
-            rng.pick(&[(usual.starved_rounds, usual.retry), (usual.starved_rounds, ms(0)), (3, ms(0)), (40, ms(1))]);
+        let (starved_rounds, retry) = if threads * keeps >= MIN_FRAMES {
+            // All may be kept at once, and each waits for the others: not for long.
+            rng.pick(&[(3, ms(0)), (40, ms(1))])
+        } else {
+            rng.pick(&[(usual.starved_rounds, usual.retry), (usual.starved_rounds, ms(0)), (3, ms(0)), (40, ms(1))])
+        };
         let waits = FrameWaits {
             starved_rounds,
             promise_rounds: rng.pick(&[0, 1, usual.promise_rounds, 1_000]),
@@ -70,7 +88,7 @@ impl World {
             idle_retry: rng.pick(&[ms(1), usual.idle_retry, ms(5_000)]),
         };
         let pool = PoolConfig {
-            frames: rng.pick(&[16, 16, 17, 20]),
+            frames: rng.pick(&[MIN_FRAMES, MIN_FRAMES, 17, 20]),
             replacement: rng.pick(&ReplacementKind::all().collect::<Vec<_>>()),
             write_batch: rng.pick(&[1, 2, 7, clearway_buffer::WRITE_BATCH]),
             waits,
@@ -78,19 +96,23 @@ impl World {
         let partitions = rng.pick(&[1, 2]);
         let pages = rng.pick(&[4, 18, 20, 24, 60]);
         let mut more = Rng::new(seed, "pool's more");
-        let stride = more.pick(&[1, 1, 1, 89]);
-        // Not too many far apart: the files are as long as the last one is far.
-        let pages = if stride == 1 { pages } else { pages.min(20) };
+        let pages = match (pages / u32::from(partitions), more.percent(40)) {
+            (count, true) => crowded(count.min(20)),
+            (count, false) => (0..count).collect(),
+        };
+        let grabs = more.pick(&[0, 0, 60, 90]);
         Self {
             seed,
             pool,
             partitions,
-            pages: pages / u32::from(partitions),
-            stride,
+            pages,
             hot: rng.pick(&[0, 20, 60]),
-            threads: rng.pick(&[1, 2, 3, 4]),
-            operations: rng.pick(&[10, 30, 80]),
-            keeps: rng.pick(&[0, 1, 1, 8]),
+            threads,
+            // A page that is only looked at costs little.
+            operations: rng.pick(&[10, 30, 80]) * if grabs > 0 { 8 } else { 1 },
+            keeps,
+            grabs,
+            scans: more.percent(70),
             io_threads: rng.pick(&[1, 1, 2, 4]),
             late: more.pick(&[0, 0, 30]),
             weather: rng.pick(&[
@@ -103,18 +125,24 @@ impl World {
                 Weather::BrokenLog,
             ]),
             closes: rng.percent(10),
-            pace: Pace { switches: rng.pick(&[10, 50, 200, 500]), uneven: rng.percent(50), impatient: rng.percent(50) },
+            pace: Pace {
+                switches: rng.pick(&[10, 50, 200, 500]),
+                uneven: rng.percent(50),
+                impatient: rng.percent(50),
+                stalls: more.percent(50),
+            },
         }
     }
 
-    /// A partition's page by its rank.
-    pub fn page(&self, partition: u16, rank: u32) -> PageId {
-        PageId::new(PartitionId(partition), rank * self.stride)
+    /// A partition's page by its rank, of which the first comes after the last.
+    pub fn page(&self, partition: u16, rank: usize) -> PageId {
+        PageId::new(PartitionId(partition), self.pages[rank % self.pages.len()])
     }
 
     /// All pages.
     pub fn all_pages(&self) -> impl Iterator<Item = PageId> {
-        (0..self.partitions).flat_map(move |partition| (0..self.pages).map(move |rank| self.page(partition, rank)))
+        (0..self.partitions)
+            .flat_map(move |partition| self.pages.iter().map(move |no| PageId::new(PartitionId(partition), *no)))
     }
 
     /// Whether a thread may be told that there is no frame: it is impatient, or so much is kept at once that it may be true.

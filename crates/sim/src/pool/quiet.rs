@@ -1,0 +1,95 @@
+//! The pool when nobody uses it any more: what must be so is then known exactly.
+
+use super::{PATIENCE, Stage};
+use clearway_buffer::Want;
+use clearway_sync::virtual_time;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long something is waited for that must come by itself: longer than any wait of the cooler's and any batch on a slow disk.
+const SETTLING: Duration = Duration::from_secs(20);
+/// A moment between two looks. Time may pass while a thread is at work, up to the next time-out: it must be short.
+const MOMENT: Duration = Duration::from_millis(5);
+/// As many frames as the cooler keeps free in pools as small as these.
+const LOW: u32 = 2;
+/// A cooler that looks again only so much later must be woken. A slow disk answers in less.
+const LONG: Duration = Duration::from_secs(5);
+
+/// Waits until `done`, or for so long; whether it is done.
+fn comes(within: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let began = virtual_time::now();
+    loop {
+        if done() {
+            return true;
+        }
+        if virtual_time::now() - began > within {
+            return false;
+        }
+        virtual_time::sleep(MOMENT);
+    }
+}
+
+/// Every page can be had, is the newest, and is known to the policy unless a scan may have brought it; and however many come, the cooler frees
+/// frames before somebody waits for one.
+pub fn look_at_all_pages(stage: &Stage) -> Result<(), String> {
+    for id in stage.world.all_pages() {
+        if let Ok(_keep) = stage.fetch(Want::Page(id)) {
+            let page = stage.pool.read(id).map_err(|want| format!("{id} is kept, but it is not there: {want:?}"))?;
+            stage.check_newest(id, &page);
+            if !stage.view.has(id) && !stage.was_scanned(id) {
+                return Err(format!("{id} is in the pool, and the policy does not know it"));
+            }
+        }
+        if !comes(SETTLING, || stage.is_over() || stage.pool.stats().free >= LOW) {
+            return Err("nobody holds anything, and hardly a frame is free, but the cooler sleeps".into());
+        }
+    }
+    Ok(())
+}
+
+/// Who must wait for a frame wakes the cooler, though that has just seen that all are in use and would look again only later.
+pub fn starve(stage: &Arc<Stage>) -> Result<(), String> {
+    if stage.world.pool.waits.idle_retry < LONG {
+        return Ok(());
+    }
+    let mut pages = stage.world.all_pages();
+    let mut keeps = Vec::new();
+    while !stage.is_over() && stage.pool.stats().free >= LOW {
+        let Some(id) = pages.next() else { return Ok(()) };
+        keeps.extend(stage.fetch(Want::Page(id)));
+        virtual_time::sleep(LONG / 10);
+    }
+    drop(keeps);
+    // One more than are free.
+    for id in pages.take(LOW as usize) {
+        stage.ask_for(Want::Page(id), drop);
+        if !comes(LONG / 2, || stage.all_answered()) {
+            return Err(format!("nobody holds anything, but {id} waits for a frame, and the cooler sleeps"));
+        }
+    }
+    Ok(())
+}
+
+/// No pin is left anywhere: every frame can be had.
+pub fn take_all_frames(stage: &Stage) -> Result<(), String> {
+    let frames = stage.world.pool.frames;
+    let began = virtual_time::now();
+    let mut reserved = Vec::new();
+    while reserved.len() < frames as usize {
+        let promise = stage.fetch(Want::Frames(1));
+        match stage.pool.reserve_frames(1) {
+            Ok(frame) => reserved.push(frame),
+            Err(_) if virtual_time::now() - began < PATIENCE => virtual_time::sleep(Duration::from_millis(1)),
+            Err(want) => {
+                let had = reserved.len();
+                return Err(format!(
+                    "nobody holds anything, but only {had} of {frames} frames can be had: {want:?}, {promise:?}"
+                ));
+            }
+        }
+    }
+    match stage.world.all_pages().find(|id| stage.pool.is_resident(*id)) {
+        None => Ok(()),
+        Some(id) => Err(format!("all frames are free, but {id} is resident")),
+    }
+}
