@@ -10,6 +10,7 @@ use crate::pool::Core;
 use crate::second_level::{Filling, Victim};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
+use clearway_sync::canary::{self, Bug};
 use clearway_sync::thread::{self, JoinHandle};
 use clearway_types::{FrameId, PageId};
 use std::io;
@@ -140,9 +141,9 @@ impl Core {
 
     /// As [`Core::claim`], of a page that the policy does not propose now: it hears that the page has left before the page can be read again.
     fn claim_unproposed(&self, frame: FrameId) -> Option<Victim> {
-        let mut claimed = None;
+        let mut claimed = if canary::on(Bug::LateLeaving) { self.claim(frame) } else { None };
         self.replacement.remove(frame, &mut || {
-            claimed = self.claim(frame);
+            claimed = claimed.take().or_else(|| self.claim(frame));
             claimed.is_some()
         });
         claimed

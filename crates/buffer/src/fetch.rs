@@ -19,6 +19,7 @@ use crate::second_level::{Copy, SecondLevel};
 use crate::stats::count;
 use crate::table::{Loading, Shard};
 use clearway_env::{Read, ReadTarget};
+use clearway_sync::canary::{self, Bug};
 use clearway_sync::mpsc;
 use clearway_types::{FrameId, PageId};
 use std::io;
@@ -34,8 +35,9 @@ impl Core {
                 let scan = matches!(want, Want::Scan(_));
                 let mut shard = self.table.latch(id);
                 if let Some(frame) = self.table.find_latched(&shard, self.frames(), id) {
+                    let latched = (!canary::on(Bug::LatePin)).then_some(shard);
                     self.frame(frame).pin(1);
-                    drop(shard);
+                    drop(latched);
                     return done(Ok(Keep::page(self.clone(), frame)));
                 }
                 if let Some(loading) = shard.loading.get_mut(&id) {

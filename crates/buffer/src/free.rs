@@ -16,6 +16,7 @@ use crate::fetch::FetchDone;
 use crate::frame::FreeFrame;
 use clearway_latch::Monitor;
 use clearway_latch::lockstat::{Class, Wait};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::PageId;
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -140,7 +141,9 @@ impl FreeList {
     fn wake_cooler(&self, state: &mut State) {
         if !state.cooler_awake && state.wanting(self.low) {
             state.cooler_awake = true;
-            self.state.notify_one();
+            if !canary::on(Bug::LostWakeUp) {
+                self.state.notify_one();
+            }
         }
     }
 

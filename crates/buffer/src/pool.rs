@@ -40,6 +40,7 @@ use crate::unsynced::Unsynced;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
 use clearway_sync::atomic::Ordering;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;
 use std::panic::Location;
@@ -148,12 +149,11 @@ impl Core {
     #[track_caller]
     fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
         mode.class().request();
-        if let Some((frame, state)) = self.table.find(&self.frames, id)
-            && state.try_latch(id, mode) == Latched::Yes
-        {
-            return Some(frame);
+        match self.table.find(&self.frames, id) {
+            Some((frame, state)) if state.try_latch(id, mode) == Latched::Yes => Some(frame),
+            None if canary::on(Bug::UnconfirmedMiss) => None,
+            _ => self.latch_slowly(id, mode, Location::caller()),
         }
-        self.latch_slowly(id, mode, Location::caller())
     }
 
     /// Tells the replacement of a hit.

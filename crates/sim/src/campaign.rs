@@ -6,7 +6,7 @@ use crate::panics;
 use crate::pool;
 use crate::trace::Trace;
 use crate::world::World;
-use clearway_sync::canary::{self, BUGS, Bug};
+use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_POOL, Bug};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -55,8 +55,8 @@ impl Subject {
     /// The bugs that can be planted in it.
     fn bugs(self) -> &'static [Bug] {
         match self {
-            Self::Engine => &BUGS,
-            Self::Pool => &[Bug::PageBeforeLog],
+            Self::Engine => BUGS_OF_ENGINE,
+            Self::Pool => BUGS_OF_POOL,
         }
     }
 

@@ -14,10 +14,23 @@ pub enum Bug {
     StaleChecksum,
     /// The second level keeps its copy of a page of which a newer version is written.
     StaleCopy,
+    /// A page that a search without the page table's latch does not find is taken for one that is not there.
+    UnconfirmedMiss,
+    /// The cooler is not woken when free frames run low.
+    LostWakeUp,
+    /// A resident page that is wanted is pinned only when it may have left.
+    LatePin,
+    /// The replacement policy hears that a page has left which had to be written when the page may be back.
+    LateLeaving,
 }
 
-/// All of them.
-pub const BUGS: [Bug; 5] = [Bug::SkippedSync, Bug::PageBeforeLog, Bug::UndoneTwice, Bug::StaleChecksum, Bug::StaleCopy];
+/// What the simulation of the whole engine must find.
+pub const BUGS_OF_ENGINE: &[Bug] =
+    &[Bug::SkippedSync, Bug::PageBeforeLog, Bug::UndoneTwice, Bug::StaleChecksum, Bug::StaleCopy];
+
+/// What that of the buffer pool alone must find.
+pub const BUGS_OF_POOL: &[Bug] =
+    &[Bug::PageBeforeLog, Bug::UnconfirmedMiss, Bug::LostWakeUp, Bug::LatePin, Bug::LateLeaving];
 
 #[cfg(shuttle)]
 static PLANTED: std::sync::Mutex<Option<Bug>> = std::sync::Mutex::new(None);
