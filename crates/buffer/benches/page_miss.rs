@@ -1,7 +1,7 @@
 //! What a page miss costs: by threads and by io_uring, through the operating system's cache and past it.
 //!
-//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--write-percent N]
-//! [--second-level DIR [--second-level-pages N]]`. Some
+//! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--rounds N] [--write-percent N]
+//! [--second-level DIR [--second-level-pages N]]`. Each figure is the median of the rounds, in which the engines take turns. Some
 //! chains of fetches of random pages run at once, each page fetched from the callback of the one before, as the partitions'
 //! transactions would. `cold` empties the system's cache of the files first, `warm` fills it. With `--second-level`
 //! it goes there first, fills it for as long as each run takes, and then measures; the reads are those of both files. Without arguments it runs
@@ -40,6 +40,7 @@ struct Args {
     pages: u32,
     frames: u32,
     run: Duration,
+    rounds: u64,
     write_percent: u64,
     second_level: Option<SecondLevelConfig>,
 }
@@ -56,6 +57,7 @@ fn args() -> Args {
         pages: pages as u32,
         frames: number("--frames", 128) as u32,
         run: Duration::from_millis(number("--millis", 20)),
+        rounds: number("--rounds", 1).max(1),
         write_percent: number("--write-percent", 0),
     }
 }
@@ -86,10 +88,8 @@ fn fill(dir: &Path, pages: u32) -> Result<(), PageError> {
 
 /// Seconds of processor time that this process has taken, its kernel threads included.
 fn cpu_s() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux");
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
-    (ticks(11) + ticks(12)) / 100.0
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn cache(dir: &Path, warm: bool) {
@@ -152,8 +152,36 @@ fn reads(stats: &Stats) -> u64 {
     stats.reads + stats.second_level.hits
 }
 
-fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<Figures, Box<dyn std::error::Error>> {
-    let io_pool = Arc::new(if ring { IoPool::with_ring(8, "bench")? } else { IoPool::new(8, "bench")? });
+/// Who reads and writes.
+#[derive(Clone, Copy)]
+enum Engine {
+    Threads,
+    Ring,
+    Registered,
+}
+
+impl Engine {
+    const ALL: [Self; 3] = [Self::Threads, Self::Ring, Self::Registered];
+
+    fn start(self) -> std::io::Result<IoPool> {
+        match self {
+            Self::Threads => IoPool::new(8, "bench"),
+            Self::Ring => IoPool::with_ring(8, "bench"),
+            Self::Registered => Ok(IoPool::with_ring(8, "bench")?.with_registered_buffers()),
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Threads => "8 threads",
+            Self::Ring => "io_uring, plain buffers",
+            Self::Registered => "io_uring, registered buffers",
+        }
+    }
+}
+
+fn run(args: &Args, disk: &dyn Disk, engine: Engine, chains: u64) -> Result<Figures, Box<dyn std::error::Error>> {
+    let io_pool = Arc::new(engine.start()?);
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
     let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
     let wal = Arc::new(NoWal(AtomicU64::new(1)));
@@ -187,6 +215,12 @@ fn run(args: &Args, disk: &dyn Disk, ring: bool, chains: u64) -> Result<Figures,
     })
 }
 
+fn median(of: &[Figures], what: impl Fn(&Figures) -> f64) -> f64 {
+    let mut all: Vec<f64> = of.iter().map(what).collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = args();
     args.dir = args.dir.join(format!("page-miss-{}", std::process::id()));
@@ -194,30 +228,41 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fill(&args.dir, args.pages)?;
     println!("{} pages, {} frames, {}% of the fetched pages are changed", args.pages, args.frames, args.write_percent);
     println!(
-        "| cache | files | engine | fetches at once | page reads/s | of the second level | CPU us/read | page writes/s |"
+        "| cache | files | fetches at once | engine | page reads/s | of the second level | CPU us/read | page writes/s |"
     );
     println!("|---|---|---|---|---|---|---|---|");
+    let engines = Engine::ALL.into_iter().filter(|engine| match engine.start() {
+        Ok(_) => true,
+        Err(error) => {
+            println!("SKIPPED {}: {error}", engine.describe());
+            false
+        }
+    });
+    let engines: Vec<Engine> = engines.collect();
     for (cached, direct) in [("cold", false), ("cold", true), ("warm", false)] {
-        for ring in [false, true] {
-            if let (true, Err(error)) = (ring, IoPool::try_ring()) {
-                println!("SKIPPED io_uring: {error}");
-                continue;
+        for chains in [1, 8, 64] {
+            let directly = DirectDisk::new(false);
+            let disk: &dyn Disk = if direct { &directly } else { &OsDisk };
+            let mut figures: Vec<Vec<Figures>> = engines.iter().map(|_| Vec::new()).collect();
+            for _ in 0..args.rounds {
+                for (engine, figures) in engines.iter().zip(&mut figures) {
+                    cache(&args.dir, cached == "warm");
+                    figures.push(run(&args, disk, *engine, chains)?);
+                }
             }
-            for chains in [1, 8, 64] {
-                cache(&args.dir, cached == "warm");
-                let directly = DirectDisk::new(false);
-                let disk: &dyn Disk = if direct { &directly } else { &OsDisk };
-                let Figures { reads, cpu_us, writes, second_percent } = run(&args, disk, ring, chains)?;
-                let files = if directly.refused() {
-                    "direct (refused)"
-                } else if direct {
-                    "direct"
-                } else {
-                    "buffered"
-                };
-                let engine = if ring { "io_uring" } else { "8 threads" };
-                let how = format!("{cached} | {files} | {engine} | {chains}");
-                println!("| {how} | {reads:.0} | {second_percent:.0}% | {cpu_us:.1} | {writes:.0} |");
+            let files = if directly.refused() {
+                "direct (refused)"
+            } else if direct {
+                "direct"
+            } else {
+                "buffered"
+            };
+            for (engine, figures) in engines.iter().zip(&figures) {
+                let of = |what: fn(&Figures) -> f64| median(figures, what);
+                let (reads, second) = (of(|f| f.reads), of(|f| f.second_percent));
+                let (cpu, writes) = (of(|f| f.cpu_us), of(|f| f.writes));
+                let how = format!("{cached} | {files} | {chains} | {}", engine.describe());
+                println!("| {how} | {reads:.0} | {second:.0}% | {cpu:.2} | {writes:.0} |");
             }
         }
     }

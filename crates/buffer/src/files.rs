@@ -87,7 +87,10 @@ impl Files {
             io_pool: None,
             state: Latch::new(
                 &DOUBLE_WRITE,
-                State { unsynced: vec![false; usize::from(partitions)], buffer: Aligned::new(0) },
+                State {
+                    unsynced: vec![false; usize::from(partitions)],
+                    buffer: Aligned::new((1 + BATCH_LIMIT) * PAGE_SIZE),
+                },
             ),
         };
         let Named { name, file, .. } = &files.double_write;
@@ -99,6 +102,7 @@ impl Files {
 
     /// Has the pool do the writes of each batch, side by side if it can. Without one they are done one after another.
     pub fn with_io_pool(mut self, io_pool: Arc<IoPool>) -> Self {
+        io_pool.register(self.state.lock().buffer.memory());
         self.io_pool = Some(io_pool);
         self
     }
@@ -130,9 +134,6 @@ impl Files {
             self.partition(id)?;
         }
         self.sync_places(state)?;
-        if state.buffer.is_empty() {
-            state.buffer = Aligned::new((1 + BATCH_LIMIT) * PAGE_SIZE);
-        }
         let len = (1 + pages.len()) * PAGE_SIZE;
         fill_double_write(&mut state.buffer[..len], pages);
         let Named { name, file, .. } = &self.double_write;

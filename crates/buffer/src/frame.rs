@@ -31,6 +31,7 @@
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock. An optimistic reader takes nothing and writes
 //! nothing: it looks at the word before and after (invariant 5; see `optimistic`).
 
+use clearway_env::IoMemory;
 use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use clearway_types::{FrameId, Lsn, PageId};
@@ -307,11 +308,11 @@ impl Frame {
     }
 }
 
-/// The frames' bytes, page aligned, untouched (and so not resident in memory) until used.
+/// The frames' bytes, page aligned, untouched (and so not resident in memory) until used or registered.
 pub(crate) struct Arena {
     base: NonNull<u8>,
-    raw: NonNull<[u8]>,
     frames: usize,
+    memory: IoMemory,
 }
 
 // SAFETY: the bytes are reached only through `bytes`, whose callers answer for exclusion; the struct itself never changes.
@@ -323,21 +324,24 @@ impl Arena {
     /// Memory for `frames` frames, and a [`FreeFrame`] for each.
     pub fn new(frames: u32) -> (Self, Vec<FreeFrame>) {
         let count = frames as usize;
-        let raw = Box::leak(vec![0_u8; (count + 1) * PAGE_SIZE].into_boxed_slice());
-        let offset = raw.as_ptr().align_offset(PAGE_SIZE);
-        assert!(offset < PAGE_SIZE, "one spare page makes room to align");
-        let raw = NonNull::from(raw);
-        // SAFETY: offset < PAGE_SIZE, and the allocation is a page longer than what is used from `base` on.
-        let base = unsafe { raw.cast::<u8>().add(offset) };
-        prefer_huge_pages(base, count * PAGE_SIZE);
-        (Self { base, raw, frames: count }, (0..frames).rev().map(|f| FreeFrame(FrameId(f))).collect())
+        let memory = IoMemory::new(count * PAGE_SIZE, PAGE_SIZE);
+        prefer_huge_pages(&memory);
+        (
+            Self { base: memory.start(), frames: count, memory },
+            (0..frames).rev().map(|f| FreeFrame(FrameId(f))).collect(),
+        )
+    }
+
+    /// What holds the bytes in place.
+    pub fn memory(&self) -> &IoMemory {
+        &self.memory
     }
 
     /// Where the frame's bytes are.
     #[inline]
     pub fn bytes(&self, frame: FrameId) -> NonNull<[u8; PAGE_SIZE]> {
         assert!((frame.0 as usize) < self.frames, "no such frame");
-        // SAFETY: the frame is inside the allocation, as just checked.
+        // SAFETY: the frame is inside the memory, as just checked.
         unsafe { self.base.add(frame.0 as usize * PAGE_SIZE).cast() }
     }
 
@@ -350,17 +354,11 @@ impl Arena {
 }
 
 /// Asks for huge pages: a pool of gigabytes has far more 4 KiB pages than a TLB has entries. A kernel that says no costs nothing but speed.
-fn prefer_huge_pages(base: NonNull<u8>, len: usize) {
+fn prefer_huge_pages(memory: &IoMemory) {
     #[cfg(all(target_os = "linux", not(miri)))]
-    // SAFETY: the range is inside one live allocation, and this advice changes neither contents nor validity.
-    let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxHugepage) };
+    // SAFETY: the range is one live allocation, and this advice changes neither contents nor validity.
+    let _ =
+        unsafe { rustix::mm::madvise(memory.start().as_ptr().cast(), memory.len(), rustix::mm::Advice::LinuxHugepage) };
     #[cfg(not(all(target_os = "linux", not(miri))))]
-    let _ = (base, len);
-}
-
-impl Drop for Arena {
-    fn drop(&mut self) {
-        // SAFETY: `raw` is what `Box::leak` gave in `new`, and nothing borrows from the arena any more.
-        drop(unsafe { Box::from_raw(self.raw.as_ptr()) });
-    }
+    let _ = memory;
 }

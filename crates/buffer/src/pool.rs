@@ -308,6 +308,7 @@ impl Pool {
         let count = config.frames.clamp(MIN_FRAMES, u32::MAX - 1);
         let write_batch = config.write_batch.clamp(1, WRITE_BATCH);
         let (arena, free) = Arena::new(count);
+        io_pool.register(arena.memory());
         let frames: Arc<[Frame]> = (0..count).map(|_| Frame::new()).collect();
         let replacement = config.replacement.build_over(count, Arc::new(frames.clone()));
         let core = Arc::new(Core {

@@ -18,6 +18,7 @@ use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
 use crate::system::System;
 use clearway_buffer::Pool;
+use clearway_env::Registered;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
 use clearway_partition::{Limits, Message, Outbox, Partition};
@@ -239,6 +240,10 @@ impl Engine {
     /// Why log or data can no longer be written, if so: then the process must stop, and nothing more may be acknowledged.
     pub fn failed(&self) -> Option<String> {
         self.node.failed()
+    }
+    /// How much of the pages' memory is registered with the kernel's io_uring.
+    pub fn registered(&self) -> Registered {
+        self.node.io().registered()
     }
     /// What recovery did.
     pub fn report(&self) -> &RecoveryReport {

@@ -9,7 +9,6 @@
 
 use std::fs;
 use std::io;
-use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,42 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 
 use crate::disk::{Disk, DiskLock, File, Open};
+use crate::memory::{ALIGN, Aligned};
 use crate::os_disk::{self, OsDisk, OsFile};
-
-/// What direct I/O is aligned to, in bytes.
-pub const ALIGN: usize = 4096;
 
 /// `STATX_DIOALIGN`, of Linux 6.1.
 const DIO_ALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
-
-/// Bytes aligned to [`ALIGN`], at first zeros.
-pub struct Aligned {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
-}
-
-impl Aligned {
-    /// So many zeros.
-    pub fn new(len: usize) -> Self {
-        let memory = vec![0; len + ALIGN];
-        let start = memory.as_ptr().align_offset(ALIGN);
-        Self { memory, start, len }
-    }
-}
-
-impl Deref for Aligned {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.memory[self.start..self.start + self.len]
-    }
-}
-
-impl DerefMut for Aligned {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
-    }
-}
 
 /// The operating system's file system, with direct I/O for what is opened by [`Disk::open_pages`].
 #[derive(Debug, Default)]

@@ -46,26 +46,29 @@ fn engines() -> Vec<IoPool> {
     engines
 }
 
-/// Runs the check with each engine on each kind of file.
-fn with_all(test: &str, check: impl Fn(&IoPool, Arc<dyn File>)) {
+/// Runs the check on each kind of file.
+pub(crate) fn on_all_files(test: &str, check: impl Fn(Arc<dyn File>)) {
     let scratch = Scratch::new(test);
-    for pool in engines() {
-        let direct = DirectDisk::new(false);
-        let memory = MemDisk::new();
-        let disks: [(&dyn Disk, &Path); 3] = [(&OsDisk, &scratch.0), (&direct, &scratch.0), (&memory, Path::new(""))];
-        for (disk, dir) in disks {
-            let path = dir.join("file");
-            check(&pool, disk.open_pages(&path, Open::Create).expect("created"));
-            disk.remove(&path).expect("removed");
-        }
-        if direct.refused() {
-            writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
-        }
+    let direct = DirectDisk::new(false);
+    let memory = MemDisk::new();
+    let disks: [(&dyn Disk, &Path); 3] = [(&OsDisk, &scratch.0), (&direct, &scratch.0), (&memory, Path::new(""))];
+    for (disk, dir) in disks {
+        let path = dir.join("file");
+        check(disk.open_pages(&path, Open::Create).expect("created"));
+        disk.remove(&path).expect("removed");
+    }
+    if direct.refused() {
+        writeln!(io::stderr(), "SKIPPED direct I/O: the file system knows none").expect("said");
     }
 }
 
+/// Runs the check with each engine on each kind of file.
+fn with_all(test: &str, check: impl Fn(&IoPool, Arc<dyn File>)) {
+    engines().iter().for_each(|pool| on_all_files(test, |file| check(pool, file)));
+}
+
 /// Blocks of 4096 bytes, each filled with its number.
-fn blocks(numbers: std::ops::Range<u8>) -> Aligned {
+pub(crate) fn blocks(numbers: std::ops::Range<u8>) -> Aligned {
     let mut bytes = Aligned::new(numbers.len() * 4096);
     bytes.chunks_mut(4096).zip(numbers).for_each(|(block, number)| block.fill(number));
     bytes

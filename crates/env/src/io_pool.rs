@@ -2,7 +2,7 @@
 //!
 //! A worker hands a blocking job here and goes on; the job sends its result wherever the worker will find it. Reads and
 //! batches of writes go to the kernel's ring instead (see `ring`) if the pool has one and the files have descriptors: with
-//! or without, callers see the same.
+//! or without, callers see the same. Memory that is registered with the ring (see `registered`) is kept until the pool is gone.
 //!
 //! # Invariants
 //! 1. A job that was submitted runs once, also when the pool is dropped: `drop` returns after the last of them.
@@ -16,7 +16,7 @@
 //! One monitor over the queue, never held while a job runs. A panic cannot occur under it.
 
 use clearway_latch::lockstat::Class;
-use clearway_latch::{Condition, Monitor};
+use clearway_latch::{Condition, Latch, Monitor};
 use clearway_sync::thread::{self, JoinHandle, ThreadId};
 use std::collections::VecDeque;
 use std::io;
@@ -24,10 +24,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::disk::File;
+use crate::memory::IoMemory;
+use crate::registered::Limits;
 use crate::ring::Ring;
 
 /// The most jobs that wait in one pool, unless said otherwise.
 pub const QUEUE_LIMIT: usize = 4096;
+
+/// How much memory is registered with the kernel's ring: see [`IoPool::register`].
+#[derive(Clone, Debug, Default)]
+pub struct Registered {
+    /// So many bytes are.
+    pub bytes: usize,
+    /// So many were to be.
+    pub wanted: usize,
+    /// Why the first that are not are not.
+    pub refused: Option<Arc<io::Error>>,
+}
 
 /// Blocking work.
 pub type Job = Box<dyn FnOnce() + Send>;
@@ -73,6 +86,7 @@ struct Queue {
 }
 
 static IO_QUEUE: Class = Class::new("env.io_queue");
+static REGISTERED: Class = Class::new("env.registered");
 
 struct Shared {
     /// Threads of the pool wait until a job has come, or the pool closes.
@@ -108,6 +122,8 @@ pub struct IoPool {
     threads: Vec<JoinHandle<()>>,
     ids: Vec<ThreadId>,
     ring: Option<Ring>,
+    registered: Latch<Registered>,
+    registers: bool,
     /// The most jobs that wait, at least 1.
     limit: usize,
 }
@@ -117,7 +133,16 @@ impl IoPool {
     /// refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
         let shared = Arc::new(Shared { queue: Monitor::new(&IO_QUEUE, Queue::default()), room: Condition::new() });
-        let mut pool = Self { shared, threads: Vec::new(), ids: Vec::new(), ring: None, limit: QUEUE_LIMIT };
+        let registered = Latch::new(&REGISTERED, Registered::default());
+        let mut pool = Self {
+            shared,
+            threads: Vec::new(),
+            ids: Vec::new(),
+            ring: None,
+            registered,
+            registers: false,
+            limit: QUEUE_LIMIT,
+        };
         for number in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
             let thread = thread::Builder::new().name(format!("{name}-{number}")).spawn(move || shared.serve())?;
@@ -129,8 +154,12 @@ impl IoPool {
 
     /// As [`IoPool::new`], with a ring of the kernel's for reads and batches of writes; an error if the kernel refuses that.
     pub fn with_ring(threads: usize, name: &str) -> io::Result<Self> {
+        Self::with_ring_of(threads, name, Limits::KERNELS)
+    }
+
+    pub(crate) fn with_ring_of(threads: usize, name: &str, limits: Limits) -> io::Result<Self> {
         let mut pool = Self::new(threads, name)?;
-        pool.ring = Some(Ring::new(&format!("{name}-ring"))?);
+        pool.ring = Some(Ring::new(&format!("{name}-ring"), limits)?);
         Ok(pool)
     }
 
@@ -141,6 +170,13 @@ impl IoPool {
         self
     }
 
+    /// The same pool, which registers memory that it is given with its ring, if it has one: see [`IoPool::register`].
+    #[must_use]
+    pub fn with_registered_buffers(mut self) -> Self {
+        self.registers = true;
+        self
+    }
+
     /// Whether reads of files that have descriptors go to the kernel's ring.
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
@@ -148,7 +184,26 @@ impl IoPool {
 
     /// Whether the kernel lets this process have a ring; the error says why not.
     pub fn try_ring() -> io::Result<()> {
-        Ring::new("try-ring").map(drop)
+        Ring::new("try-ring", Limits::KERNELS).map(drop)
+    }
+
+    /// Has the kernel's ring, in a pool with registered buffers, know this memory beforehand, as long as the pool lives: direct reads into it
+    /// and writes from it then cost less. All of it becomes resident, and stays so. Where the kernel refuses, they are done as those of other
+    /// memory, and [`IoPool::registered`] says so. Blocks for the time that this takes; not in [`ReadTarget::done`].
+    pub fn register(&self, memory: &IoMemory) {
+        let Some(ring) = self.ring.as_ref().filter(|_| self.registers) else { return };
+        let result = ring.register(memory.clone());
+        let mut registered = self.registered.lock();
+        registered.wanted += memory.len();
+        match result {
+            Ok(()) => registered.bytes += memory.len(),
+            Err(error) => drop(registered.refused.get_or_insert(Arc::new(error))),
+        }
+    }
+
+    /// How much memory is registered with the ring.
+    pub fn registered(&self) -> Registered {
+        self.registered.lock().clone()
     }
 
     /// Hands over a read, and never blocks.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 
-use crate::direct::{self, ALIGN};
+use crate::direct;
 use crate::disk::{Disk, DiskLock, File, Open};
+use crate::memory::ALIGN;
 
 /// The operating system's file system; relative paths start at the working directory.
 #[derive(Clone, Copy, Debug, Default)]

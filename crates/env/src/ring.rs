@@ -1,7 +1,8 @@
 //! Linux's io_uring: reads that nobody waits for, and writes that go to the disk side by side.
 //!
 //! One thread owns the ring: it alone submits and reaps, so that the kernel finishes requests on no other thread's time.
-//! Who asks leaves the request in the inbox, and rings an eventfd if the thread sleeps in the kernel.
+//! Who asks leaves the request in the inbox, and rings an eventfd if the thread sleeps in the kernel. Requests whose bytes lie in
+//! registered memory (module `registered`) go by it; for all others, and where the kernel registers none, the operations are the plain ones.
 //!
 //! # Invariants
 //! 1. Memory that the kernel may write to or read from is not touched, and not freed, until the request's completion has
@@ -34,6 +35,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::direct::Progress;
 use crate::disk::File;
 use crate::io_pool::{Read, ReadTarget, Write};
+use crate::memory::IoMemory;
+use crate::registered::{Limits, Table};
 
 /// The most requests in flight.
 pub const DEPTH: usize = 256;
@@ -48,6 +51,7 @@ static BATCH: Class = Class::new("env.ring_batch");
 enum Request {
     Read(Read),
     Write { file: Arc<dyn File>, offset: u64, bytes: Bytes, number: usize, batch: Arc<Batch> },
+    Register(IoMemory, mpsc::Sender<io::Result<()>>),
 }
 
 /// Bytes that [`Ring::write_all`] has borrowed.
@@ -109,7 +113,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// A ring, or why the kernel refuses one: too old, forbidden by a sandbox or by the administrator.
-    pub(crate) fn new(name: &str) -> io::Result<Self> {
+    pub(crate) fn new(name: &str, limits: Limits) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared { inbox: Latch::new(&INBOX, Inbox::default()), bell });
         let (sender, made) = mpsc::channel();
@@ -118,8 +122,9 @@ impl Ring {
         let run = move || match make() {
             Ok(ring) => {
                 let _ = sender.send(Ok(()));
-                Driver { ring, shared: threads_shared, slots: Vec::new(), free: Vec::new(), backlog: VecDeque::new() }
-                    .run();
+                let (slots, free, backlog) = (Vec::new(), Vec::new(), VecDeque::new());
+                let table = Table::new(limits);
+                Driver { ring, shared: threads_shared, slots, free, backlog, table }.run();
             }
             Err(error) => {
                 let _ = sender.send(Err(error));
@@ -139,6 +144,13 @@ impl Ring {
     /// Reads without waiting. The file must have a descriptor.
     pub(crate) fn read(&self, read: Read) {
         self.shared.put([Request::Read(read)]);
+    }
+
+    /// Registers memory for as long as the ring is there, and waits until that is done or the kernel refuses. Not on the ring's own thread.
+    pub(crate) fn register(&self, memory: IoMemory) -> io::Result<()> {
+        let (sender, answer) = mpsc::channel();
+        self.shared.put([Request::Register(memory, sender)]);
+        answer.recv().unwrap_or_else(|_| Err(io::Error::other("the ring's thread has ended")))
     }
 
     /// Does all the writes, side by side, and waits; an error names the number of one that has failed. The files must have
@@ -202,31 +214,19 @@ enum End {
 }
 
 impl Flight {
-    fn new(request: Request) -> Self {
-        match request {
-            Request::Read(Read { file, offset, mut target }) => {
-                let buffer = target.buffer();
-                let (memory, len) = (buffer.as_mut_ptr(), buffer.len());
-                Self { file, offset, memory, progress: Progress::new(len), end: End::Read(target) }
-            }
-            Request::Write { file, offset, bytes: Bytes(memory, len), number, batch } => {
-                let end = End::Write(number, batch);
-                Self { file, offset, memory: memory.cast_mut(), progress: Progress::new(len), end }
-            }
-        }
-    }
-
     /// The rest of it as the kernel takes it; none if the file has no descriptor.
-    fn entry(&self, slot: usize) -> Option<squeue::Entry> {
+    fn entry(&self, slot: usize, table: &Table) -> Option<squeue::Entry> {
         let fd = Fd(self.file.fd()?.as_raw_fd());
         let at = self.progress.at();
         // A request that is longer than the kernel takes at once is read or written in pieces.
         let len = (self.progress.len() - at).min(1 << 30) as u32;
         let offset = self.offset + at as u64;
         let memory = self.memory.wrapping_add(at);
-        let entry = match self.end {
-            End::Read(_) => opcode::Read::new(fd, memory, len).offset(offset).build(),
-            End::Write(..) => opcode::Write::new(fd, memory, len).offset(offset).build(),
+        let entry = match (&self.end, table.find(memory, len as usize)) {
+            (End::Read(_), None) => opcode::Read::new(fd, memory, len).offset(offset).build(),
+            (End::Read(_), Some(buffer)) => opcode::ReadFixed::new(fd, memory, len, buffer).offset(offset).build(),
+            (End::Write(..), None) => opcode::Write::new(fd, memory, len).offset(offset).build(),
+            (End::Write(..), Some(buffer)) => opcode::WriteFixed::new(fd, memory, len, buffer).offset(offset).build(),
         };
         Some(entry.user_data(slot as u64))
     }
@@ -267,6 +267,7 @@ struct Driver {
     free: Vec<usize>,
     /// What waits for room in the ring.
     backlog: VecDeque<Request>,
+    table: Table,
 }
 
 impl Drop for Driver {
@@ -275,6 +276,7 @@ impl Drop for Driver {
             // Invariant 1: the kernel still writes to memory that would be freed.
             std::process::abort();
         }
+        self.table.clear(&self.ring);
     }
 }
 
@@ -315,7 +317,21 @@ impl Driver {
     }
 
     fn start(&mut self, request: Request) {
-        let flight = Flight::new(request);
+        let flight = match request {
+            Request::Read(Read { file, offset, mut target }) => {
+                let buffer = target.buffer();
+                let (memory, len) = (buffer.as_mut_ptr(), buffer.len());
+                Flight { file, offset, memory, progress: Progress::new(len), end: End::Read(target) }
+            }
+            Request::Write { file, offset, bytes: Bytes(memory, len), number, batch } => {
+                let end = End::Write(number, batch);
+                Flight { file, offset, memory: memory.cast_mut(), progress: Progress::new(len), end }
+            }
+            Request::Register(memory, sender) => {
+                // Whoever asked waits.
+                return drop(sender.send(self.table.add(&self.ring, memory)));
+            }
+        };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
@@ -324,7 +340,7 @@ impl Driver {
     }
 
     fn submit(&mut self, slot: usize, flight: Flight) {
-        let Some(entry) = flight.entry(slot) else {
+        let Some(entry) = flight.entry(slot, &self.table) else {
             self.free.push(slot);
             return flight.finish(Err(io::Error::other("a file without a descriptor")));
         };
@@ -367,3 +383,7 @@ impl Driver {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -35,7 +35,7 @@ use activity::Observed;
 use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker};
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use clearway_latch::lockstat;
-use config::{DispatchChoice, IoEngine};
+use config::{DirectIo, DispatchChoice, IoEngine};
 use doorbell::Doorbell;
 use exit::{ExitCode, Failure};
 use latches::Latches;
@@ -82,7 +82,7 @@ impl Server {
         let page_io = PageIo::choose(&mut config)?;
         let world = World { disk: page_io.disk.clone(), clock: Arc::new(OsClock) };
         let server = Self::start_in(world, config)?;
-        tracing::info!("{}", page_io.describe());
+        tracing::info!("{}", page_io.describe(&server.engine.registered()));
         Ok(server)
     }
 
@@ -204,6 +204,8 @@ fn open_engine(disk: Arc<dyn Disk>, config: &Config, bells: &[Arc<Doorbell>]) ->
             replacement: config.replacement,
             second_level: config.second_level.clone(),
             io_ring: config.io_engine == IoEngine::Uring,
+            // Through the system's cache pages are copied: it is past it that the kernel must have hold of their memory.
+            io_registered: config.direct_io == DirectIo::On,
             ..NodeConfig::default()
         },
         dispatch: match config.dispatch {

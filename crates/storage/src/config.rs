@@ -22,6 +22,9 @@ pub struct NodeConfig {
     pub io_threads: usize,
     /// Whether the kernel's io_uring reads and writes pages instead; an error at opening if it refuses. Default no.
     pub io_ring: bool,
+    /// Whether io_uring knows the pool's memory beforehand, as far as the kernel lets us: of use for files of direct I/O. All of it is then
+    /// resident from the start. Default no.
+    pub io_registered: bool,
     /// Bytes of a log segment. Default 64 MiB.
     pub wal_segment_size: u64,
     /// Bytes of the log's buffer. Default 16 MiB.
@@ -66,6 +69,7 @@ impl Default for NodeConfig {
             second_level: None,
             io_threads: 8,
             io_ring: false,
+            io_registered: false,
             wal_segment_size: wal.segment_size,
             wal_buffer_size: wal.buffer_size,
             undo_memory: 1 << 20,

@@ -175,8 +175,9 @@ impl Opening {
     fn io(&self) -> Result<Arc<IoPool>, OpenError> {
         let (threads, limit) = (self.config.io_threads.max(1), self.config.io_queue);
         if self.config.io_ring {
-            let io = IoPool::with_ring(threads, "page-io");
-            return Ok(Arc::new(io.map_err(OpenError::io("cannot use io_uring"))?.with_queue_limit(limit)));
+            let io = IoPool::with_ring(threads, "page-io").map_err(OpenError::io("cannot use io_uring"))?;
+            let io = if self.config.io_registered { io.with_registered_buffers() } else { io };
+            return Ok(Arc::new(io.with_queue_limit(limit)));
         }
         let io = IoPool::new(threads, "page-io").map_err(OpenError::io("cannot start threads"))?;
         Ok(Arc::new(io.with_queue_limit(limit)))

@@ -192,10 +192,18 @@ fn run_on_files(name: &str, disk: &dyn Disk, io_pool: &dyn Fn() -> std::io::Resu
     let scratch = Scratch::new(name);
     let kind = ReplacementKind::ClockSweep;
     let open = || {
+        let io_pool = Arc::new(io_pool().unwrap());
         let files = Files::open(disk, &scratch.0, PARTITIONS).unwrap();
         let second = name.ends_with("second").then(|| second_level(disk, &scratch.0, 320).unwrap());
         let config = PoolConfig { frames: FRAMES, replacement: kind, ..PoolConfig::default() };
-        pool_of(files, Arc::new(io_pool().unwrap()), config, second)
+        let fixture = pool_of(files, io_pool.clone(), config, second);
+        let registered = io_pool.registered();
+        match registered.refused {
+            Some(error) => skipped(name, error),
+            None if name.starts_with("registered") => assert!(registered.bytes > FRAMES as usize * PAGE_SIZE),
+            None => assert_eq!(registered.wanted, 0),
+        }
+        fixture
     };
     let before = open();
     let models = work(&before, kind, 1_000);
@@ -212,6 +220,10 @@ fn threads() -> std::io::Result<IoPool> {
 
 fn ring() -> std::io::Result<IoPool> {
     IoPool::with_ring(1, "test-io")
+}
+
+fn registered() -> std::io::Result<IoPool> {
+    Ok(ring()?.with_registered_buffers())
 }
 
 #[test]
@@ -235,9 +247,16 @@ fn a_ring_and_direct_files_keep_every_page() {
 }
 
 #[test]
+fn a_ring_with_registered_buffers_keeps_every_page() {
+    run_on_files("registered-buffered", &OsDisk, &registered);
+    run_on_direct_files("registered-direct", &registered);
+}
+
+#[test]
 fn a_second_level_by_threads_and_by_a_ring_keeps_every_page() {
     run_on_files("threads-buffered-second", &OsDisk, &threads);
     run_on_direct_files("ring-direct-second", &ring);
+    run_on_direct_files("registered-direct-second", &registered);
 }
 
 fn run_on_direct_files(name: &str, io_pool: &dyn Fn() -> std::io::Result<IoPool>) {

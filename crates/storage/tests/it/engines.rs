@@ -10,6 +10,10 @@ use clearway_storage::{Node, NodeConfig};
 use clearway_types::TreeId;
 
 const TREE: TreeId = TreeId(1);
+/// Whether there is a ring, and whether with registered buffers.
+const THREADS: (bool, bool) = (false, false);
+const RING: (bool, bool) = (true, false);
+const REGISTERED: (bool, bool) = (true, true);
 
 /// Past the test's capture: a test that has not run says so whoever runs it.
 fn skipped(what: &str, why: impl std::fmt::Display) {
@@ -18,7 +22,7 @@ fn skipped(what: &str, why: impl std::fmt::Display) {
 
 /// Works on more data than the pool has frames, with checkpoints, and lets the node go as a crash of the process does: with
 /// dirty pages unwritten. Three lives, each of which finds what the one before left.
-fn live(name: &str, disk: Arc<dyn Disk>, io_ring: bool) {
+fn live(name: &str, disk: Arc<dyn Disk>, (io_ring, io_registered): (bool, bool)) {
     if let (true, Err(error)) = (io_ring, IoPool::try_ring()) {
         return skipped(name, error);
     }
@@ -26,9 +30,17 @@ fn live(name: &str, disk: Arc<dyn Disk>, io_ring: bool) {
     let random = Random::new(17);
     let mut model = Model::new();
     for life in 0..3 {
-        let config = NodeConfig { io_ring, ..config(1, 64) };
+        let config = NodeConfig { io_ring, io_registered, ..config(1, 64) };
         let mut node = Node::open(disk.clone(), &dir, config).unwrap();
         assert_eq!(node.io().has_ring(), io_ring);
+        let registered = node.io().registered();
+        match registered.refused {
+            Some(error) => skipped(name, error),
+            None if io_registered => {
+                assert!(registered.bytes > 64 * 8192, "the pool's frames and what is written from")
+            }
+            None => assert_eq!(registered.wanted, 0),
+        }
         let stores = node.take_stores();
         let mut world = World { node, stores, retries: 0 };
         if life == 0 {
@@ -53,9 +65,9 @@ fn live(name: &str, disk: Arc<dyn Disk>, io_ring: bool) {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-fn live_directly(name: &str, io_ring: bool) {
+fn live_directly(name: &str, by: (bool, bool)) {
     let disk = Arc::new(DirectDisk::new(false));
-    live(name, disk.clone(), io_ring);
+    live(name, disk.clone(), by);
     if disk.refused() {
         skipped(name, "the file system knows no direct I/O; it ran on buffered files");
     }
@@ -63,20 +75,26 @@ fn live_directly(name: &str, io_ring: bool) {
 
 #[test]
 fn by_threads_on_buffered_files() {
-    live("threads-buffered", Arc::new(OsDisk), false);
+    live("threads-buffered", Arc::new(OsDisk), THREADS);
 }
 
 #[test]
 fn by_threads_on_direct_files() {
-    live_directly("threads-direct", false);
+    live_directly("threads-direct", THREADS);
 }
 
 #[test]
 fn by_a_ring_on_buffered_files() {
-    live("ring-buffered", Arc::new(OsDisk), true);
+    live("ring-buffered", Arc::new(OsDisk), RING);
 }
 
 #[test]
 fn by_a_ring_on_direct_files() {
-    live_directly("ring-direct", true);
+    live_directly("ring-direct", RING);
+}
+
+#[test]
+fn by_a_ring_with_registered_buffers_on_buffered_and_direct_files() {
+    live("registered-buffered", Arc::new(OsDisk), REGISTERED);
+    live_directly("registered-direct", REGISTERED);
 }

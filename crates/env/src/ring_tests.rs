@@ -1,0 +1,51 @@
+//! Which operation the kernel is asked for.
+
+use std::io::Write as _;
+
+use super::*;
+use crate::disk_tests::Scratch;
+use crate::{ALIGN, Disk, Open, OsDisk};
+
+/// Bytes of a memory that a read is for.
+struct Part(IoMemory, usize, usize);
+
+// SAFETY: the memory stays as long as the part has it, and nobody reads or writes it here.
+unsafe impl ReadTarget for Part {
+    fn buffer(&mut self) -> &mut [u8] {
+        // SAFETY: the test's parts are inside the memory.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start().as_ptr().add(self.1), self.2) }
+    }
+    fn done(self: Box<Self>, _: io::Result<usize>) {}
+}
+
+#[test]
+fn what_lies_in_one_registered_buffer_goes_by_it_and_all_else_by_its_address() {
+    let limits = Limits { buffer: 4 * ALIGN, buffers: 2 };
+    let (memory, other) = (IoMemory::new(8 * ALIGN, ALIGN), IoMemory::new(ALIGN, ALIGN));
+    let mut table = Table::new(limits);
+    let registered = make().and_then(|ring| table.add(&ring, memory.clone()).map(|()| ring));
+    let Ok(ring) = registered.inspect_err(|error| {
+        writeln!(io::stderr(), "SKIPPED registered buffers: {error}").expect("said");
+    }) else {
+        return;
+    };
+    let scratch = Scratch::new("ring-operations");
+    let file = OsDisk.open_pages(&scratch.0.join("file"), Open::Create).expect("created");
+    let operation = |memory: &IoMemory, at: usize, len: usize, done: usize| {
+        let batch = Arc::new(Batch(Monitor::new(&BATCH, (1, None))));
+        [End::Read(Box::new(Part(memory.clone(), at, len))), End::Write(0, batch)].map(|end| {
+            let memory = memory.start().as_ptr().wrapping_add(at);
+            let mut flight = Flight { file: Arc::clone(&file), offset: 0, memory, progress: Progress::new(len), end };
+            assert!(done == 0 || flight.completed(done as i32).is_none(), "there is more to do");
+            flight.entry(0, &table).expect("a file with a descriptor").get_opcode() as u8
+        })
+    };
+    let fixed = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];
+    let plain = [opcode::Read::CODE, opcode::Write::CODE];
+    assert_eq!(operation(&memory, 0, ALIGN, 0), fixed);
+    assert_eq!(operation(&memory, 3 * ALIGN, ALIGN, 0), fixed);
+    assert_eq!(operation(&memory, 3 * ALIGN, 2 * ALIGN, 0), plain, "in two buffers");
+    assert_eq!(operation(&memory, 3 * ALIGN, 2 * ALIGN, ALIGN), fixed, "what is left of it is in one");
+    assert_eq!(operation(&other, 0, ALIGN, 0), plain);
+    drop(ring);
+}
