@@ -8,24 +8,26 @@
 //! | 18..28 | shared  | holders of the shared latch; each has a pin too |
 //! | 28     | EXCL    | the exclusive latch is held; its holder has a pin too |
 //! | 29     | DIRTY   | the page has changes that no copy under way or on disk has |
-//! | 30     | VALID   | the frame holds a page |
+//! | 30     | FREE    | the frame holds no page |
 //! | 31..64 | version | counts the pages that the frame has held, and how often it was let go from exclusive |
 //!
-//! | state     | VALID | pins | shared | EXCL | DIRTY | who may change the bytes |
+//! | state     | FREE  | pins | shared | EXCL | DIRTY | who may change the bytes |
 //! |-----------|-------|------|--------|------|-------|--------------------------|
-//! | free      | 0     | 0    | 0      | 0    | 0     | the owner of its [`FreeFrame`] |
-//! | idle      | 1     | 0    | 0      | 0    | 0/1   | nobody; the victim of an eviction if clean |
-//! | kept      | 1     | > 0  | 0      | 0    | 0/1   | nobody |
-//! | read      | 1     | > 0  | > 0    | 0    | 0/1   | nobody |
-//! | written   | 1     | > 0  | 0      | 1    | 0/1   | the holder of EXCL |
+//! | free      | 1     | 0    | 0      | 0    | 0     | the owner of its [`FreeFrame`] |
+//! | idle      | 0     | 0    | 0      | 0    | 0/1   | nobody; the victim of an eviction if clean |
+//! | kept      | 0     | > 0  | 0      | 0    | 0/1   | nobody |
+//! | read      | 0     | > 0  | > 0    | 0    | 0/1   | nobody |
+//! | written   | 0     | > 0  | 0      | 1    | 0/1   | the holder of EXCL |
 //!
 //! # Invariants
 //! 1. There is one [`FreeFrame`] of a frame exactly while it is free.
-//! 2. `page`, and VALID and version, change only under the page-table latch of the page.
+//! 2. `page`, and FREE and version, change only under the page-table latch of the page.
 //! 3. DIRTY and `rec_lsn` change only under a latch: set by the holder of EXCL, cleared (or, if a write has failed, set
 //!    again) by the write-back under a shared one. DIRTY is set exactly while `rec_lsn` is not [`CLEAN`].
 //! 4. A change that is not on disk is covered by `rec_lsn`, unless the write-back's turn is taken.
-//! 5. Who sees the same version twice, with VALID and without EXCL, has seen the same page in between, and no change of it (up to 2^33 changes).
+//! 5. A version is that of one page between two changes from the moment when neither FREE nor EXCL is set with it: it is a new one when a page comes
+//!    into the frame and when the latch is let go from exclusive (up to 2^33 times). So who sees it, and later sees it with neither, has seen that
+//!    page in between, and no change of it, whatever was set the first time.
 //!
 //! # Locking
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock. An optimistic reader takes nothing and writes
@@ -48,10 +50,11 @@ const SHARE: u64 = 1 << 18;
 const SHARES: u64 = ((1 << 10) - 1) << 18;
 const EXCL: u64 = 1 << 28;
 const DIRTY: u64 = 1 << 29;
-const VALID: u64 = 1 << 30;
+const FREE: u64 = 1 << 30;
 const VERSION: u64 = 1 << 31;
-/// What an optimistic reader compares.
-const STABLE: u64 = !(VERSION - 1) | VALID | EXCL;
+/// What an optimistic reader notes at first, and what it compares with that at the end.
+const VERSIONS: u64 = !(VERSION - 1);
+const STABLE: u64 = VERSIONS | FREE | EXCL;
 
 /// The LSN that stands for "no change": above every real one, so that a minimum needs no case for it.
 pub(crate) const CLEAN: u64 = u64::MAX;
@@ -124,7 +127,7 @@ impl Uses for Arc<[Frame]> {
 impl Frame {
     pub fn new() -> Self {
         Self {
-            word: AtomicU64::new(0),
+            word: AtomicU64::new(FREE),
             page: AtomicU64::new(NO_PAGE),
             rec_lsn: AtomicU64::new(CLEAN),
             next: AtomicU32::new(0),
@@ -147,12 +150,12 @@ impl Frame {
     /// Pins and latches, if the frame holds `id` and the latch is to be had now.
     #[inline]
     pub fn try_latch(&self, id: PageId, mode: Mode) -> Latched {
-        // Acquire: pairs with the Release in `publish`, else an old `page` could be read after a new VALID.
+        // Acquire: pairs with the Release in `publish`, else an old `page` could be read after a new version.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             // Read between two states of the word: if the frame took another page meanwhile, the version has moved on
             // and the exchange fails.
-            if word & VALID == 0 || !self.holds(id) {
+            if word & FREE != 0 || !self.holds(id) {
                 return Latched::Gone;
             }
             let (excluded, add) = match mode {
@@ -177,22 +180,22 @@ impl Frame {
         }
     }
 
-    /// Begins an optimistic read of `id`: what is to be the same at its end. `None` if the frame does not hold the page or the page is
-    /// being changed.
+    /// Begins an optimistic read of `id`: the version that is to be there at its end. `None` if the frame does not hold the page. Whether the page
+    /// is just being changed is looked at only at the end, where it must be looked at anyway.
     #[inline]
     pub fn glimpse(&self, id: PageId) -> Option<u64> {
         // Acquire: pairs with the Release in `publish` and in the `unlatch` of the last change.
-        let word = self.word.load(Ordering::Acquire);
-        (word & (VALID | EXCL) == VALID && self.holds(id)).then_some(word)
+        let version = self.word.load(Ordering::Acquire) & VERSIONS;
+        self.holds(id).then_some(version)
     }
 
-    /// Whether all that was read since `glimpse` returned `seen`, its look at the page's id included, was of one page and not in the
-    /// middle of a change.
+    /// Whether all that was read since `glimpse` returned `version`, its look at the page's id included, was of one page and not in the
+    /// middle of a change (invariant 5).
     #[inline]
-    pub fn unchanged_since(&self, seen: u64) -> bool {
+    pub fn unchanged_since(&self, version: u64) -> bool {
         // The reads before are done before the load behind: pairs with the fences in `try_latch` and `try_claim`.
         fence(Ordering::Acquire);
-        (self.word.load(Ordering::Relaxed) ^ seen) & STABLE == 0
+        self.word.load(Ordering::Relaxed) & STABLE == version
     }
 
     #[inline]
@@ -236,9 +239,10 @@ impl Frame {
         };
         // Relaxed: published by the Release below.
         self.page.store(id.to_u64(), Ordering::Relaxed);
-        let version = self.word.load(Ordering::Relaxed) / VERSION * VERSION;
-        // Release: pairs with the Acquire in `try_latch`: the page's id and bytes.
-        self.word.store(version + VALID + pins * PIN + add, Ordering::Release);
+        // Invariant 5: the version has the highest bits, so that its overflow touches no other.
+        let version = (self.word.load(Ordering::Relaxed) & VERSIONS).wrapping_add(VERSION);
+        // Release: pairs with the Acquire in `try_latch` and `glimpse`: the page's id and bytes.
+        self.word.store(version + pins * PIN + add, Ordering::Release);
         frame.0
     }
 
@@ -246,13 +250,12 @@ impl Frame {
     pub fn try_claim(&self, id: FrameId) -> Option<FreeFrame> {
         // Relaxed: the exchange decides.
         let word = self.word.load(Ordering::Relaxed);
-        if word & (PINS | SHARES | EXCL | DIRTY | VALID) != VALID {
+        if word & (PINS | SHARES | EXCL | DIRTY | FREE) != 0 {
             return None;
         }
-        let free = (word / VERSION).wrapping_add(1) << VERSION.trailing_zeros();
         // Acquire: pairs with the Release in `unlatch` and `unpin`: nobody is at the bytes any more.
-        self.word.compare_exchange(word, free, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // Who sees what comes into the frame next sees the new version, too: pairs with the fence in `unchanged_since`.
+        self.word.compare_exchange(word, word | FREE, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // Who sees what comes into the frame next sees FREE or a later version, too: pairs with the fence in `unchanged_since`.
         fence(Ordering::Release);
         self.page.store(NO_PAGE, Ordering::Relaxed); // Relaxed: a hint for readers, see `try_latch`.
         Some(FreeFrame(id))
@@ -262,7 +265,7 @@ impl Frame {
     pub fn idle(&self) -> Option<bool> {
         // Relaxed: a hint.
         let word = self.word.load(Ordering::Relaxed);
-        (word & (PINS | SHARES | EXCL | VALID) == VALID).then_some(word & DIRTY != 0)
+        (word & (PINS | SHARES | EXCL | FREE) == 0).then_some(word & DIRTY != 0)
     }
 
     pub fn is_dirty(&self) -> bool {
@@ -341,7 +344,18 @@ impl Arena {
     #[inline]
     pub fn bytes(&self, frame: FrameId) -> NonNull<[u8; PAGE_SIZE]> {
         assert!((frame.0 as usize) < self.frames, "no such frame");
-        // SAFETY: the frame is inside the memory, as just checked.
+        // SAFETY: as just checked.
+        unsafe { self.bytes_of(frame) }
+    }
+
+    /// As `bytes`.
+    ///
+    /// # Safety
+    /// There is such a frame.
+    #[inline]
+    pub unsafe fn bytes_of(&self, frame: FrameId) -> NonNull<[u8; PAGE_SIZE]> {
+        debug_assert!((frame.0 as usize) < self.frames, "no such frame");
+        // SAFETY: the frame is inside the memory: the caller's.
         unsafe { self.base.add(frame.0 as usize * PAGE_SIZE).cast() }
     }
 
@@ -361,4 +375,35 @@ fn prefer_huge_pages(memory: &IoMemory) {
         unsafe { rustix::mm::madvise(memory.start().as_ptr().cast(), memory.len(), rustix::mm::Advice::LinuxHugepage) };
     #[cfg(not(all(target_os = "linux", not(miri))))]
     let _ = memory;
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use clearway_types::PartitionId;
+
+    /// Invariant 5: a version that was noted while the frame was free or the page was being changed is never found again.
+    #[test]
+    fn only_what_was_begun_on_a_whole_page_counts() {
+        let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));
+        let (_arena, mut free) = Arena::new(1);
+        let frame = Frame::new();
+        let id = frame.publish(free.remove(0), a, 0, Some(Mode::Exclusive));
+        let changing = frame.glimpse(a).unwrap();
+        assert!(!frame.unchanged_since(changing), "it is being changed");
+        frame.unlatch(Mode::Exclusive);
+        assert!(!frame.unchanged_since(changing), "it has been changed");
+        let whole = frame.glimpse(a).unwrap();
+        assert_eq!(frame.try_latch(a, Mode::Shared), Latched::Yes);
+        assert!(frame.unchanged_since(whole), "it is only being read");
+        frame.unlatch(Mode::Shared);
+        assert!(frame.unchanged_since(whole) && frame.glimpse(b).is_none());
+
+        let freed = frame.try_claim(id).unwrap();
+        let while_free = frame.word.load(Ordering::Relaxed) & VERSIONS;
+        assert!(frame.glimpse(a).is_none() && !frame.unchanged_since(whole) && !frame.unchanged_since(while_free));
+        frame.publish(freed, b, 0, None);
+        assert!(!frame.unchanged_since(while_free), "another page has come");
+        assert!(frame.unchanged_since(frame.glimpse(b).unwrap()));
+    }
 }

@@ -33,9 +33,13 @@ impl<'a> Glimpse<'a> {
     pub(crate) const POSSIBLE: bool = cfg!(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)));
 
     /// Where this is not [`Glimpse::POSSIBLE`], for the holder of a latch only.
+    ///
+    /// # Safety
+    /// The pool has such a frame.
     #[inline]
-    pub(crate) fn new(core: &'a Core, frame: FrameId) -> Self {
-        Self { bytes: core.arena.bytes(frame).cast(), pool: PhantomData }
+    pub(crate) unsafe fn new(core: &'a Core, frame: FrameId) -> Self {
+        // SAFETY: the caller's.
+        Self { bytes: unsafe { core.arena.bytes_of(frame) }.cast(), pool: PhantomData }
     }
 
     /// Fills `into` with the page's bytes from `at` on; `None`, and nothing is read, if they are not all in the page.

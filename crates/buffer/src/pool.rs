@@ -161,44 +161,59 @@ impl Core {
     fn hit(&self, frame: FrameId, state: &Frame, id: PageId) {
         // Relaxed: see `uses`. One comparison, where uses are counted and the page is hot.
         if state.uses.load(Ordering::Relaxed) < self.most_uses {
-            if self.most_uses == NO_COUNT {
-                self.replacement.hit(frame, id);
-            } else {
-                count_use(&state.uses, self.most_uses);
-            }
+            self.hit_below_most(frame, state, id);
         }
     }
 
-    /// A look at the page without a latch, if it is resident and was not changed meanwhile.
+    /// Out of line, so that the usual hit saves no registers for it.
+    #[cold]
+    #[inline(never)]
+    fn hit_below_most(&self, frame: FrameId, state: &Frame, id: PageId) {
+        if self.most_uses == NO_COUNT {
+            self.replacement.hit(frame, id);
+        } else {
+            count_use(&state.uses, self.most_uses);
+        }
+    }
+
+    /// A look at the page without a latch, if it is in that frame of the pool and was not changed meanwhile.
     #[inline(always)]
-    fn glimpse<T>(&self, id: PageId, look: &mut impl FnMut(&Glimpse<'_>) -> T) -> Option<T> {
+    fn glimpse<T>(
+        &self,
+        (frame, state): (FrameId, &Frame),
+        id: PageId,
+        look: &mut impl FnMut(&Glimpse<'_>) -> T,
+    ) -> Option<T> {
         if !Glimpse::POSSIBLE {
             return None;
         }
-        let (frame, state) = self.table.find(&self.frames, id)?;
-        let seen = state.glimpse(id)?;
-        let found = look(&Glimpse::new(self, frame));
-        state.unchanged_since(seen).then(|| {
+        let version = state.glimpse(id)?;
+        // SAFETY: it is one of `frames`, and the arena has been made for as many.
+        let found = look(&unsafe { Glimpse::new(self, frame) });
+        state.unchanged_since(version).then(|| {
             self.hit(frame, state, id);
             found
         })
     }
 
-    /// The page was not resident, or changed while it was looked at.
+    /// The page was not in the first frame of its chain, or changed while it was looked at.
     #[cold]
     #[inline(never)]
     #[track_caller]
     fn read_again<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
         for _ in 1..GLIMPSES {
-            clearway_sync::hint::spin_loop();
-            if let Some(found) = self.glimpse(id, &mut look) {
+            if let Some(frame) = self.table.find(&self.frames, id)
+                && let Some(found) = self.glimpse(frame, id, &mut look)
+            {
                 return Ok(found);
             }
+            clearway_sync::hint::spin_loop();
         }
         let frame = self.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
         let _latched = PageRef::new(self, frame);
         self.hit(frame, self.frame(frame), id);
-        Ok(look(&Glimpse::new(self, frame)))
+        // SAFETY: it has just been found.
+        Ok(look(&unsafe { Glimpse::new(self, frame) }))
     }
 
     #[cold]
@@ -351,10 +366,14 @@ impl Pool {
     #[inline]
     #[track_caller]
     pub fn read_optimistic<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
-        if let Some(found) = self.core.glimpse(id, &mut look) {
+        // Once: what `self` leads to would be loaded again behind the first look at the version.
+        let core = &*self.core;
+        if let Some(first) = core.table.first(&core.frames, id)
+            && let Some(found) = core.glimpse(first, id, &mut look)
+        {
             return Ok(found);
         }
-        self.core.read_again(id, look)
+        core.read_again(id, look)
     }
 
     /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of it.

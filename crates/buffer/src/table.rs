@@ -5,7 +5,7 @@
 //! is checked afterwards. A miss is therefore confirmed under the latch.
 //!
 //! # Invariants
-//! 1. Under the latch of a page's shard, the page is in its chain exactly while a frame holds it (VALID), and at most once.
+//! 1. Under the latch of a page's shard, the page is in its chain exactly while a frame holds it (not FREE), and at most once.
 //! 2. A page in `loading` is being read from disk (or waits for a frame to be read into) by exactly one job. Only a
 //!    creation makes it resident meanwhile, and marks the entry superseded: what was read then is stale.
 //!
@@ -78,17 +78,19 @@ impl<W> PageTable<W> {
         (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
+    /// The first frame in the page's chain. It holds the page nearly always, as there are at least twice as many buckets as frames.
+    #[inline(always)]
+    pub fn first<'a>(&self, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
+        // Acquire, here and in `find_behind`: pairs with the Release in `link`: the frame's page and link.
+        let at = self.buckets[self.bucket(id)].load(Ordering::Acquire);
+        Some((FrameId(at), frames.get(at as usize)?))
+    }
+
     /// The frame that probably holds the page. `None` is to be confirmed under the latch.
     #[inline(always)]
     pub fn find<'a>(&self, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
-        // Acquire, here and below: pairs with the Release in `link`: the frame's page and link.
-        let at = self.buckets[self.bucket(id)].load(Ordering::Acquire);
-        let first = frames.get(at as usize)?;
-        // Nearly always, as there are at least twice as many buckets as frames.
-        if first.holds(id) {
-            return Some((FrameId(at), first));
-        }
-        find_behind(first, frames, id)
+        let found @ (_, first) = self.first(frames, id)?;
+        if first.holds(id) { Some(found) } else { find_behind(first, frames, id) }
     }
 
     /// Latches the page's shard. A panic under the latch is a failed assertion before any change.
