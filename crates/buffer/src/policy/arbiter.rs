@@ -11,9 +11,14 @@
 //! they are samples, a leader's directory is made anew from the pages in the pool, in the order in which the last leader would have evicted them.
 //!
 //! **Taking over.** A switch costs misses: at worst one for each page that the leader has and the new one has not. The best candidate takes over
-//! once its lead, in hits, is as large as that number (ski rental: waiting longer may lose more than the switch, switching earlier, too). What
-//! speaks for the leader counts up to two hits a place (Page's CUSUM test), so that it does not live on what was right long ago: after a
-//! change of the accesses at most so many hits, and the cost of the switch, are lost before the switch.
+//! once its lead, in hits, is as large as that number, and at least four (ski rental: waiting longer may lose more than the switch, switching
+//! earlier, too). What speaks for the leader counts up to two hits a place (Page's CUSUM test), so that it does not live on what was right
+//! long ago: after a change of the accesses at most so many hits, and the cost of the switch, are lost before the switch.
+//!
+//! **The opening.** Until a page is used again, all that is known of the pages is which came last, and LRU leads: if the accesses turn back they
+//! use the latest pages next, and to a loop all pages are the same. If a page is used again before any has left, as nearly always, or if the first
+//! that is used again is one that LRU would not have (the accesses are a loop), the first candidate takes over; in the latter case
+//! all shadows begin anew with the pages in the pool, so that they stay. A pool without LRU among its candidates has no opening.
 //!
 //! An access costs, beside the leader's own work, one access of each shadow for pages in the sample: four policies' work more in a pool of 1024
 //! frames, five for one access in a hundred in a pool of 100,000. A comparison of two directories is O(1024), and comes at most once every 32
@@ -23,6 +28,7 @@
 //! # Invariants
 //! 1. A known frame is either a stranger, or its page is in the leader's directory at the place that it is bound to.
 //! 2. A place of the leader's directory is bound to the frame that has its page, or to none if no frame has.
+//! 3. In the opening LRU leads.
 //!
 //! Source: Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC construction with SHARDS, FAST 2015 (the sampling); Waldspurger, Saemundsson,
 //! Ahmad, Park: Cache modeling and optimization using miniature simulations, USENIX ATC 2017 (the shadows); Subramanian, Smaragdakis, Loh:
@@ -36,12 +42,14 @@ use clearway_types::{FrameId, PageId};
 /// Least recently become one in front.
 const STRANGERS: ListId = ListId(0);
 const NONE: u32 = u32::MAX;
+/// Fewer hits are chance, whatever a switch costs.
+const LEAST_LEAD: i64 = 4;
 const NO_PAGE: PageId = PageId::from_u64(u64::MAX);
 
 /// Who may lead, and how closely it is looked.
 #[derive(Clone, Debug)]
 pub struct ArbiterParameters {
-    /// The candidates; the first leads at first.
+    /// The candidates; the first leads after the opening.
     pub candidates: Vec<PolicyKind>,
     /// The most places that a shadow has.
     pub places: u32,
@@ -49,7 +57,7 @@ pub struct ArbiterParameters {
 
 impl Default for ArbiterParameters {
     fn default() -> Self {
-        let candidates = [PolicyKind::WTinyLfu, PolicyKind::S3Fifo, PolicyKind::Lru, PolicyKind::Lirs, PolicyKind::Mq];
+        let candidates = [PolicyKind::Lirs, PolicyKind::WTinyLfu, PolicyKind::S3Fifo, PolicyKind::Lru, PolicyKind::Mq];
         Self { candidates: candidates.into(), places: 1024 }
     }
 }
@@ -61,10 +69,21 @@ struct Candidate {
     lead: i64,
 }
 
+/// How far the opening is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Opening {
+    /// No page has been used again, and none has left.
+    Filling,
+    /// No page has been used again, and some have left.
+    Passing,
+    Over,
+}
+
 /// The arbiter.
 pub struct Arbiter {
     candidates: Vec<Candidate>,
     leader: usize,
+    opening: Opening,
     /// The leader's directory, where the shadows are samples.
     full: Option<Shadow>,
     places: u32,
@@ -97,10 +116,13 @@ impl Arbiter {
         let places = places.clamp(1, frames.max(1));
         let sample = (u128::from(places) << 64) / u128::from(frames.max(1));
         let candidate = |kind: &PolicyKind| Candidate { kind: *kind, shadow: Shadow::new(*kind, places), lead: 0 };
+        let lru = candidates.iter().position(|kind| *kind == PolicyKind::Lru);
+        let leader = lru.unwrap_or(0);
         Self {
-            full: (places < frames).then(|| Shadow::new(candidates[0], frames)),
+            full: (places < frames).then(|| Shadow::new(candidates[leader], frames)),
             candidates: candidates.iter().map(candidate).collect(),
-            leader: 0,
+            leader,
+            opening: if lru.is_some() { Opening::Filling } else { Opening::Over },
             places,
             sample: u64::try_from(sample).unwrap_or(u64::MAX),
             patience: 0,
@@ -133,6 +155,9 @@ impl Arbiter {
 
     /// The frame is no longer known.
     fn forget(&mut self, frame: u32) {
+        if self.opening == Opening::Filling {
+            self.opening = Opening::Passing;
+        }
         self.pages[frame as usize] = NO_PAGE;
         self.strangers.remove(frame);
         let place = std::mem::replace(&mut self.place_of[frame as usize], NONE);
@@ -169,23 +194,48 @@ impl Arbiter {
         found.is_some()
     }
 
+    fn is_in_sample(&self, page: PageId) -> bool {
+        self.full.is_none() || hash(page) < self.sample
+    }
+
     /// Tells all of a use of the page in `frame`.
     fn used(&mut self, frame: u32) {
         let (page, led) = (self.pages[frame as usize], self.lead(frame));
-        if self.full.is_some() && hash(page) >= self.sample {
-            return;
+        let sampled = self.is_in_sample(page);
+        let watched = sampled && self.watch(page, led);
+        if self.opening != Opening::Over {
+            if led || watched {
+                self.end_opening(led);
+            }
+        } else if sampled {
+            match self.patience.checked_sub(1) {
+                Some(left) => self.patience = left,
+                None => self.judge(),
+            }
         }
+    }
+
+    /// Tells the shadows of a use of the page, which the leader's directory had or not; whether any had it.
+    fn watch(&mut self, page: PageId, led: bool) -> bool {
         let leader = &mut self.candidates[self.leader].shadow;
         let leader_hit = if self.full.is_some() { leader.access(page) } else { led };
+        let mut had = leader_hit;
         for (number, candidate) in self.candidates.iter_mut().enumerate() {
             if number != self.leader {
-                let gain = i64::from(candidate.shadow.access(page)) - i64::from(leader_hit);
+                let hit = candidate.shadow.access(page);
+                had |= hit;
+                let gain = i64::from(hit) - i64::from(leader_hit);
                 candidate.lead = (candidate.lead + gain).max(-2 * i64::from(self.places));
             }
         }
-        match self.patience.checked_sub(1) {
-            Some(left) => self.patience = left,
-            None => self.judge(),
+        had
+    }
+
+    /// A page is used again, for the first time; LRU, which leads, had it or not.
+    fn end_opening(&mut self, led: bool) {
+        let passing = std::mem::replace(&mut self.opening, Opening::Over) == Opening::Passing;
+        if !passing || !led {
+            self.switch(0, passing);
         }
     }
 
@@ -193,36 +243,47 @@ impl Arbiter {
     fn judge(&mut self) {
         let lead = |number: &usize| self.candidates[*number].lead;
         let best = (0..self.candidates.len()).max_by_key(lead).unwrap_or(self.leader);
-        let (lead, least) = (self.candidates[best].lead, i64::from(self.places / 512 + 1));
-        if lead < least {
-            self.patience = (least - lead) as u32;
+        let lead = self.candidates[best].lead;
+        if lead < LEAST_LEAD {
+            self.patience = (LEAST_LEAD - lead) as u32;
             return;
         }
         let cost = self.candidates[self.leader].shadow.missing_in(&self.candidates[best].shadow);
         if lead >= i64::from(cost) {
-            self.switch(best);
-            self.patience = self.places / 2;
+            self.switch(best, false);
         } else {
             self.patience = (((i64::from(cost) - lead) / 3) as u32).max(self.places / 32);
         }
     }
 
-    fn switch(&mut self, to: usize) {
+    /// The pages in the pool in the order in which they would leave; the leader's directory has none then.
+    fn drain(&mut self) -> Vec<PageId> {
+        let mut pages: Vec<_> = self.strangers.iter(STRANGERS).map(|frame| self.pages[frame as usize]).collect();
+        while let Some(place) = self.directory().evict(None, &mut |_| Probe::Take) {
+            let frame = self.frame_of[place as usize];
+            if frame != NONE {
+                pages.push(self.pages[frame as usize]);
+            }
+        }
+        pages
+    }
+
+    /// Another leads. If the shadows are made anew, all of them go on with the pages in the pool.
+    fn switch(&mut self, to: usize, anew: bool) {
+        let pages = if anew || self.full.is_some() { self.drain() } else { Vec::new() };
+        if anew {
+            let sampled: Vec<_> = pages.iter().copied().filter(|page| self.is_in_sample(*page)).collect();
+            for candidate in &mut self.candidates {
+                candidate.shadow = filled(candidate.kind, self.places, &sampled);
+            }
+        }
+        if let Some(full) = &mut self.full {
+            *full = filled(self.candidates[to].kind, self.pages.len() as u32, &pages);
+        }
         self.switches += 1;
         self.leader = to;
+        self.patience = self.places / 2;
         self.candidates.iter_mut().for_each(|candidate| candidate.lead = 0);
-        if let Some(full) = &mut self.full {
-            let mut next = Shadow::new(self.candidates[to].kind, self.pages.len() as u32);
-            let strangers = self.strangers.iter(STRANGERS).map(|frame| self.pages[frame as usize]);
-            strangers.for_each(|page| _ = next.access(page));
-            while let Some(place) = full.evict(None, &mut |_| Probe::Take) {
-                let frame = self.frame_of[place as usize];
-                if frame != NONE {
-                    next.access(self.pages[frame as usize]);
-                }
-            }
-            *full = next;
-        }
         self.place_of.fill(NONE);
         self.frame_of.fill(NONE);
         for frame in 0..self.pages.len() as u32 {
@@ -274,6 +335,9 @@ impl Policy for Arbiter {
     }
 
     fn remove(&mut self, frame: FrameId) {
+        if self.pages[frame.0 as usize] == NO_PAGE {
+            return;
+        }
         let place = self.place_of[frame.0 as usize];
         if place != NONE {
             self.directory().remove(place);
@@ -283,6 +347,8 @@ impl Policy for Arbiter {
 
     fn validate(&self) -> Result<(), String> {
         self.strangers.validate()?;
+        let opening = self.opening != Opening::Over;
+        ensure(!opening || self.leader() == PolicyKind::Lru, || format!("{} leads in the opening", self.leader()))?;
         let shadows = self.candidates.iter().map(|candidate| &candidate.shadow).chain(&self.full);
         shadows.into_iter().try_for_each(Shadow::validate)?;
         let directory = self.full.as_ref().unwrap_or(&self.candidates[self.leader].shadow);
@@ -298,6 +364,13 @@ impl Policy for Arbiter {
         }
         Ok(())
     }
+}
+
+/// A shadow that has seen these pages.
+fn filled(kind: PolicyKind, places: u32, pages: &[PageId]) -> Shadow {
+    let mut shadow = Shadow::new(kind, places);
+    pages.iter().for_each(|page| _ = shadow.access(*page));
+    shadow
 }
 
 /// Which pages are in the sample (the finaliser of MurmurHash3): apart from the hash by which directories are looked up.

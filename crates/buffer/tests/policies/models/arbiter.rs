@@ -1,16 +1,26 @@
 //! The arbiter over a pool as large as its shadows: caches of pages beside each other, and the leader's looked up page by page.
+//!
+//! In the opening, where no page has been used twice, the pool's pages in order of use are those seen that have not left.
 
 use clearway_buffer::{Policy, PolicyKind, Probe};
 use clearway_types::{FrameId, PageId};
 
+/// LRU among the candidates.
+const LRU: usize = 3;
+
 /// A cache: a policy's model, and the page at each place.
 struct Shadow {
+    kind: PolicyKind,
     policy: Box<dyn Policy>,
     pages: Vec<Option<PageId>>,
     lead: i64,
 }
 
 impl Shadow {
+    fn new(kind: PolicyKind, places: u32) -> Self {
+        Self { kind, policy: super::build(kind, places), pages: vec![None; places as usize], lead: 0 }
+    }
+
     fn find(&self, page: PageId) -> Option<FrameId> {
         self.pages.iter().position(|held| *held == Some(page)).map(|place| FrameId(place as u32))
     }
@@ -39,15 +49,24 @@ pub struct Model {
     leader: usize,
     strangers: Vec<FrameId>,
     wait: i64,
+    /// The pages in the order in which they were seen, until one is seen again.
+    opening: Option<Vec<PageId>>,
+    left: bool,
 }
 
 impl Model {
     pub fn new(frames: u32) -> Self {
         assert!(frames <= 1024);
-        let kinds = [PolicyKind::WTinyLfu, PolicyKind::S3Fifo, PolicyKind::Lru, PolicyKind::Lirs, PolicyKind::Mq];
-        let empty = || vec![None; frames as usize];
-        let shadow = |kind| Shadow { policy: super::build(kind, frames), pages: empty(), lead: 0 };
-        Self { frames: empty(), shadows: kinds.map(shadow).into(), leader: 0, strangers: vec![], wait: 0 }
+        let kinds = [PolicyKind::Lirs, PolicyKind::WTinyLfu, PolicyKind::S3Fifo, PolicyKind::Lru, PolicyKind::Mq];
+        Self {
+            frames: vec![None; frames as usize],
+            shadows: kinds.map(|kind| Shadow::new(kind, frames)).into(),
+            leader: LRU,
+            strangers: vec![],
+            wait: 0,
+            opening: Some(vec![]),
+            left: false,
+        }
     }
 
     fn frame_with(&self, page: PageId) -> Option<FrameId> {
@@ -58,6 +77,7 @@ impl Model {
         self.strangers.retain(|stranger| *stranger != frame);
         let results: Vec<_> = self.shadows.iter_mut().map(|shadow| shadow.access(page)).collect();
         let (leader_hit, left) = results[self.leader];
+        let any_hit = results.iter().any(|(hit, _)| *hit);
         self.strangers.extend(left.and_then(|page| self.frame_with(page)));
         for (shadow, (hit, _)) in self.shadows.iter_mut().zip(results) {
             match (hit, leader_hit) {
@@ -66,18 +86,41 @@ impl Model {
                 _ => {}
             }
         }
+        if let Some(seen) = &mut self.opening {
+            seen.retain(|other| *other != page);
+            seen.push(page);
+            if any_hit {
+                self.end_opening(leader_hit);
+            }
+            return;
+        }
         self.wait -= 1;
         if self.wait < 0 {
             self.judge();
         }
     }
 
+    fn end_opening(&mut self, lru_hit: bool) {
+        let seen = self.opening.take().unwrap();
+        if self.left && lru_hit {
+            return;
+        }
+        if self.left {
+            for shadow in &mut self.shadows {
+                *shadow = Shadow::new(shadow.kind, self.frames.len() as u32);
+                let held = seen.iter().filter(|page| self.frames.contains(&Some(**page)));
+                held.for_each(|page| _ = shadow.access(*page));
+            }
+        }
+        self.switch(0);
+    }
+
     fn judge(&mut self) {
         let places = self.frames.len() as i64;
         let best = (0..self.shadows.len()).max_by_key(|number| self.shadows[*number].lead).unwrap();
-        let (lead, least) = (self.shadows[best].lead, places / 512 + 1);
-        if lead < least {
-            self.wait = least - lead;
+        let lead = self.shadows[best].lead;
+        if lead < 4 {
+            self.wait = 4 - lead;
             return;
         }
         let lost = self.shadows[self.leader].pages.iter().flatten();
@@ -86,10 +129,14 @@ impl Model {
             self.wait = i64::max((cost - lead) / 3, places / 32);
             return;
         }
-        self.leader = best;
+        self.switch(best);
+    }
+
+    fn switch(&mut self, to: usize) {
+        self.leader = to;
         self.shadows.iter_mut().for_each(|shadow| shadow.lead = 0);
-        self.wait = places / 2;
-        let strange = |page: &PageId| self.shadows[best].find(*page).is_none();
+        self.wait = self.frames.len() as i64 / 2;
+        let strange = |page: &PageId| self.shadows[to].find(*page).is_none();
         let held = self.frames.iter().enumerate().filter(|(_, page)| page.as_ref().is_some_and(strange));
         self.strangers = held.map(|(frame, _)| FrameId(frame as u32)).collect();
     }
@@ -111,6 +158,7 @@ impl Policy for Model {
         for frame in self.strangers.clone() {
             match probe(frame) {
                 Probe::Take => {
+                    self.left = true;
                     self.strangers.retain(|stranger| *stranger != frame);
                     self.frames[frame.0 as usize] = None;
                     return Some(frame);
@@ -129,6 +177,7 @@ impl Policy for Model {
             let taken = frame_at(place);
             shadow.pages[place.0 as usize] = None;
             if let Some(frame) = taken {
+                self.left = true;
                 self.frames[frame.0 as usize] = None;
                 return Some(frame);
             }
@@ -137,6 +186,7 @@ impl Policy for Model {
 
     fn remove(&mut self, frame: FrameId) {
         self.strangers.retain(|stranger| *stranger != frame);
+        self.left |= self.frames[frame.0 as usize].is_some();
         let shadow = &mut self.shadows[self.leader];
         if let Some(place) = self.frames[frame.0 as usize].take().and_then(|page| shadow.find(page)) {
             shadow.policy.remove(place);
