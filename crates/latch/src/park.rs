@@ -20,18 +20,23 @@
 //!
 //! Each look at a held latch takes the word's line from the holder, who needs it to let go. So a waiter looks again after [`SHORT_NS`], when a
 //! short section is over; then leaves a holder that comes again and again in peace for [`PEACE_NS`]; and then insists, with a look
-//! every [`INSIST_NS`], as from then on pauses only make the longest waits longer. (Pausing ever longer instead, up to 400 ns, doubled
-//! the p99.9 wait for empty sections and for those of 50 ns, and won no throughput.) `patience`, the number of pauses that were needed
-//! lately, is a guess that nothing depends on.
+//! every [`INSIST_NS`], as from then on pauses only make the longest waits longer. [`spin_limit`] pauses take as long as to give the core to another
+//! thread and have it back ([`crate::calibrate`]).
 //!
-//! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation); glibc's adaptive mutex (the number of spins);
-//! Anderson, "The Performance of Spin Lock Alternatives", TPDS 1990 (what a look costs the holder).
+//! Where most waits are over within these, sections are short, and a waiter spins for as long once more; whoever is not served by then has a holder
+//! that lost its core, and sleeps: to yield to a crowd of ready threads, of which none waits, is to be behind all of them. Where hardly a wait is
+//! over, sections are long, and threads that spin for them keep the cores from those who were woken; there a waiter yields up to
+//! [`YIELDS`] times, with a look after each, before it sleeps. `spun` tells the two apart; it is a guess that nothing depends on.
+//!
+//! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation); parking_lot (yields before sleeping); Karlin and others,
+//! "Competitive Randomized Algorithms for Nonuniform Problems", SODA 1990 (how long to spin); Anderson, "The Performance of Spin Lock Alternatives", TPDS 1990 (what a look costs the holder).
 
 use crate::choice;
 use crate::futex::Futex;
 use crate::raw::RawLatch;
 use clearway_sync::atomic::{AtomicU32, Ordering};
 use clearway_sync::hint;
+use clearway_sync::thread;
 use clearway_sync::time::Duration;
 #[cfg(not(loom))]
 use clearway_sync::time::Instant;
@@ -46,13 +51,16 @@ pub const STARVATION: Duration = Duration::from_micros(500);
 
 /// Nanoseconds from the first look at a held latch to the second, from there to the third, and between all later ones.
 const SHORT_NS: f64 = 100.0;
-const PEACE_NS: f64 = 500.0;
+const PEACE_NS: f64 = 800.0;
 const INSIST_NS: f64 = 25.0;
 /// What one pause takes unless [`set_pause`] says otherwise.
 const DEFAULT_PAUSE_NS: f64 = 25.0;
 
-/// The most spins before a thread sleeps, unless [`set_spin_limit`] says otherwise. In a model none: they would hide the sleeping.
-pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 200 };
+/// Spins before a thread yields or sleeps, unless [`set_spin_limit`] says otherwise. In a model none: they would hide the sleeping.
+pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 44 };
+
+/// How often a thread yields, where sections are long, before it sleeps.
+const YIELDS: u32 = 20;
 
 // Plain std, as the next: a setting, no communication that a model has to see.
 static SPIN_LIMIT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(DEFAULT_SPIN_LIMIT);
@@ -78,22 +86,28 @@ pub fn set_pause(pause_ns: f64) {
     }
 }
 
-/// Sets, for the whole process, how often at most a thread pauses at a held [`ParkLatch`] before it sleeps.
+/// Sets, for the whole process, how often a thread pauses at a held [`ParkLatch`] before it yields or sleeps. With 0 it sleeps at once.
 pub fn set_spin_limit(spins: u32) {
     // Relaxed, as the load: a setting.
     SPIN_LIMIT.store(spins, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// How often at most a thread pauses at a held [`ParkLatch`] before it sleeps.
+/// How often a thread pauses at a held [`ParkLatch`] before it yields or sleeps.
 pub fn spin_limit() -> u32 {
     SPIN_LIMIT.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Whether waits that spun as often as this, eight times over, were mostly not over within `limit` spins.
+fn sections_are_long(spun: u32, limit: u32) -> bool {
+    limit > 0 && u64::from(spun) >= 6 * u64::from(limit)
 }
 
 /// The engine's latch: 8 bytes.
 #[derive(Debug)]
 pub struct ParkLatch {
     state: Futex,
-    patience: AtomicU32,
+    /// Eight times the pauses of a wait, as many as the limit at most: the moving average over eight waits.
+    spun: AtomicU32,
 }
 
 /// Who waits.
@@ -128,10 +142,12 @@ impl ParkLatch {
         }
     }
 
-    /// Whether the latch was had by spinning.
+    /// Whether the latch was had without sleeping.
     fn spin(&self, waiter: Waiter) -> bool {
-        let patience = i64::from(self.patience.load(Ordering::Relaxed));
-        let limit = i64::from(spin_limit()).min(2 * patience + 10);
+        let cheap = spin_limit();
+        let spun = self.spun.load(Ordering::Relaxed);
+        let (limit, mut yields) =
+            if sections_are_long(spun, cheap) { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
         let (mut spins, mut looks) = (0, 0);
         let had = loop {
             let state = self.state.word.load(Ordering::Relaxed);
@@ -141,16 +157,19 @@ impl ParkLatch {
                 }
             } else if spins < limit {
                 let step = PAUSES[looks.min(PAUSES.len() - 1)].load(std::sync::atomic::Ordering::Relaxed);
-                let step = i64::from(step).min(limit - spins);
+                let step = step.min(limit - spins);
                 (0..step).for_each(|_| hint::spin_loop());
                 spins += step;
                 looks += 1;
+            } else if yields > 0 {
+                yields -= 1;
+                thread::yield_now();
             } else {
                 break false;
             }
         };
-        // Relaxed: a guess; a lost update does no harm. A moving average over eight waits; one that was too long counts as all that it spun.
-        self.patience.store((patience + (spins - patience) / 8) as u32, Ordering::Relaxed);
+        // Relaxed: a guess; a lost update does no harm. Saturating: a limit may be any number.
+        self.spun.store((spun - spun / 8).saturating_add(spins.min(cheap)), Ordering::Relaxed);
         had
     }
 
@@ -257,10 +276,10 @@ unsafe impl RawLatch for ParkLatch {
     const NAME: &'static str = "park";
 
     #[cfg(not(any(loom, shuttle)))]
-    const NEW: Self = Self { state: Futex::new(0), patience: AtomicU32::new(0) };
+    const NEW: Self = Self { state: Futex::new(0), spun: AtomicU32::new(0) };
 
     fn new() -> Self {
-        Self { state: Futex::new(0), patience: AtomicU32::new(0) }
+        Self { state: Futex::new(0), spun: AtomicU32::new(0) }
     }
 
     #[inline]
@@ -290,9 +309,23 @@ mod tests {
     #[test]
     fn steps_are_as_long_on_every_chip() {
         let steps = |pause_ns| [SHORT_NS, PEACE_NS, INSIST_NS].map(|ns| pauses(ns, pause_ns));
-        assert_eq!(steps(DEFAULT_PAUSE_NS), [4, 20, 1]);
-        assert_eq!(steps(2.5), [40, 200, 10]);
-        assert_eq!(steps(200.0), [1, 3, 1], "never none");
+        assert_eq!(steps(DEFAULT_PAUSE_NS), [4, 32, 1]);
+        assert_eq!(steps(2.5), [40, 320, 10]);
+        assert_eq!(steps(200.0), [1, 4, 1], "never none");
         assert_eq!(steps(0.0), steps(0.2), "never without end");
+    }
+
+    /// What the moving average comes to when every wait spins `spins` times.
+    fn after_waits_of(spins: u32) -> u32 {
+        (0..100).fold(0_u32, |spun, _| (spun - spun / 8).saturating_add(spins))
+    }
+
+    #[test]
+    fn sections_are_long_where_three_quarters_of_the_limit_are_spun_on_average() {
+        for limit in [1, 10, 44, 115, 1000, 500_000_000] {
+            assert!(sections_are_long(after_waits_of(limit), limit), "{limit}: no wait is over within it");
+            assert!(!sections_are_long(after_waits_of(limit / 2), limit), "{limit}: all are over within half of it");
+        }
+        assert!(!sections_are_long(after_waits_of(0), 0), "who is to sleep at once does not yield");
     }
 }

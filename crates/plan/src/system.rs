@@ -93,7 +93,7 @@ impl SystemView {
                 ("chosen", Bool),
                 ("spin_limit", Int8),
                 ("pause_ns", Float8),
-                ("wake_us", Float8),
+                ("yield_ns", Float8),
             ],
         }
     }

@@ -135,7 +135,7 @@ fn calibration_rows(latches: &Latches) -> RowBatch {
             row.push(DatumRef::Bool(sample.choice == *choice));
             row.push(int((*spin_limit).into()));
             row.push(DatumRef::Float8(measured.pause_ns));
-            row.push(DatumRef::Float8(measured.wake_ns / 1e3));
+            row.push(DatumRef::Float8(measured.yield_ns));
         });
     }
     rows

@@ -82,7 +82,7 @@ pub(crate) struct Latches {
     pub(crate) measured: Calibration,
     /// By what latches are taken.
     pub(crate) choice: Choice,
-    /// Spins before a thread sleeps.
+    /// Spins before a thread yields or sleeps.
     pub(crate) spin_limit: u32,
 }
 
@@ -109,7 +109,9 @@ impl Latches {
             return measured.to_string();
         }
         let name = choice.name();
-        format!("as configured, latches by {name}, {spin_limit} spins before a thread sleeps; measured: {measured}")
+        format!(
+            "as configured, latches by {name}, {spin_limit} spins before a thread yields or sleeps; measured: {measured}"
+        )
     }
 }
 

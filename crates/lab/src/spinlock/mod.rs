@@ -86,7 +86,7 @@ fn configuration(task: &Task, calibration: &Calibration, per_ns: f64) -> Configu
         ("multiplications in a nanosecond", format!("{per_ns:.2}")),
         ("waits", format!("one in {} timed", round::SAMPLED)),
         ("latches taken by", calibration.choice.name().into()),
-        ("spins before a thread sleeps", calibration.spin_limit.to_string()),
+        ("spins before a thread yields or sleeps", calibration.spin_limit.to_string()),
         (
             "rounds",
             "latches in turn; where every thread has a core, 8 turns a repetition, disturbed rounds not counted".into(),
