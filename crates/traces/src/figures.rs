@@ -120,6 +120,8 @@ pub const FIGURES: &[Figure] = &[
             ("opt", About(71.4)),
         ],
     ),
+    // As many pages as lie in one queue of BP-Wrapper's, or fewer.
+    figure("lirs_multi1", 50, &[]),
     figure(
         "lirs_multi2",
         1_200,

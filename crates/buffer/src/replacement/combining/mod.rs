@@ -42,7 +42,7 @@ use std::sync::{Arc, Weak};
 /// The most hits that a thread keeps back: half its ring, so that it can go on while the holder is at work.
 pub const LARGEST_BATCH: u32 = ring::ROOM / 2;
 /// Hits kept back by all threads together: at most one for so many frames.
-pub const FRAMES_A_HIT: u32 = 32;
+pub const FRAMES_A_HIT: u32 = 128;
 /// Entries of a thread's overflow for each frame, from which on it is made shorter.
 pub const OVERFLOW: usize = 2;
 /// How often one holder looks again for queues that were handed over.
