@@ -64,7 +64,7 @@ impl Measured {
     }
 }
 
-/// The caches that are raced: every policy in the wrapper that always locks and in the default one, what needs no wrapper, and the crates.
+/// The caches that are raced: the one in sets, every policy in the wrapper that always locks and in the default one, what needs no wrapper, and the crates.
 pub fn contenders(part: &Part) -> Vec<Contender> {
     let mut kinds = vec![ReplacementKind::default()];
     if *part != Part::Bars {
@@ -75,7 +75,7 @@ pub fn contenders(part: &Part) -> Vec<Contender> {
         kinds.extend(MarkedKind::ALL.iter().copied().map(ReplacementKind::Marked));
     }
     let mut contenders: Vec<Contender> = Vec::new();
-    for contender in kinds.into_iter().map(Contender::Ours).chain(PEERS) {
+    for contender in std::iter::once(Contender::Sets).chain(kinds.into_iter().map(Contender::Ours)).chain(PEERS) {
         if !contenders.contains(&contender) {
             contenders.push(contender);
         }
@@ -93,7 +93,7 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
             misses.map(|misses| (*kind, misses)).map_err(|why| format!("{kind}: {why}"))
         });
         let exact = exact.collect::<Res<Vec<_>>>()?;
-        let lates = if task.part == Part::Bars { vec![Late::default()] } else { Late::all() };
+        let lates = if task.part == Part::Bars { Late::judged() } else { Late::all() };
         let wrapped = wrapped::measure(&case, &lates)?;
         let raced = race(&case, task)?;
         Ok(Measured { optimum: opt_misses(&case.trace.pages, case.frames), exact, wrapped, raced, case })

@@ -1,4 +1,4 @@
-//! What a policy hits in a wrapper with many threads: the accesses of a trace are dealt out to them, one each in turn.
+//! What a policy hits that many threads share: the accesses of a trace are dealt out to them, one each in turn.
 //!
 //! One thread acts as all of them, so that their order is the trace's, and what is lost to the exact policy is lost to hits that are told late. The
 //! latch is always free then: queues are as empty as they can be. For the source's, of fixed size, the other extreme is run too: queues that are
@@ -6,7 +6,7 @@
 
 use super::alone::{self, Told};
 use super::cases::Case;
-use clearway_buffer::{Batched, Policy, PolicyKind, Probe, QUEUE, Replacement, WrapperKind};
+use clearway_buffer::{Batched, MarkedKind, PolicyKind, Probe, QUEUE, Replacement, ReplacementKind, WrapperKind};
 use clearway_harness::Res;
 use clearway_latch::thread_index::act_as;
 use clearway_types::{FrameId, PageId};
@@ -15,9 +15,11 @@ use std::fmt;
 /// How many threads.
 pub const THREADS: [u32; 2] = [64, 128];
 
-/// A wrapper whose hits are told late.
+/// How threads share a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
+    /// Hits are marks in the frames, for policies that this suits.
+    Marked,
     /// One of the engine's.
     Kind(WrapperKind),
     /// The source's queues, of which each is full before it is committed.
@@ -29,18 +31,32 @@ impl Late {
     pub fn all() -> Vec<Self> {
         let prompt = [WrapperKind::Locked, WrapperKind::Prefetched, WrapperKind::BatchedPrefetched];
         let kinds = WrapperKind::ALL.iter().filter(|kind| !prompt.contains(kind) || **kind == WrapperKind::default());
-        kinds.map(|kind| Self::Kind(*kind)).chain([Self::Full]).collect()
+        std::iter::once(Self::Marked).chain(kinds.map(|kind| Self::Kind(*kind))).chain([Self::Full]).collect()
     }
 
-    /// What the bar on the default is judged by.
-    pub fn default() -> Self {
-        Self::Kind(WrapperKind::default())
+    /// What the bars need: the default, and beside it the default wrapper and the source's.
+    pub fn judged() -> Vec<Self> {
+        vec![Self::Marked, Self::Kind(WrapperKind::default()), Self::Kind(WrapperKind::Batched)]
     }
 
-    fn wrap(self, policy: Box<dyn Policy>, frames: u32) -> Box<dyn Replacement> {
+    /// The policy of a replacement, and how threads share it.
+    pub fn of(kind: ReplacementKind) -> Option<(PolicyKind, Self)> {
+        match kind {
+            ReplacementKind::Marked(kind) => Some((kind.policy(), Self::Marked)),
+            ReplacementKind::Wrapped(policy, wrapper) => Some((policy, Self::Kind(wrapper))),
+            ReplacementKind::ClockSweep | ReplacementKind::Multilist(_) | ReplacementKind::Custom(_) => None,
+        }
+    }
+
+    /// None if it does not suit the policy.
+    fn wrap(self, policy: PolicyKind, frames: u32) -> Option<Box<dyn Replacement>> {
         match self {
-            Self::Kind(kind) => kind.wrap(policy, frames),
-            Self::Full => Box::new(Batched::with_sizes(policy, frames, false, QUEUE, QUEUE)),
+            Self::Marked => {
+                let kind = MarkedKind::ALL.iter().find(|kind| kind.policy() == policy)?;
+                Some(ReplacementKind::Marked(*kind).build(frames))
+            }
+            Self::Kind(kind) => Some(kind.wrap(policy.build(frames), frames)),
+            Self::Full => Some(Box::new(Batched::with_sizes(policy.build(frames), frames, false, QUEUE, QUEUE))),
         }
     }
 }
@@ -48,6 +64,7 @@ impl Late {
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Marked => f.write_str("marked"),
             Self::Kind(kind) => f.write_str(kind.name()),
             Self::Full => write!(f, "batched, queues of {QUEUE} full"),
         }
@@ -95,7 +112,7 @@ pub fn measure(case: &Case, lates: &[Late]) -> Res<Vec<Wrapped>> {
     let mut all = Vec::new();
     for policy in PolicyKind::ALL {
         for (late, threads) in lates.iter().flat_map(|late| THREADS.map(|threads| (*late, threads))) {
-            let replacement = late.wrap(policy.build(case.frames), case.frames);
+            let Some(replacement) = late.wrap(*policy, case.frames) else { continue };
             let misses = alone::misses(&mut Acting { replacement, threads }, &case.trace, case.frames);
             let misses = misses.map_err(|why| format!("{policy} in {late}: {why}"))?;
             all.push(Wrapped { policy: *policy, late, threads, misses });
@@ -126,7 +143,8 @@ mod tests {
         let case = Case { trace, frames: 500, known: &[] };
         let lates = Late::all();
         let wrapped = measure(&case, &lates).unwrap();
-        assert_eq!(wrapped.len(), PolicyKind::ALL.len() * lates.len() * THREADS.len());
+        let suited = PolicyKind::ALL.len() * (lates.len() - 1) + MarkedKind::ALL.len();
+        assert_eq!(wrapped.len(), suited * THREADS.len());
         assert!(wrapped.iter().all(|w| w.misses > 500 && w.misses < 8_000));
     }
 }
