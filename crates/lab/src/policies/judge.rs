@@ -9,7 +9,7 @@ use crate::bars::{Bar, Bound, Outcome, Reading};
 use clearway_buffer::{PolicyKind, ReplacementKind, WrapperKind};
 
 /// All of them.
-pub const BARS: [&str; 6] = [LOST[0], LOST[1], RATES[0], HITS[0], RATES[1], HITS[1]];
+pub const BARS: [&str; 7] = [LOST[0], LOST[1], BEHIND, RATES[0], HITS[0], RATES[1], HITS[1]];
 
 const TRACES: [&str; 2] = [OLTP, ZIPF];
 /// Throughput on either trace.
@@ -32,11 +32,15 @@ const LOST: [&str; 2] = [
 ];
 /// Points that may be lost.
 const MAY_BE_LOST: f64 = 0.1;
+const BEHIND: &str = "hit ratio of the arbiter below that of the best single policy, on any trace";
+/// Points that the arbiter may be behind.
+const MAY_BE_BEHIND: f64 = 1.0;
 
 /// All bars; those whose trace was not to be had say so.
 pub fn bars(measured: &[Measured]) -> Vec<Bar> {
     let mut bars: Vec<Bar> =
         LOST.into_iter().zip(THREADS).filter_map(|(name, threads)| lost(measured, name, threads)).collect();
+    bars.extend(behind(measured));
     for (at, trace) in TRACES.into_iter().enumerate() {
         let case = measured.iter().find(|m| m.case.trace.name == trace);
         let not_here = |name| Bar::not_here(name, format!("the trace {trace} is not on this machine"));
@@ -93,6 +97,20 @@ fn lost(measured: &[Measured], name: &str, threads: u32) -> Option<Bar> {
     Some(bar(name, default.points, "points", Bound::AtMost(MAY_BE_LOST), ours, beside))
 }
 
+/// The trace on which the arbiter is furthest behind, and who is ahead there.
+fn behind(measured: &[Measured]) -> Option<Bar> {
+    let one = |of: &Measured| {
+        let singles = PolicyKind::ALL.iter().filter(|kind| **kind != PolicyKind::Arbiter);
+        let exact = singles.filter_map(|kind| Some((*kind, of.exact(*kind)?)));
+        let (best, percent) = exact.max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let arbiter = of.exact(PolicyKind::Arbiter)?;
+        let ours = Reading::new(&format!("arbiter on {}", of.case.name()), arbiter, "%", 2);
+        Some((percent - arbiter, ours, Reading::new(best.name(), percent, "%", 2)))
+    };
+    let (value, ours, best) = measured.iter().filter_map(one).max_by(|a, b| a.0.total_cmp(&b.0))?;
+    Some(bar(BEHIND, value, "points", Bound::AtMost(MAY_BE_BEHIND), ours, vec![best]))
+}
+
 /// The cache in sets, and the crates.
 fn readings(of: &Measured, unit: &str, figure: fn(&Ran) -> f64) -> Option<(Reading, Vec<Reading>)> {
     let reading = |contender: Contender| {
@@ -143,7 +161,7 @@ mod tests {
         let lru = |wrapper| (PolicyKind::Lru, Late::Kind(wrapper), 4);
         let all = [(policy, late, 3), lru(WrapperKind::default()), lru(WrapperKind::Batched)];
         let wrapped = all.into_iter().flat_map(shared).collect();
-        let exact = vec![(PolicyKind::Lru, 2), (policy, 2)];
+        let exact = vec![(PolicyKind::Lru, 2), (policy, 2), (PolicyKind::Arbiter, 3)];
         Measured { case, optimum: 1, exact, wrapped, raced: raced.collect() }
     }
 
@@ -157,7 +175,7 @@ mod tests {
                 Outcome::NotHere { .. } => None,
             })
             .collect();
-        assert_eq!(values, [25.0, 25.0, 2.5, -0.25]);
+        assert_eq!(values, [25.0, 25.0, 25.0, 2.5, -0.25]);
         let names: Vec<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(names, BARS, "what was not measured says so");
         let Outcome::Measured { readings, .. } = &bars[0].outcome else { panic!("measured") };
