@@ -16,7 +16,7 @@ const MOST_FINDINGS: usize = 10;
 /// Time between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 /// Seeds within which a planted bug must be found.
-const CANARY_SEEDS: u64 = 1_000;
+const CANARY_SEEDS: u64 = 4_000;
 /// One seed in so many is run twice.
 const TWICE: usize = 20;
 /// The seeds that once found something.

@@ -18,12 +18,24 @@ const ATTEMPTS: usize = 2_000;
 pub struct Worker {
     stage: Arc<Stage>,
     rng: Rng,
-    kept: VecDeque<(PageId, Keep)>,
+    kept: Keeps<PageId>,
+}
+
+/// What a thread keeps, by what it is. A thread that panics has found something, maybe that pins are not what they should be: then what it keeps
+/// is not let go, since a second panic in the unwinding of the first would end the process, and with it the search.
+struct Keeps<T>(VecDeque<(T, Keep)>);
+
+impl<T> Drop for Keeps<T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::take(&mut self.0).into_iter().for_each(std::mem::forget);
+        }
+    }
 }
 
 impl Worker {
     pub fn new(stage: &Arc<Stage>, name: &str) -> Self {
-        Self { stage: stage.clone(), rng: Rng::new(stage.world.seed, name), kept: VecDeque::new() }
+        Self { stage: stage.clone(), rng: Rng::new(stage.world.seed, name), kept: Keeps(VecDeque::new()) }
     }
 
     /// Does what the seed says.
@@ -52,7 +64,7 @@ impl Worker {
                 95..97 => crash(&self.stage, self.rng.u64()),
                 97 => virtual_time::sleep(Duration::from_micros(self.rng.below(5_000))),
                 98 => drop(self.stage.pool.stats()),
-                _ => self.kept.clear(),
+                _ => self.kept.0.clear(),
             }
             self.check_kept();
         }
@@ -79,16 +91,16 @@ impl Worker {
     /// Attempts until it succeeds, or what it wants is refused.
     fn with<T>(&mut self, mut attempt: impl FnMut(&Stage, &Pool) -> Result<T, Want>) -> Option<T> {
         let stage = self.stage.clone();
-        let mut keeps = VecDeque::new();
+        let mut keeps = Keeps(VecDeque::new());
         for _ in 0..ATTEMPTS {
             let want = match attempt(&stage, &stage.pool) {
                 Ok(done) => return Some(done),
                 Err(want) => want,
             };
             assert!(!is_kept(&keeps, want), "{want:?}, though that is kept");
-            keeps.push_back((want, stage.fetch(want).ok()?));
-            if keeps.len() > 3 {
-                keeps.pop_front();
+            keeps.0.push_back((want, stage.fetch(want).ok()?));
+            if keeps.0.len() > 3 {
+                keeps.0.pop_front();
             }
         }
         panic!("{ATTEMPTS} attempts, each with what the one before had wanted");
@@ -207,26 +219,26 @@ impl Worker {
     fn keep(&mut self) {
         let id = self.page();
         if let Ok(keep) = self.stage.fetch(Want::Page(id)) {
-            self.kept.push_back((id, keep));
+            self.kept.0.push_back((id, keep));
         }
     }
 
     /// All that is kept is there, for everybody. Then the oldest are let go.
     fn check_kept(&mut self) {
-        for (id, _) in &self.kept {
+        for (id, _) in &self.kept.0 {
             match self.stage.pool.read(*id) {
                 Ok(page) => self.stage.check_newest(*id, &page),
                 Err(want) => panic!("{id} is kept, but it is not there: {want:?}"),
             }
         }
-        let surplus = self.kept.len().saturating_sub(self.stage.world.keeps as usize);
-        self.kept.drain(..surplus);
+        let surplus = self.kept.0.len().saturating_sub(self.stage.world.keeps as usize);
+        self.kept.0.drain(..surplus);
     }
 }
 
 /// Whether a page that is wanted is kept, so that it must have been found.
-fn is_kept(keeps: &VecDeque<(Want, Keep)>, want: Want) -> bool {
-    matches!(want, Want::Page(_) | Want::Scan(_)) && keeps.iter().any(|(kept, _)| *kept == want)
+fn is_kept(keeps: &Keeps<Want>, want: Want) -> bool {
+    matches!(want, Want::Page(_) | Want::Scan(_)) && keeps.0.iter().any(|(kept, _)| *kept == want)
 }
 
 impl Stage {
