@@ -26,7 +26,7 @@
 //! Where most waits are over within these, sections are short, and a waiter spins for as long once more; whoever is not served by then has a holder
 //! that lost its core, and sleeps: to yield to a crowd of ready threads, of which none waits, is to be behind all of them. Where hardly a wait is
 //! over, sections are long, and threads that spin for them keep the cores from those who were woken; there a waiter yields up to
-//! [`YIELDS`] times, with a look after each, before it sleeps. `spun` tells the two apart; it is a guess that nothing depends on.
+//! [`YIELDS`] times, with a look after each, before it sleeps. `late` tells the two apart; it is a guess that nothing depends on.
 //!
 //! Source: Drepper, "Futexes Are Tricky", 2011 (mutex 2); Go's `sync.Mutex` (starvation); parking_lot (yields before sleeping); Karlin and others,
 //! "Competitive Randomized Algorithms for Nonuniform Problems", SODA 1990 (how long to spin); Anderson, "The Performance of Spin Lock Alternatives", TPDS 1990 (what a look costs the holder).
@@ -97,17 +97,25 @@ pub fn spin_limit() -> u32 {
     SPIN_LIMIT.load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Whether waits that spun as often as this, eight times over, were mostly not over within `limit` spins.
-fn sections_are_long(spun: u32, limit: u32) -> bool {
-    limit > 0 && u64::from(spun) >= 6 * u64::from(limit)
+/// Over so many waits is what the length of sections is told by.
+const WAITS: u32 = 32;
+/// What a wait counts that was not over within the limit.
+const LATE: u32 = 1 << 10;
+/// From so many late ones on sections are long. Of sections that take no time some in a hundred are late, as their holder comes again and
+/// again; of those that take twice the limit every other one.
+const MANY: u32 = 10 * LATE;
+
+/// What `late` becomes by one wait.
+fn after_wait(late: u32, is_late: bool) -> u32 {
+    late - late / WAITS + if is_late { LATE } else { 0 }
 }
 
 /// The engine's latch: 8 bytes.
 #[derive(Debug)]
 pub struct ParkLatch {
     state: Futex,
-    /// Eight times the pauses of a wait, as many as the limit at most: the moving average over eight waits.
-    spun: AtomicU32,
+    /// How many of the last waits were not over within the limit of spins: [`LATE`] for each, a moving sum over [`WAITS`].
+    late: AtomicU32,
 }
 
 /// Who waits.
@@ -145,9 +153,8 @@ impl ParkLatch {
     /// Whether the latch was had without sleeping.
     fn spin(&self, waiter: Waiter) -> bool {
         let cheap = spin_limit();
-        let spun = self.spun.load(Ordering::Relaxed);
-        let (limit, mut yields) =
-            if sections_are_long(spun, cheap) { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
+        let late = self.late.load(Ordering::Relaxed);
+        let (limit, mut yields) = if late >= MANY { (cheap, YIELDS) } else { (cheap.saturating_mul(2), 0) };
         let (mut spins, mut looks) = (0, 0);
         let had = loop {
             let state = self.state.word.load(Ordering::Relaxed);
@@ -168,8 +175,8 @@ impl ParkLatch {
                 break false;
             }
         };
-        // Relaxed: a guess; a lost update does no harm. Saturating: a limit may be any number.
-        self.spun.store((spun - spun / 8).saturating_add(spins.min(cheap)), Ordering::Relaxed);
+        // Relaxed: a guess; a lost update does no harm. Who is to sleep at once does not yield either.
+        self.late.store(after_wait(late, spins >= cheap && cheap > 0), Ordering::Relaxed);
         had
     }
 
@@ -276,10 +283,10 @@ unsafe impl RawLatch for ParkLatch {
     const NAME: &'static str = "park";
 
     #[cfg(not(any(loom, shuttle)))]
-    const NEW: Self = Self { state: Futex::new(0), spun: AtomicU32::new(0) };
+    const NEW: Self = Self { state: Futex::new(0), late: AtomicU32::new(0) };
 
     fn new() -> Self {
-        Self { state: Futex::new(0), spun: AtomicU32::new(0) }
+        Self { state: Futex::new(0), late: AtomicU32::new(0) }
     }
 
     #[inline]
@@ -315,17 +322,11 @@ mod tests {
         assert_eq!(steps(0.0), steps(0.2), "never without end");
     }
 
-    /// What the moving average comes to when every wait spins `spins` times.
-    fn after_waits_of(spins: u32) -> u32 {
-        (0..100).fold(0_u32, |spun, _| (spun - spun / 8).saturating_add(spins))
-    }
-
     #[test]
-    fn sections_are_long_where_three_quarters_of_the_limit_are_spun_on_average() {
-        for limit in [1, 10, 44, 115, 1000, 500_000_000] {
-            assert!(sections_are_long(after_waits_of(limit), limit), "{limit}: no wait is over within it");
-            assert!(!sections_are_long(after_waits_of(limit / 2), limit), "{limit}: all are over within half of it");
-        }
-        assert!(!sections_are_long(after_waits_of(0), 0), "who is to sleep at once does not yield");
+    fn sections_are_long_where_a_third_of_the_waits_is_late() {
+        let after = |one_in: u32| (0..1_000).fold(0, |late, wait| after_wait(late, wait % one_in == 0));
+        assert!(after(1) >= MANY && after(2) >= MANY);
+        assert!(after(5) < MANY && after(20) < MANY);
+        assert!((0..1_000).fold(after(1), |late, _| after_wait(late, false)) < MANY, "it is forgotten");
     }
 }
