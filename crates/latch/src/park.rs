@@ -86,7 +86,8 @@ pub fn set_pause(pause_ns: f64) {
     }
 }
 
-/// Sets, for the whole process, how often a thread pauses at a held [`ParkLatch`] before it yields or sleeps. With 0 it sleeps at once.
+/// Sets, for the whole process, how often a thread pauses at a held [`ParkLatch`] before it yields or sleeps; where sections are short twice as
+/// often. With 0 it sleeps at once.
 pub fn set_spin_limit(spins: u32) {
     // Relaxed, as the load: a setting.
     SPIN_LIMIT.store(spins, std::sync::atomic::Ordering::Relaxed);

@@ -78,7 +78,8 @@ pub struct Flags {
     /// them; `clearway.latch_calibration` lists what there is [default: auto]
     #[arg(long, value_name = "HOW")]
     pub latch: Option<LatchChoice>,
-    /// How often a thread looks at a held latch before it sleeps: as measured at the start (auto), or so often [default: auto]
+    /// How often a thread pauses at a held latch before it yields its core or sleeps, twice as often at a latch that is mostly held
+    /// briefly: as measured at the start (auto), or so often; 0: sleep at once [default: auto]
     #[arg(long, value_name = "N")]
     pub latch_spins: Option<LatchSpins>,
     /// Whether requests and waits for latches and locks are counted, which `clearway.contention` shows; off to see what it costs
@@ -248,7 +249,7 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// By which instructions latches are taken.
     pub latch: LatchChoice,
-    /// How often a thread looks at a held latch before it sleeps.
+    /// How often a thread pauses at a held latch before it yields or sleeps.
     pub latch_spins: LatchSpins,
     /// Whether requests and waits for latches and locks are counted.
     pub lockstat: bool,

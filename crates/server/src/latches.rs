@@ -35,13 +35,13 @@ impl FromStr for LatchChoice {
     }
 }
 
-/// How often a thread looks at a held latch before it sleeps.
+/// How often a thread pauses at a held latch before it yields or sleeps; twice as often where sections are short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LatchSpins {
-    /// About as long as it takes to sleep and to be woken, as measured here.
+    /// For about as long as it takes to give the core to another thread and have it back, as measured here.
     #[default]
     Auto,
-    /// At most so often.
+    /// So often.
     Fixed(u32),
 }
 

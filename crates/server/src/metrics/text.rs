@@ -19,7 +19,8 @@ pub(super) fn page(activity: &Activity, latches: &Latches, contention: &[Content
     engine(&mut page, activity);
     page.family("latch_info", "gauge", "By which instructions latches are taken.");
     page.sample("latch_info", &[("choice", latches.choice.name())], 1);
-    page.one("latch_spin_limit", "gauge", "Looks at a held latch before a thread sleeps.", latches.spin_limit);
+    let help = "Pauses at a held latch before a thread yields or sleeps; twice as many if it is mostly held briefly.";
+    page.one("latch_spin_limit", "gauge", help, latches.spin_limit);
     waits(&mut page, contention);
     page.0
 }
