@@ -5,7 +5,7 @@ use clearway_buffer::PolicyKind;
 use clearway_traces::{FIGURES, Figure, Known, Trace, directory, generate, load, opt_misses};
 
 /// How far a hit ratio in percent may be from one that is about so: LRU leaves its simulator no choice, and is off by rounding alone.
-/// S3-FIFO in a pool of 35 frames has 3 places in its small queue: how that was rounded alone is worth 1.4 points.
+/// S3-FIFO in a pool of 35 frames is off by 0.45: with as many ghosts as frames, and not as places in the main queue as in its paper, it is by 0.09.
 fn tolerance(kind: PolicyKind, frames: u32) -> f64 {
     match kind {
         PolicyKind::Lru => 0.006,
@@ -14,12 +14,18 @@ fn tolerance(kind: PolicyKind, frames: u32) -> f64 {
     }
 }
 
+/// How far it may be from one that a paper printed: by rounding, and where a program may choose (in ARC, whether steps of the target are whole: with
+/// steps that are it has 39.06 % of OLTP, with others 38.945 %, and printed is 38.93), by as little as tells the choices apart.
+fn printed_tolerance(kind: PolicyKind) -> f64 {
+    if kind == PolicyKind::Lru { 0.006 } else { 0.02 }
+}
+
 /// What is wrong with a policy's misses.
 fn judge(kind: PolicyKind, frames: u32, trace: &Trace, known: Known, found: u64) -> Result<(), String> {
     let percent = trace.hit_percent(found);
     let (right, expected) = match known {
         Known::Misses(misses) | Known::MissesOfFirst(misses, _) => (found == misses, format!("{misses} misses")),
-        Known::Printed(printed) => ((percent - printed).abs() <= 0.006, format!("{printed} %")),
+        Known::Printed(printed) => ((percent - printed).abs() <= printed_tolerance(kind), format!("{printed} %")),
         Known::About(about) => ((percent - about).abs() <= tolerance(kind, frames), format!("about {about} %")),
     };
     if right { Ok(()) } else { Err(format!("{kind} has {found} misses, {percent:.3} %, not {expected}")) }
