@@ -13,10 +13,11 @@ use crate::simulator::costs::Costs;
 use crate::simulator::{Machine, Outcome, simulate};
 use crate::spinlock::calibrate_work;
 use clearway_harness::Res;
+use std::thread;
 use std::time::Duration;
 
-/// Threads on this machine's cores; from the third on there are more than cores on a small one.
-const THREADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// So many threads are run, however few the cores.
+const MOST_THREADS: usize = 32;
 /// Threads of runs that a bar is judged by.
 pub const JUDGED_THREADS: [usize; 2] = [8, 16];
 const QUICK_THREADS: [usize; 2] = [1, 8];
@@ -59,6 +60,17 @@ pub struct Scaled {
     pub simulated: Grid<Outcome>,
     /// On a machine of cores like this one's, but more of them.
     pub more: Grid<Outcome>,
+}
+
+/// Numbers of threads on a machine of so many cores: powers of two, the cores themselves, and more threads than cores.
+fn numbers_of_threads(cores: usize) -> Vec<usize> {
+    let most = MOST_THREADS.max(2 * cores);
+    let mut threads: Vec<usize> =
+        std::iter::successors(Some(1), |threads| Some(2 * threads)).take_while(|t| *t < most).collect();
+    threads.extend([cores, most]);
+    threads.sort_unstable();
+    threads.dedup();
+    threads
 }
 
 /// Runs a figure: its machine, with the systems of these policies.
@@ -129,13 +141,12 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
 fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size, per_ns: f64, task: &Task) -> Res<()> {
     let real = Real::open(workload, system.kind(), size.frames, per_ns)?;
     let quick = task.options.quick;
-    let all: &[usize] = if quick { &QUICK_THREADS } else { &THREADS };
-    let threads: Vec<usize> =
-        all.iter().copied().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t)).collect();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let all = if quick { QUICK_THREADS.into() } else { numbers_of_threads(cores) };
     // The seconds of the command line are shared by the threads' numbers.
-    let shared = Duration::from_secs(task.options.seconds.into()) / THREADS.len() as u32;
+    let shared = Duration::from_secs(task.options.seconds.into()) / all.len() as u32;
     let length = if quick { QUICK_RUN } else { shared };
-    for threads in threads {
+    for threads in all.into_iter().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t)) {
         let figures = (0..task.repetitions()).map(|_| real.run(threads, length)).collect::<Res<Vec<_>>>()?;
         grid.cells.push(Cell { system: system.name(), x: threads as f64, figures });
     }
@@ -170,4 +181,21 @@ fn configuration(source: &Source, workloads: Vec<(&'static str, String)>, task: 
     ];
     settings.extend(workloads);
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_go_from_one_to_the_cores_and_beyond() {
+        assert_eq!(numbers_of_threads(1), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(numbers_of_threads(2), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(numbers_of_threads(24), [1, 2, 4, 8, 16, 24, 32, 48]);
+        for cores in 1..300 {
+            let threads = numbers_of_threads(cores);
+            assert!(threads.contains(&cores) && threads.last().is_some_and(|most| *most >= 2 * cores), "{threads:?}");
+            assert!(JUDGED_THREADS.iter().all(|judged| threads.contains(judged)), "{threads:?}");
+        }
+    }
 }
