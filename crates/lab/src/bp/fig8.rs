@@ -47,8 +47,8 @@ pub fn run(task: &Task) -> Res<Findings> {
     let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| task.part.wants(kind.name(), false)).collect();
     let mut progress = Progress::new("bp-wrapper/fig8", kinds.len() * systems.len() * pools as usize);
     let mut findings = Findings { seeds: vec![1], ..Findings::default() };
+    let disk = Arc::new(DirectDisk::default());
     let mut configuration = vec![
-        ("disk", "direct I/O where the file system has it".to_owned()),
         ("threads", THREADS.to_string()),
         ("seconds", task.options.seconds.to_string()),
         ("repetitions", task.repetitions().to_string()),
@@ -63,7 +63,7 @@ pub fn run(task: &Task) -> Res<Findings> {
             let x = (mib * 100.0).round() / 100.0;
             for system in &systems {
                 progress.step(&format!("{}, {x} MiB, {}", kind.name(), system.name()));
-                let one = |_| measure(&workload, *system, frames, length(task));
+                let one = |_| measure(&disk, &workload, *system, frames, length(task));
                 let figures = (0..task.repetitions()).map(one).collect::<Res<_>>()?;
                 grid.cells.push(Cell { system: system.name(), x, figures });
             }
@@ -75,6 +75,8 @@ pub fn run(task: &Task) -> Res<Findings> {
         }
         findings.agreement.extend(agreement(&grid));
     }
+    let how = if disk.refused() { "the system's cache: the file system knows no direct I/O" } else { "direct I/O" };
+    configuration.push(("disk", how.to_owned()));
     findings.configuration =
         configuration.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Configuration>();
     Ok(findings)
@@ -85,10 +87,9 @@ fn length(task: &Task) -> Duration {
 }
 
 /// One run with a cold pool: half of the time to warm it, half of it measured.
-fn measure(workload: &Workload, system: Shared, frames: u32, length: Duration) -> Res<Ran> {
+fn measure(disk: &Arc<DirectDisk>, workload: &Workload, system: Shared, frames: u32, length: Duration) -> Res<Ran> {
     let config = NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
-    let disk = Arc::new(DirectDisk::default());
-    let node = Node::open(disk, workload.directory.path(), config).map_err(|e| e.to_string())?;
+    let node = Node::open(disk.clone(), workload.directory.path(), config).map_err(|e| e.to_string())?;
     let pool: &Pool = node.pool();
     let stop = AtomicBool::new(false);
     let rounds = thread::scope(|scope| {

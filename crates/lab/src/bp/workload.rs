@@ -5,12 +5,12 @@
 
 use super::tables::Database;
 use crate::simulator::Transactions;
-use clearway_buffer::PAGE_SIZE;
+use clearway_buffer::{PAGE_SIZE, data_file_name};
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
 use clearway_traces::Rng;
 use clearway_traces::generate::Zipf;
-use clearway_types::PageId;
+use clearway_types::{PageId, PartitionId};
 use std::collections::HashMap;
 use std::time::Instant;
 
@@ -112,12 +112,11 @@ impl Workload {
         self.transactions.iter().map(|transaction| transaction.len()).sum()
     }
 
-    /// Pages of the database's files, whether they are accessed or not.
+    /// Pages of the database, whether they are accessed or not.
     pub fn file_pages(&self) -> Res<u32> {
-        let data = self.directory.path().join("data");
-        let listed = std::fs::read_dir(&data).map_err(|e| format!("{}: {e}", data.display()))?;
-        let bytes = listed.map(|entry| Ok(entry?.metadata()?.len())).sum::<std::io::Result<u64>>();
-        Ok((bytes.map_err(|e| e.to_string())? / PAGE_SIZE as u64) as u32)
+        let file = self.directory.path().join("data").join(data_file_name(PartitionId(0)));
+        let length = std::fs::metadata(&file).map_err(|e| format!("{}: {e}", file.display()))?.len();
+        Ok((length / PAGE_SIZE as u64) as u32)
     }
 
     /// For the record.
@@ -297,6 +296,10 @@ mod tests {
             if kind != Kind::TableScan {
                 assert!(accesses > 3 * workload.pages.len(), "{}", workload.described());
             }
+            // Copies of pages in the double-write file are no data.
+            let last = workload.pages.iter().map(|page| page.no()).max().unwrap();
+            let pages = workload.file_pages().unwrap();
+            assert!((last + 1..last + 64).contains(&pages), "{pages} pages, the last one accessed is {last}");
         }
     }
 }
