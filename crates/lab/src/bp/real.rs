@@ -26,7 +26,7 @@ pub struct Ran {
     pub rate: f64,
     /// Transactions a second.
     pub transactions: f64,
-    /// From the beginning of a transaction to its end, in microseconds, the mean.
+    /// From the beginning of a transaction to its end, in microseconds, the mean; no number if none ended.
     pub response_us: f64,
     /// Requests for the policy's latch that were not granted at once, in a million accesses.
     pub contention: f64,
@@ -83,7 +83,7 @@ impl<'a> Real<'a> {
         Ok(Ran {
             rate: accesses / elapsed / 1e6,
             transactions: transactions / elapsed,
-            response_us: sum(|p| p.response_ns) / transactions.max(1.0) / 1e3,
+            response_us: sum(|p| p.response_ns) / transactions / 1e3,
             contention: waits as f64 * 1e6 / accesses.max(1.0),
         })
     }

@@ -89,7 +89,7 @@ pub struct Outcome {
     pub elapsed_ns: f64,
     /// Transactions that ended.
     pub transactions: u64,
-    /// From the beginning of a transaction to its end, in nanoseconds, the mean.
+    /// From the beginning of a transaction to its end, in nanoseconds, the mean; no number if none ended.
     pub response_ns: f64,
     /// Requests for the latch that were not granted at once; tries that failed are none.
     pub waits: u64,

@@ -127,7 +127,7 @@ impl Schedule {
         let ns = |ticks: u64| ticks as f64 / TICKS;
         Outcome {
             elapsed_ns: ns(self.clock),
-            response_ns: ns(self.response) / self.outcome.transactions.max(1) as f64,
+            response_ns: ns(self.response) / self.outcome.transactions as f64,
             waited_ns: ns(self.waited),
             held_ns: ns(self.held_for),
             ..self.outcome
