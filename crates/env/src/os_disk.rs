@@ -30,6 +30,17 @@ impl OsFile {
     }
 }
 
+/// A locked file.
+struct Locked(fs::File);
+
+impl Drop for Locked {
+    /// To close the file would not do: a process that another thread is just starting has it open, too, until it runs its own program.
+    fn drop(&mut self) {
+        // What fails leaves the lock to the file's end.
+        let _unlocked = self.0.unlock();
+    }
+}
+
 /// Adds what was tried on what; the error's kind stays.
 fn named(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
@@ -92,7 +103,7 @@ impl Disk for OsDisk {
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
         let file = open(path, Open::OpenOrCreate, OFlags::empty())?;
         match file.try_lock() {
-            Ok(()) => Ok(Box::new(file)),
+            Ok(()) => Ok(Box::new(Locked(file))),
             Err(TryLockError::WouldBlock) => Err(named("lock", path)(io::ErrorKind::WouldBlock.into())),
             Err(TryLockError::Error(error)) => Err(named("lock", path)(error)),
         }
@@ -182,6 +193,20 @@ mod tests {
         }
         let error = named("sync", Path::new("a/b"))(io::Error::from(Errno::IO));
         assert!(error.to_string().starts_with("sync a/b: Input/output error"), "{error}");
+    }
+
+    #[test]
+    fn a_lock_is_let_go_even_if_a_process_that_is_being_started_has_its_file_open() {
+        let path = std::env::temp_dir().join(format!("clearway-lock-{}", std::process::id()));
+        let lock = Locked(open(&path, Open::OpenOrCreate, OFlags::empty()).unwrap());
+        lock.0.try_lock().unwrap();
+        assert_eq!(OsDisk.lock(&path).err().unwrap().kind(), ErrorKind::WouldBlock);
+        // What a child has between fork and exec.
+        let inherited = lock.0.try_clone().unwrap();
+        drop(lock);
+        drop(OsDisk.lock(&path).unwrap());
+        drop(inherited);
+        fs::remove_file(&path).unwrap();
     }
 
     /// Space is there, content and length are as before.
