@@ -125,6 +125,11 @@ impl Content {
         }
     }
 
+    /// Writes the sector that holds the byte back, as the system may at any time: it is at rest then.
+    pub(super) fn write_back(&mut self, byte: usize) {
+        self.unsynced.remove(&((byte / SECTOR) as u64));
+    }
+
     /// Flips a bit of a sector at rest; whether it did: not in a sector that is about to be written, nor behind the end.
     pub(super) fn flip(&mut self, bit: u64) -> bool {
         let (byte, mask) = ((bit / 8) as usize, 1 << (bit % 8));

@@ -50,7 +50,8 @@ pub enum Fault {
     UnreadableSector,
     /// A read brings fewer bytes than were asked for and are there, at least one.
     ShortRead,
-    /// A bit of what is read has flipped at rest, for good.
+    /// A bit of what is read has flipped at rest, for good: in what is synced, and in a cache in what is not, too, as the system may have
+    /// written it back.
     FlippedBit,
     /// A write, or a change of the length, fails; a write may have done some of its sectors, from the first on.
     FailedWrite,
@@ -198,7 +199,7 @@ pub struct Struck {
     pub fault: Fault,
     /// What it hit.
     pub path: PathBuf,
-    /// Where in the file, if a bit has flipped there: not in a sector that is not synced.
+    /// Where in the file, if a bit has flipped there: but for a cache not in a sector that is not synced.
     pub at: Option<u64>,
 }
 
@@ -225,21 +226,22 @@ struct State {
 /// What happens to an operation.
 #[derive(Default)]
 pub(super) struct Verdict {
-    /// With its number among all that have struck.
-    fault: Option<(Fault, usize)>,
+    /// With what is owed for it, and its number among all that have struck.
+    fault: Option<(Fault, Duty, usize)>,
     pub(super) delay: Duration,
 }
 
 /// A fault that strikes, and the numbers that say how.
 pub(super) struct Blow {
     pub(super) fault: Fault,
+    pub(super) duty: Duty,
     number: usize,
     plan: Arc<FaultPlan>,
 }
 
 impl Blow {
     pub(super) fn of(verdict: Verdict, plan: Arc<FaultPlan>) -> Option<Self> {
-        verdict.fault.map(|(fault, number)| Self { fault, number, plan })
+        verdict.fault.map(|(fault, duty, number)| Self { fault, duty, number, plan })
     }
 
     pub(super) fn random(&self) -> &SeededEntropy {
@@ -292,7 +294,7 @@ impl FaultPlan {
                 let limit_ns = self.delay_limit.as_nanos() as u64;
                 verdict.delay += Duration::from_nanos(self.random.below(limit_ns.saturating_add(1)));
             } else if let Some(duty) = zone.role.duty(rule.fault) {
-                verdict.fault = Some((rule.fault, struck.len()));
+                verdict.fault = Some((rule.fault, duty, struck.len()));
                 struck.push(Struck { zone: zone.name, duty, fault: rule.fault, path: path.to_owned(), at: None });
             }
         }

@@ -429,6 +429,10 @@ impl File for MemFile {
                 Fault::UnreadableSector => content.wear_out(start + below(there)),
                 Fault::FlippedBit => {
                     let bit = (start * 8 + below(there * 8)) as u64;
+                    if blow.duty == Duty::GoesOn {
+                        // Nobody has to sync what nobody needs.
+                        content.write_back((bit / 8) as usize);
+                    }
                     if content.flip(bit) {
                         blow.hits(bit / 8);
                     }

@@ -213,6 +213,29 @@ fn a_flipped_bit_stays_flipped() {
 }
 
 #[test]
+fn in_a_cache_a_bit_flips_before_it_is_synced_too() {
+    for (role, flips) in [(Role::Cache, true), (Role::Pages, false)] {
+        let (disk, file) = synced();
+        file.write_all_at(&[2; 1536], 0).expect("written");
+        let zone = Zone::new(role, "all", |_| true).fault(Fault::FlippedBit, When::After(0), 1);
+        disk.set_faults(Some(Arc::new(FaultPlan::new(1, Duration::ZERO, vec![zone]))));
+        let bytes = read(&*file).expect("read");
+        let flipped: u32 = bytes.iter().map(|byte| (byte ^ 2).count_ones()).sum();
+        assert_eq!(flipped, u32::from(flips), "{role:?}");
+        // Of a sector in which a bit has flipped there is no other state; of the others the one before, too.
+        let mut states: [BTreeSet<Vec<u8>>; 3] = Default::default();
+        for seed in 0..100 {
+            let left = after_crash(&disk, seed);
+            states.iter_mut().zip(left.chunks(512)).for_each(|(states, sector)| states.extend([sector.to_vec()]));
+        }
+        let expected = bytes.chunks(512).map(|sector| if sector == [2; 512] { 2 } else { 1 });
+        assert!(states.iter().map(BTreeSet::len).eq(expected), "{role:?}");
+        file.sync_data().expect("synced");
+        assert_eq!(read(&*file).expect("read"), bytes);
+    }
+}
+
+#[test]
 fn bits_are_flipped_where_a_test_says() {
     let (disk, file) = synced();
     let flipped = disk.flip_bits(Path::new("f"), 600..700, 5, 3).expect("flipped");
