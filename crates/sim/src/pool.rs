@@ -6,7 +6,8 @@
 //! # What is judged
 //! 1. A page under a latch has its id and the newest content that a holder of its exclusive latch has left there, and no other as long as the
 //!    latch is held. What is seen without a latch is one whole version that was the newest at some moment meanwhile.
-//! 2. A page is never read twice at once, and no more reads are made than pages come, fail, or are overtaken by a creation.
+//! 2. A page is never read twice at once, and no more reads are made than pages come, fail, or are overtaken by a creation; of the second level
+//!    as of the page's place. What the second level's file has, or loses, nobody sees.
 //! 3. A page is in one frame: at the end as many pages are resident as frames are not free.
 //! 4. Write-ahead, at each write and in what a crash at any moment leaves. No two batches are written at once, no older version after a newer.
 //! 5. What `flush_before` or `min_rec_lsn` has said to be on the disk is there after a crash at any later moment; every page there is whole, or
@@ -30,8 +31,9 @@ use crate::execution::{self, Outcome, Report};
 use crate::rng::Rng;
 use crate::schedule::Signals;
 use crate::trace::Trace;
+use crate::world::SECOND_LEVEL;
 use clearway_buffer::WalBarrier as _;
-use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, Want};
+use clearway_buffer::{Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, Want};
 use clearway_env::{Disk, Duty, FaultPlan, IoPool, MemDisk, Operation};
 use clearway_sync::atomic::AtomicU32;
 use clearway_sync::{thread, virtual_time};
@@ -200,7 +202,9 @@ fn crash(stage: &Stage, seed: u64) {
 
 fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Arc<FaultPlan>>), String> {
     let disk = MemDisk::new();
-    disk.create_dir_all(Path::new(DIR)).map_err(|e| e.to_string())?;
+    for dir in [DIR, SECOND_LEVEL] {
+        disk.create_dir_all(Path::new(dir)).map_err(|e| e.to_string())?;
+    }
     let traced = TracedDisk::new(disk.clone(), trace.clone());
     let io_pool = Arc::new(IoPool::new(world.io_threads, "page-io").map_err(|e| e.to_string())?);
     let files = Files::open(&traced, Path::new(DIR), world.partitions).map_err(|e| e.to_string())?;
@@ -209,7 +213,9 @@ fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Ar
     let io = Arc::new(WatchedIo::new(files.with_io_pool(io_pool.clone()), log.clone(), model.clone(), world));
     let view = Arc::new(View::default());
     let config = PoolConfig { replacement: witnessed(world.pool.replacement, &view), ..world.pool };
-    let pool = Pool::new(config, io.clone(), log.clone(), io_pool).map_err(|e| e.to_string())?;
+    let second = world.second_level.as_ref().map(|config| SecondLevel::open(&traced, config)).transpose();
+    let second = second.map_err(|e| e.to_string())?;
+    let pool = Pool::with_second_level(config, io.clone(), log.clone(), io_pool, second).map_err(|e| e.to_string())?;
     view.watch(&pool);
     let plan = world.plan(rng).map(Arc::new);
     disk.set_faults(plan.clone());
@@ -291,6 +297,8 @@ fn report(stage: &Stage) -> Report {
     let mut report = Report::default();
     report.count("fetches", stage.asked.load(Ordering::Relaxed));
     report.count("pages read", stats.reads);
+    report.count("of the second level", stats.second_level.hits);
+    report.count("bad copies", stats.second_level.dropped);
     report.count("written", stats.writes);
     report.count("evicted", stats.evictions);
     report.count("crashes", stage.crashes.load(Ordering::Relaxed));
@@ -335,8 +343,9 @@ fn count_frames(stage: &Stage) -> Result<(), String> {
         return Err(format!("{resident} pages are in {used} frames"));
     }
     let most = stats.evictions + resident + stage.io.failed_reads() + stage.created.load(Ordering::Relaxed);
-    if stats.reads > most {
-        return Err(format!("{} reads, but only {most} had a reason", stats.reads));
+    let reads = stats.reads + stats.second_level.hits;
+    if reads > most {
+        return Err(format!("{reads} reads, but only {most} had a reason"));
     }
     Ok(())
 }

@@ -14,6 +14,8 @@ pub enum Bug {
     StaleChecksum,
     /// The second level keeps its copy of a page of which a newer version is written.
     StaleCopy,
+    /// A copy in the second level is taken for what was put there if it carries the same checksum, whatever else is in it.
+    UnverifiedCopy,
     /// A page that a search without the page table's latch does not find is taken for one that is not there.
     UnconfirmedMiss,
     /// The cooler is not woken when free frames run low.
@@ -29,8 +31,15 @@ pub const BUGS_OF_ENGINE: &[Bug] =
     &[Bug::SkippedSync, Bug::PageBeforeLog, Bug::UndoneTwice, Bug::StaleChecksum, Bug::StaleCopy];
 
 /// What that of the buffer pool alone must find.
-pub const BUGS_OF_POOL: &[Bug] =
-    &[Bug::PageBeforeLog, Bug::UnconfirmedMiss, Bug::LostWakeUp, Bug::LatePin, Bug::LateLeaving];
+pub const BUGS_OF_POOL: &[Bug] = &[
+    Bug::PageBeforeLog,
+    Bug::StaleCopy,
+    Bug::UnverifiedCopy,
+    Bug::UnconfirmedMiss,
+    Bug::LostWakeUp,
+    Bug::LatePin,
+    Bug::LateLeaving,
+];
 
 #[cfg(shuttle)]
 static PLANTED: std::sync::Mutex<Option<Bug>> = std::sync::Mutex::new(None);

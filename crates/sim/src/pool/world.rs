@@ -1,8 +1,8 @@
 //! The knobs of one seed of the pool alone.
 
 use crate::rng::Rng;
-use crate::world::Pace;
-use clearway_buffer::{FrameWaits, PoolConfig, ReplacementKind};
+use crate::world::{Pace, SECOND_LEVEL, bad_second_level};
+use clearway_buffer::{FrameWaits, PAGE_SIZE, PoolConfig, ReplacementKind, SecondLevelConfig};
 use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
 use clearway_types::{PageId, PartitionId};
 use std::time::Duration;
@@ -52,6 +52,10 @@ pub struct World {
     pub io_threads: usize,
     /// So many of 100 reads are long over when the pool hears of it.
     pub late: u64,
+    /// Where copies of pages go that leave, if they do.
+    pub second_level: Option<SecondLevelConfig>,
+    /// The second level's file meets everything that a disk can do.
+    pub bad_copies: bool,
     /// What goes wrong.
     pub weather: Weather,
     /// The pool is shut down in the middle of the work.
@@ -101,6 +105,10 @@ impl World {
             (count, false) => (0..count).collect(),
         };
         let grabs = more.pick(&[0, 0, 60, 90]);
+        // From the smallest, of regions of two pages, to one that may have everything.
+        let mut second = Rng::new(seed, "pool's second level");
+        let size = second.pick(&[16, 16, 17, 40, 120]) * PAGE_SIZE as u64;
+        let second_level = second.percent(40).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size });
         Self {
             seed,
             pool,
@@ -115,6 +123,8 @@ impl World {
             scans: more.percent(70),
             io_threads: rng.pick(&[1, 1, 2, 4]),
             late: more.pick(&[0, 0, 30]),
+            bad_copies: second_level.is_some() && second.percent(50),
+            second_level,
             weather: rng.pick(&[
                 Weather::Fair,
                 Weather::Fair,
@@ -152,7 +162,7 @@ impl World {
             || self.threads * (self.keeps + 4) > self.pool.frames - 4
     }
 
-    /// The plan for page files in `/db`.
+    /// The plan for page files in `/db`, and for the second level's.
     pub fn plan(&self, rng: &mut Rng) -> Option<FaultPlan> {
         let rare = When::OneIn(rng.pick(&[5, 20, 100]));
         let bad = |zone: Zone| match self.weather {
@@ -166,13 +176,17 @@ impl World {
             }
         };
         let is_copies = |path: &std::path::Path| path.ends_with("double-write.data");
-        let mut pages = bad(Zone::new(Role::Pages, "pages", move |path| !is_copies(path)));
+        let is_pages = move |path: &std::path::Path| path.starts_with(super::DIR) && !is_copies(path);
+        let mut pages = bad(Zone::new(Role::Pages, "pages", is_pages));
         if self.weather == Weather::FailingReads {
             pages = pages.fault(Fault::FailedRead, rare, 20);
         }
-        let zones = vec![bad(Zone::new(Role::Copies, "copies", is_copies)), pages];
+        let mut zones = vec![bad(Zone::new(Role::Copies, "copies", is_copies)), pages];
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50]));
-        (!matches!(self.weather, Weather::Fair | Weather::BrokenLog))
+        if self.bad_copies {
+            zones.push(bad_second_level(rng));
+        }
+        (self.bad_copies || !matches!(self.weather, Weather::Fair | Weather::BrokenLog))
             .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
 }
