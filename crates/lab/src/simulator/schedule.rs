@@ -159,13 +159,9 @@ impl Schedule {
             self.waited += time - since;
         }
         let frame = self.transactions[thread.transaction][thread.at];
-        let mut ns = self.costs.note_ns;
-        if self.may_commit(id) {
-            // To look at a held latch brings its line, too.
-            ns += if self.held { self.costs.transfer_ns } else { 0.0 };
-            ns += if self.prefetches { self.costs.prefetch_ns } else { 0.0 };
-        }
-        let now = time + ticks(ns);
+        // To look at a held latch brings its line, too.
+        let looks = self.held && self.may_commit(id);
+        let now = time + if looks { ticks(self.costs.transfer_ns) } else { 0 };
         self.calls.push(Call { thread: id, now, section_since: None });
         self.outcome.accesses += 1;
         (id, frame)
@@ -221,8 +217,8 @@ impl Schedule {
             self.outcome.transactions += 1;
             (thread.transaction, thread.at, thread.began, thread.yields) = (drawn, 0, now, true);
         }
-        let work = self.work();
-        self.push(now + work, Event::Access(id));
+        let until = now + self.work() + self.ahead(id);
+        self.push(until, Event::Access(id));
     }
 
     fn drawn_transaction(&mut self) -> usize {
@@ -232,6 +228,12 @@ impl Schedule {
     /// Drawn evenly around the mean: threads that do the same in lock-step would never meet.
     fn work(&mut self) -> u64 {
         ticks(self.costs.work_ns * (0.5 + self.rng.unit()))
+    }
+
+    /// What a thread does of an access before it asks for the latch.
+    fn ahead(&self, id: u32) -> u64 {
+        let prefetch = if self.prefetches && self.may_commit(id) { self.costs.prefetch_ns } else { 0.0 };
+        ticks(self.costs.note_ns + prefetch)
     }
 
     fn push(&mut self, time: u64, event: Event) {

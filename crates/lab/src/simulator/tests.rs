@@ -81,6 +81,20 @@ fn batches_grow_when_tries_fail_and_hardly_anyone_waits() {
     assert!(batched.rate() > 0.8 * played(&CLOCK, 8).rate(), "{batched:?}");
 }
 
+/// What is asked for ahead is asked for outside of the latch: however long that takes, nobody waits for it.
+#[test]
+fn prefetching_takes_no_time_under_the_latch() {
+    let wrap: Wrap = |policy, frames| WrapperKind::Prefetched.wrap(policy, frames);
+    let (prefetched, costs) = (System { wrap, prefetches: true, ..LOCKED }, Costs { prefetch_ns: 1_000.0, ..COSTS });
+    let (locked, ahead) =
+        (played(&LOCKED, 4), simulate(&prefetched, &Machine { costs, ..machine(4) }, &transactions()));
+    assert!(
+        ahead.held_ns < 0.7 * locked.held_ns && ahead.contention() < 0.5 * locked.contention(),
+        "{locked:?} {ahead:?}"
+    );
+    assert!(ahead.rate() < 0.9 * locked.rate(), "but the thread waits for it: {locked:?} {ahead:?}");
+}
+
 #[test]
 fn a_seed_makes_one_simulation() {
     assert_eq!(played(&BATCHED, 4), played(&BATCHED, 4));
