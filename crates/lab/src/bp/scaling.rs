@@ -11,7 +11,7 @@ use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::simulator::costs::Costs;
 use crate::simulator::{Machine, Outcome, simulate};
-use crate::spinlock::calibrate_work;
+use crate::spinlock::{Work, calibrate_work};
 use clearway_harness::Res;
 use std::thread;
 use std::time::Duration;
@@ -101,9 +101,10 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
         };
         let here = Costs { work_ns: workload.ns_per_access, ..here };
         described.push((of_here(kind), here.described()));
+        let work = Real::work(&workload, size.frames, per_ns)?;
         for system in systems {
             progress.step(&format!("{}, {}", kind.name(), system.name()));
-            measure(&mut scaled.measured, *system, &workload, size, per_ns, task)?;
+            measure(&mut scaled.measured, *system, &workload, size, work, task)?;
             if task.part != Part::Bars {
                 let accesses = if quick { QUICK_PLAYED } else { PLAYED };
                 play(&mut scaled.simulated, *system, &workload, (source.cores, source.costs), accesses);
@@ -138,8 +139,8 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
     .map(|findings| judge::with_bars(findings, &all, task))
 }
 
-fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size, per_ns: f64, task: &Task) -> Res<()> {
-    let real = Real::open(workload, system.kind(), size.frames, per_ns)?;
+fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size, work: Work, task: &Task) -> Res<()> {
+    let real = Real::open(workload, system.kind(), size.frames, work)?;
     let quick = task.options.quick;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let all = if quick { QUICK_THREADS.into() } else { numbers_of_threads(cores) };

@@ -91,10 +91,11 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     let mut simulated =
         Grid { title: title("simulated 16 processors"), x: table.x, cells: Vec::<Cell<Outcome>>::new() };
     for workload in &workloads {
+        let work = Real::work(workload, size.frames, per_ns)?;
         for sized in table.sizes {
             let (system, x) = (workload.kind.name().to_owned(), f64::from((table.of)(sized)));
             progress.step(&format!("{system}, {} = {x}", table.x));
-            let real = Real::open(workload, sized.kind(), size.frames, per_ns)?;
+            let real = Real::open(workload, sized.kind(), size.frames, work)?;
             let figures = (0..task.repetitions()).map(|_| real.run(THREADS, length(task))).collect::<Res<_>>()?;
             measured.cells.push(Cell { system: system.clone(), x, figures });
             let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
