@@ -50,19 +50,21 @@ const PUBLISHED_WAITS: [(&str, f64, f64); 3] = [
 /// The source's machine. A hit takes the list's lock twice, and what is between is half a read: together 8 KiB at its rate on one CPU. Waiters spin,
 /// as the owner runs. That the lock takes longer the more wait was fitted to 16 CPUs; the others are the check.
 const SOURCE: Costs = Costs {
-    work_ns: 4_600.0,
+    work_ns: 4_450.0,
     note_ns: 0.0,
     policy_ns: 200.0,
     cold_ns: 150.0,
     prefetch_ns: 0.0,
     latch_ns: 70.0,
     transfer_ns: 150.0,
-    crowd_ns: 20.0,
+    crowd_ns: 14.0,
     switch_ns: 3_000.0,
     spin_ns: 1e6,
 };
 /// Requests for the list's lock by read, in the source's.
 const LOCKS_A_READ: f64 = 2.0;
+/// Reads between two times that a thread gives others the core.
+const READS_A_TURN: u64 = 500;
 /// How many threads read.
 const THREADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const QUICK_THREADS: [usize; 2] = [1, 32];
@@ -221,8 +223,9 @@ fn play(quick: bool) -> Vec<(usize, Outcome)> {
         |policy, frames| WrapperKind::Locked.wrap(policy, frames);
     let system = System { policy: PolicyKind::Lru, wrap, blocks: Blocks::Always, prefetches: false };
     let mut rng = Rng::new(1);
-    // A read is a transaction of two accesses to one page.
-    let reads: Transactions = (0..PAGES).map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ as usize].into()).collect();
+    // A read is two accesses to one page. A thread reads on and on: it gives others the core now and then only, as at the end of its time slice.
+    let mut turn = || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ as usize]).collect();
+    let reads: Transactions = (0..PAGES / READS_A_TURN).map(|_| turn()).collect();
     let accesses = if quick { QUICK_PLAYED } else { PLAYED };
     let outcome = |cores| {
         let threads = THREADS[THREADS.len() - 1];
@@ -290,6 +293,16 @@ mod tests {
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
         assert_eq!(record.findings.tables[1].rows.len(), PUBLISHED.len());
+    }
+
+    /// One CPU is what the given costs say, and 16 are what one of them is fitted to.
+    #[test]
+    fn the_simulated_machine_is_the_sources() {
+        let rates: Vec<f64> = play(true).iter().map(|(_, outcome)| mb_s(outcome)).collect();
+        for (at, most) in [(0, 0.03), (4, 0.05)] {
+            let (cores, _, published) = PUBLISHED[at];
+            assert!((rates[at] / published - 1.0).abs() < most, "{cores} CPUs: {rates:?}, {published} published");
+        }
     }
 
     /// What the source saw: with one list more CPUs come to read less.
