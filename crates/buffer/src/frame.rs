@@ -11,6 +11,16 @@
 //! | 30     | FREE    | the frame holds no page |
 //! | 31..64 | version | counts the pages that the frame has held, and how often it was let go from exclusive |
 //!
+//! A second word says which page it is, from the lowest bit:
+//!
+//! | bits   | name    | meaning |
+//! |--------|---------|---------|
+//! | 0..48  | page    | the page's id; all ones while the frame is free |
+//! | 48..56 |         | zero; ones while the frame is free |
+//! | 56..64 | colder  | uses that the page is short of the bound to which they are counted; all ones if they are not counted |
+//!
+//! So who looks for a page finds by one comparison that it is here and that its next use changes nothing: it is *hot* (`uses`).
+//!
 //! | state     | FREE  | pins | shared | EXCL | DIRTY | who may change the bytes |
 //! |-----------|-------|------|--------|------|-------|--------------------------|
 //! | free      | 1     | 0    | 0      | 0    | 0     | the owner of its [`FreeFrame`] |
@@ -21,7 +31,7 @@
 //!
 //! # Invariants
 //! 1. There is one [`FreeFrame`] of a frame exactly while it is free.
-//! 2. `page`, and FREE and version, change only under the page-table latch of the page.
+//! 2. The page's id, and FREE and version, change only under the page-table latch of the page.
 //! 3. DIRTY and `rec_lsn` change only under a latch: set by the holder of EXCL, cleared (or, if a write has failed, set
 //!    again) by the write-back under a shared one. DIRTY is set exactly while `rec_lsn` is not [`CLEAN`].
 //! 4. A change that is not on disk is covered by `rec_lsn`, unless the write-back's turn is taken.
@@ -33,16 +43,17 @@
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock. An optimistic reader takes nothing and writes
 //! nothing: it looks at the word before and after (invariant 5; see `optimistic`).
 
+mod uses;
+
+pub(crate) use uses::FrameUses;
+
 use clearway_env::IoMemory;
 use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
 
 use crate::page::PAGE_SIZE;
-use crate::policy::Uses;
 
 const PIN: u64 = 1;
 const PINS: u64 = (1 << 18) - 1;
@@ -59,6 +70,9 @@ const STABLE: u64 = VERSIONS | FREE | EXCL;
 /// The LSN that stands for "no change": above every real one, so that a minimum needs no case for it.
 pub(crate) const CLEAN: u64 = u64::MAX;
 const NO_PAGE: u64 = u64::MAX;
+/// One use less.
+const COLDER: u64 = 1 << 56;
+const UNCOUNTED: u64 = !(COLDER - 1);
 
 /// The right to a frame that holds no page.
 #[derive(Debug)]
@@ -108,20 +122,6 @@ pub(crate) struct Frame {
     rec_lsn: AtomicU64,
     /// The next frame in the page table's chain; the page table's own.
     pub next: AtomicU32,
-    /// Uses of the page, for the replacement that counts them; the replacement's own.
-    pub uses: AtomicU8,
-}
-
-/// The frames of a pool, where a replacement counts uses.
-impl Uses for Arc<[Frame]> {
-    #[inline]
-    fn of(&self, frame: FrameId) -> &AtomicU8 {
-        &self[frame.0 as usize].uses
-    }
-
-    fn stride(&self) -> usize {
-        size_of::<Frame>()
-    }
 }
 
 impl Frame {
@@ -131,7 +131,6 @@ impl Frame {
             page: AtomicU64::new(NO_PAGE),
             rec_lsn: AtomicU64::new(CLEAN),
             next: AtomicU32::new(0),
-            uses: AtomicU8::new(0),
         }
     }
 
@@ -139,12 +138,19 @@ impl Frame {
     #[inline]
     pub fn holds(&self, id: PageId) -> bool {
         // Relaxed: a hint, which `try_latch` confirms.
+        (self.page.load(Ordering::Relaxed) ^ id.to_u64()) & !UNCOUNTED == 0
+    }
+
+    /// Whether the frame holds the page, and a use of it changes nothing; by itself only a hint.
+    #[inline]
+    pub fn is_hot(&self, id: PageId) -> bool {
+        // Relaxed: as above.
         self.page.load(Ordering::Relaxed) == id.to_u64()
     }
 
     pub fn page(&self) -> PageId {
         // Relaxed: exact for who has a pin or the page-table latch; a hint for others.
-        PageId::from_u64(self.page.load(Ordering::Relaxed))
+        PageId::from_u64(self.page.load(Ordering::Relaxed) & !UNCOUNTED)
     }
 
     /// Pins and latches, if the frame holds `id` and the latch is to be had now.
@@ -187,6 +193,14 @@ impl Frame {
         // Acquire: pairs with the Release in `publish` and in the `unlatch` of the last change.
         let version = self.word.load(Ordering::Acquire) & VERSIONS;
         self.holds(id).then_some(version)
+    }
+
+    /// The same of a hot page, and else `None`.
+    #[inline]
+    pub fn glimpse_hot(&self, id: PageId) -> Option<u64> {
+        // Acquire: as above.
+        let version = self.word.load(Ordering::Acquire) & VERSIONS;
+        self.is_hot(id).then_some(version)
     }
 
     /// Whether all that was read since `glimpse` returned `version`, its look at the page's id included, was of one page and not in the
@@ -237,8 +251,8 @@ impl Frame {
             Some(Mode::Shared) => PIN + SHARE,
             Some(Mode::Exclusive) => PIN + EXCL,
         };
-        // Relaxed: published by the Release below.
-        self.page.store(id.to_u64(), Ordering::Relaxed);
+        // Relaxed: published by the Release below. Its uses are counted when the replacement says so.
+        self.page.store(UNCOUNTED | id.to_u64(), Ordering::Relaxed);
         // Invariant 5: the version has the highest bits, so that its overflow touches no other.
         let version = (self.word.load(Ordering::Relaxed) & VERSIONS).wrapping_add(VERSION);
         // Release: pairs with the Acquire in `try_latch` and `glimpse`: the page's id and bytes.

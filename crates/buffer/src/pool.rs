@@ -25,12 +25,12 @@ use crate::cooler::Cooler;
 use crate::error::PageError;
 use crate::fair::Fair;
 use crate::fetch::FetchDone;
-use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
+use crate::frame::{Arena, Frame, FrameUses, FreeFrame, Latched, Mode};
 use crate::free::{FrameWaits, FreeList};
 use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::optimistic::Glimpse;
-use crate::policy::count_use;
+use crate::policy::Uses;
 use crate::replacement::{Replacement, ReplacementKind};
 use crate::scan_ring::ScanRing;
 use crate::second_level::{SecondLevel, Victim};
@@ -39,7 +39,6 @@ use crate::table::PageTable;
 use crate::unsynced::Unsynced;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
-use clearway_sync::atomic::Ordering;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;
@@ -50,8 +49,6 @@ use std::sync::{Arc, OnceLock};
 pub const MIN_FRAMES: u32 = 16;
 /// Attempts at a busy latch before the thread offers its core to another.
 const SPIN_LIMIT: u32 = 64;
-/// A bound of uses that no page reaches, as none are counted: each hit is then the replacement's.
-const NO_COUNT: u8 = u8::MAX;
 /// Looks at a page without a latch before one is taken.
 const GLIMPSES: u32 = 4;
 
@@ -113,8 +110,8 @@ pub(crate) struct Core {
     pub arena: Arena,
     pub table: PageTable<FetchDone>,
     pub replacement: Box<dyn Replacement>,
-    /// The bound of [`ReplacementKind::counts_uses`]; above every count if the replacement is to be told of hits.
-    most_uses: u8,
+    /// Whether a hit is only counted in the frame; else the replacement is told.
+    counts_uses: bool,
     pub scans: ScanRing,
     pub free: FreeList,
     pub io: Arc<dyn PageIo>,
@@ -156,44 +153,51 @@ impl Core {
         }
     }
 
-    /// Tells the replacement of a hit.
+    /// Tells the replacement of a hit, if that changes anything.
     #[inline(always)]
     fn hit(&self, frame: FrameId, state: &Frame, id: PageId) {
-        // Relaxed: see `uses`. One comparison, where uses are counted and the page is hot.
-        if state.uses.load(Ordering::Relaxed) < self.most_uses {
-            self.hit_below_most(frame, state, id);
+        if !state.is_hot(id) {
+            self.hit_cold(frame, state, id);
         }
     }
 
     /// Out of line, so that the usual hit saves no registers for it.
     #[cold]
     #[inline(never)]
-    fn hit_below_most(&self, frame: FrameId, state: &Frame, id: PageId) {
-        if self.most_uses == NO_COUNT {
-            self.replacement.hit(frame, id);
+    fn hit_cold(&self, frame: FrameId, state: &Frame, id: PageId) {
+        if self.counts_uses {
+            state.count_use(id);
         } else {
-            count_use(&state.uses, self.most_uses);
+            self.replacement.hit(frame, id);
         }
     }
 
-    /// A look at the page without a latch, if it is in that frame of the pool and was not changed meanwhile.
+    /// A look without a latch at the page in that frame of the pool, if it has not been changed since the version was noted.
     #[inline(always)]
     fn glimpse<T>(
         &self,
         (frame, state): (FrameId, &Frame),
-        id: PageId,
+        version: u64,
         look: &mut impl FnMut(&Glimpse<'_>) -> T,
     ) -> Option<T> {
-        if !Glimpse::POSSIBLE {
-            return None;
-        }
-        let version = state.glimpse(id)?;
         // SAFETY: it is one of `frames`, and the arena has been made for as many.
         let found = look(&unsafe { Glimpse::new(self, frame) });
-        state.unchanged_since(version).then(|| {
-            self.hit(frame, state, id);
-            found
-        })
+        state.unchanged_since(version).then_some(found)
+    }
+
+    /// A look at a page that is not hot, if it is in the first frame of its chain. Out of line, so that the look at a hot one is short.
+    #[inline(never)]
+    #[track_caller]
+    fn read_cold<T>(&self, first: FrameId, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
+        if Glimpse::POSSIBLE
+            && let Some(state) = self.frames.get(first.0 as usize)
+            && let Some(version) = state.glimpse(id)
+            && let Some(found) = self.glimpse((first, state), version, &mut look)
+        {
+            self.hit_cold(first, state, id);
+            return Ok(found);
+        }
+        self.read_again(id, look)
     }
 
     /// The page was not in the first frame of its chain, or changed while it was looked at.
@@ -202,9 +206,12 @@ impl Core {
     #[track_caller]
     fn read_again<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
         for _ in 1..GLIMPSES {
-            if let Some(frame) = self.table.find(&self.frames, id)
-                && let Some(found) = self.glimpse(frame, id, &mut look)
+            if Glimpse::POSSIBLE
+                && let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
+                && let Some(version) = state.glimpse(id)
+                && let Some(found) = self.glimpse(at, version, &mut look)
             {
+                self.hit(frame, state, id);
                 return Ok(found);
             }
             clearway_sync::hint::spin_loop();
@@ -325,12 +332,13 @@ impl Pool {
         let (arena, free) = Arena::new(count);
         io_pool.register(arena.memory());
         let frames: Arc<[Frame]> = (0..count).map(|_| Frame::new()).collect();
-        let replacement = config.replacement.build_over(count, Arc::new(frames.clone()));
+        let uses = |most| Arc::new(FrameUses::new(frames.clone(), most)) as Arc<dyn Uses>;
+        let replacement = config.replacement.build_over(count, uses);
         let core = Arc::new(Core {
             frames,
             arena,
             table: PageTable::new(count),
-            most_uses: config.replacement.counts_uses().unwrap_or(NO_COUNT),
+            counts_uses: config.replacement.counts_uses().is_some(),
             replacement,
             scans: ScanRing::new(count),
             free: FreeList::new(free, config.waits),
@@ -368,12 +376,15 @@ impl Pool {
     pub fn read_optimistic<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
         // Once: what `self` leads to would be loaded again behind the first look at the version.
         let core = &*self.core;
-        if let Some(first) = core.table.first(&core.frames, id)
-            && let Some(found) = core.glimpse(first, id, &mut look)
+        let first = core.table.first(id);
+        if Glimpse::POSSIBLE
+            && let Some(state) = core.frames.get(first.0 as usize)
+            && let Some(version) = state.glimpse_hot(id)
+            && let Some(found) = core.glimpse((first, state), version, &mut look)
         {
             return Ok(found);
         }
-        core.read_again(id, look)
+        core.read_cold(first, id, look)
     }
 
     /// Whether the page is in the pool now: a hint, without a latch. The policy does not hear of it.

@@ -16,6 +16,8 @@ use loom::thread;
 const A: PageId = PageId::new(PartitionId(0), 1);
 const B: PageId = PageId::new(PartitionId(0), 2);
 const FRAME: FrameId = FrameId(0);
+/// The bound of uses: a page that came with so many is hot.
+const MOST: u8 = 1;
 
 /// One frame, whose content loom watches: any access that the latch does not order is a failure.
 struct World {
@@ -41,6 +43,7 @@ impl World {
             words: [0; 2].map(AtomicU64::new),
         };
         world.bring(free.remove(0), A);
+        world.frames[0].set_uses(MOST, Some(MOST));
         Arc::new(world)
     }
 
@@ -77,7 +80,7 @@ impl World {
     fn glimpse(&self, id: PageId) -> Option<[u64; 2]> {
         let (frame, _) = self.table.find(&self.frames, id)?;
         let frame = &self.frames[frame.0 as usize];
-        let seen = frame.glimpse(id)?;
+        let seen = frame.glimpse_hot(id).or_else(|| frame.glimpse(id))?;
         let words = [self.words[0].load(Relaxed), self.words[1].load(Relaxed)];
         frame.unchanged_since(seen).then_some(words)
     }

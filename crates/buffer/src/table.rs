@@ -78,19 +78,20 @@ impl<W> PageTable<W> {
         (id.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize
     }
 
-    /// The first frame in the page's chain. It holds the page nearly always, as there are at least twice as many buckets as frames.
+    /// The first frame in the page's chain, or none of the pool's. It holds the page nearly always, as there are at least twice as many buckets as frames.
     #[inline(always)]
-    pub fn first<'a>(&self, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
+    pub fn first(&self, id: PageId) -> FrameId {
         // Acquire, here and in `find_behind`: pairs with the Release in `link`: the frame's page and link.
-        let at = self.buckets[self.bucket(id)].load(Ordering::Acquire);
-        Some((FrameId(at), frames.get(at as usize)?))
+        FrameId(self.buckets[self.bucket(id)].load(Ordering::Acquire))
     }
 
     /// The frame that probably holds the page. `None` is to be confirmed under the latch.
     #[inline(always)]
     pub fn find<'a>(&self, frames: &'a [Frame], id: PageId) -> Option<(FrameId, &'a Frame)> {
-        let found @ (_, first) = self.first(frames, id)?;
-        if first.holds(id) { Some(found) } else { find_behind(first, frames, id) }
+        let at = self.first(id);
+        let first = frames.get(at.0 as usize)?;
+        // The first comparison is the shorter one, and enough for pages in use.
+        if first.is_hot(id) || first.holds(id) { Some((at, first)) } else { find_behind(first, frames, id) }
     }
 
     /// Latches the page's shard. A panic under the latch is a failed assertion before any change.

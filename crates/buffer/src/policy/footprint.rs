@@ -8,7 +8,6 @@
 
 use super::list::{Links, ListId, Lists};
 use super::uses::Uses;
-use clearway_types::FrameId;
 use std::sync::Arc;
 
 /// What a hit on a frame touches. The default is nothing.
@@ -28,7 +27,7 @@ impl Footprint {
 
     /// And the frame's count.
     pub(super) fn uses(mut self, uses: &dyn Uses) -> Self {
-        self.arrays.push((std::ptr::from_ref(uses.of(FrameId(0))).addr(), uses.stride()));
+        self.arrays.push(uses.place());
         self
     }
 

@@ -45,8 +45,10 @@ pub(crate) use sieve::MOST_USES as SIEVE_MOST_USES;
 pub use sieve::Sieve;
 pub use sketch::Sketch;
 pub use two_q::TwoQ;
+pub(crate) use uses::Counts;
 pub use uses::Uses;
-pub(crate) use uses::{count_use, uses};
+#[cfg(all(test, not(loom)))]
+pub(crate) use uses::tests::all_are_counted;
 pub use w_tiny_lfu::{TinyLfuParameters, WTinyLfu};
 
 use clearway_types::{FrameId, PageId};

@@ -17,12 +17,11 @@
 use super::directory::Directory;
 use super::list::ListId;
 use super::queues::Queues;
-use super::uses::{Uses, count_use, uses};
+use super::uses::{Counts, Uses};
 use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Newest in front, each of them.
 const SMALL: ListId = ListId(0);
@@ -58,7 +57,7 @@ impl S3Fifo {
         let main = frames.saturating_sub(small);
         let directory = Directory::new(frames, main);
         let queues = Queues::new(directory.nodes(), 3);
-        Self { small, main, queues, directory, uses: Arc::new(uses(frames)) }
+        Self { small, main, queues, directory, uses: Arc::new(Counts::new(frames, MOST_USES)) }
     }
 
     fn leave(&mut self, frame: u32) {
@@ -82,9 +81,8 @@ impl S3Fifo {
         let mut next = self.queues.back(SMALL);
         while let Some(frame) = next {
             next = self.queues.prev(frame);
-            let uses = self.uses.of(FrameId(frame));
-            if uses.load(Relaxed) > 1 {
-                uses.store(0, Relaxed);
+            if self.uses.of(FrameId(frame)).is_some_and(|uses| uses > 1) {
+                self.uses.set(FrameId(frame), Some(0));
                 self.queues.move_to_front(MAIN, frame);
                 if self.queues.len(MAIN) > self.main {
                     self.evict_main(probe)?;
@@ -112,11 +110,8 @@ impl S3Fifo {
                 break;
             }
             let Some(frame) = self.queues.back(MAIN) else { break };
-            let uses = self.uses.of(FrameId(frame));
             // By then all are at zero, but for pages that others use as fast as they are looked at here: so that there is an end.
-            if step < rounds(MOST_USES) && uses.load(Relaxed) > 0 {
-                uses.fetch_sub(1, Relaxed);
-            } else {
+            if step >= rounds(MOST_USES) || !self.uses.take(FrameId(frame)) {
                 match probe(FrameId(frame)) {
                     Probe::Take => {
                         self.leave(frame);
@@ -134,12 +129,12 @@ impl S3Fifo {
 
 impl Policy for S3Fifo {
     fn hit(&mut self, frame: FrameId) {
-        count_use(self.uses.of(frame), MOST_USES);
+        self.uses.count(frame);
     }
 
     fn miss(&mut self, frame: FrameId, page: PageId) {
         self.directory.set(frame.0, page);
-        self.uses.of(frame).store(0, Relaxed);
+        self.uses.set(frame, Some(0));
         if let Some(ghost) = self.directory.ghost(page) {
             self.forget(ghost);
             self.queues.push_front(MAIN, frame.0);
@@ -177,7 +172,7 @@ impl Policy for S3Fifo {
         let ghosts = self.queues.len(GHOSTS);
         ensure(ghosts <= self.main && ghosts == self.directory.ghosts(), || format!("{ghosts} ghosts"))?;
         let mut frames = self.queues.iter(SMALL).chain(self.queues.iter(MAIN)).collect::<Vec<_>>().into_iter();
-        let many = frames.clone().find(|frame| self.uses.of(FrameId(*frame)).load(Relaxed) > MOST_USES);
+        let many = frames.clone().find(|frame| self.uses.of(FrameId(*frame)) > Some(MOST_USES));
         ensure(many.is_none(), || format!("frame {many:?} has too many uses"))?;
         let twice = frames.find(|frame| self.directory.ghost(self.directory.page(*frame)).is_some());
         ensure(twice.is_none(), || format!("the page of frame {twice:?} is a ghost, too"))

@@ -13,11 +13,10 @@
 //! Source: Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024, algorithm 1.
 
 use super::list::{ListId, Lists};
-use super::uses::{Uses, count_use, uses};
+use super::uses::{Counts, Uses};
 use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Newest in front.
 const ALL: ListId = ListId(0);
@@ -36,7 +35,7 @@ pub struct Sieve {
 impl Sieve {
     /// A policy for frames `0 .. frames`.
     pub fn new(frames: u32) -> Self {
-        Self::over(frames, Arc::new(uses(frames)))
+        Self::over(frames, Arc::new(Counts::new(frames, MOST_USES)))
     }
 
     /// The same, with the frames' uses counted there.
@@ -47,11 +46,11 @@ impl Sieve {
 
 impl Policy for Sieve {
     fn hit(&mut self, frame: FrameId) {
-        count_use(self.visited.of(frame), MOST_USES);
+        self.visited.count(frame);
     }
 
     fn miss(&mut self, frame: FrameId, _page: PageId) {
-        self.visited.of(frame).store(0, Relaxed);
+        self.visited.set(frame, Some(0));
         self.list.push_front(ALL, frame.0);
         self.len += 1;
     }
@@ -62,7 +61,7 @@ impl Policy for Sieve {
             let at = self.hand.or_else(|| self.list.back(ALL))?;
             self.hand = Some(at);
             // In the second round none is marked, but for pages that others use as fast as the hand comes: so that there is an end.
-            if self.visited.of(FrameId(at)).swap(0, Relaxed) == 0 || step >= self.len {
+            if !self.visited.take(FrameId(at)) || step >= self.len {
                 match probe(FrameId(at)) {
                     Probe::Take => {
                         self.remove(FrameId(at));

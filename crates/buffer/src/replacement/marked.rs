@@ -11,7 +11,7 @@
 //! The lock-free hits of S3-FIFO (Yang and others, SOSP 2023) and SIEVE (Zhang and others, NSDI 2024).
 
 use super::{POLICY, Replacement};
-use crate::policy::{Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses, count_use};
+use crate::policy::{Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses};
 use clearway_latch::Latch;
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
@@ -53,9 +53,9 @@ impl MarkedKind {
         }
     }
 
-    /// That policy, marked; its frames' uses are counted there.
+    /// That policy, marked; its frames' uses are counted there, up to its bound.
     pub fn wrap(self, policy: Box<dyn Policy>, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
-        Box::new(Marked { policy: Latch::new(&POLICY, policy), uses, most: self.most_uses() })
+        Box::new(Marked { policy: Latch::new(&POLICY, policy), uses })
     }
 }
 
@@ -63,13 +63,12 @@ impl MarkedKind {
 pub struct Marked {
     policy: Latch<Box<dyn Policy>>,
     uses: Arc<dyn Uses>,
-    most: u8,
 }
 
 impl Replacement for Marked {
     #[inline]
     fn hit(&self, frame: FrameId, _page: PageId) {
-        count_use(self.uses.of(frame), self.most);
+        self.uses.count(frame);
     }
 
     fn miss(&self, frame: FrameId, page: PageId) {

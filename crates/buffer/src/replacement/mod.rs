@@ -34,7 +34,7 @@ pub use marked::{Marked, MarkedKind};
 pub use multilist::{Multilist, MultilistKind};
 pub use prefetched::Prefetched;
 
-use crate::policy::{Policy, PolicyKind, Probe, Uses, uses};
+use crate::policy::{Counts, Policy, PolicyKind, Probe, Uses};
 use clearway_latch::lockstat::Class;
 use clearway_types::{FrameId, PageId};
 use std::fmt;
@@ -129,20 +129,25 @@ impl FromStr for WrapperKind {
     }
 }
 
-/// Makes a replacement.
+/// Makes a replacement, for a pool of so many frames.
 #[derive(Clone, Copy, Debug)]
-pub struct Maker {
-    /// For a pool of so many frames, with room there for a count of each one's uses.
-    pub make: fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>,
-    /// The bound, if to what is made a hit is nothing but one more in the frame's count, up to it. The pool then counts by itself; otherwise
-    /// the replacement is told of hits.
-    pub most_uses: Option<u8>,
+pub enum Maker {
+    /// Of one that is told of hits.
+    Told(fn(u32) -> Box<dyn Replacement>),
+    /// Of one to which a hit is nothing but one more in the frame's count, up to this bound, less than 255: the pool counts by itself.
+    Counted(u8, fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>),
 }
 
 impl PartialEq for Maker {
     /// Of one function: functions that do the same may be equal or not.
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::fn_addr_eq(self.make, other.make) && self.most_uses == other.most_uses
+        match (*self, *other) {
+            (Self::Told(make), Self::Told(other)) => std::ptr::fn_addr_eq(make, other),
+            (Self::Counted(most, make), Self::Counted(most_of_other, other)) => {
+                most == most_of_other && std::ptr::fn_addr_eq(make, other)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -173,17 +178,21 @@ impl Default for ReplacementKind {
 impl ReplacementKind {
     /// For a pool of `frames` frames.
     pub fn build(self, frames: u32) -> Box<dyn Replacement> {
-        self.build_over(frames, Arc::new(uses(frames)))
+        self.build_over(frames, |most| Arc::new(Counts::new(frames, most)))
     }
 
-    /// The same, where the frames' uses are counted there, if they are.
-    pub fn build_over(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+    /// The same, where the frames' uses are counted, if they are, in what `uses` makes for a bound.
+    pub fn build_over(self, frames: u32, uses: impl FnOnce(u8) -> Arc<dyn Uses>) -> Box<dyn Replacement> {
         match self {
-            Self::ClockSweep => Box::new(ClockSweep::over(frames, uses)),
-            Self::Marked(kind) => kind.wrap(kind.build(frames, uses.clone()), uses),
+            Self::ClockSweep => Box::new(ClockSweep::over(frames, uses(clock_sweep::USED))),
+            Self::Marked(kind) => {
+                let uses = uses(kind.most_uses());
+                kind.wrap(kind.build(frames, uses.clone()), uses)
+            }
             Self::Wrapped(policy, wrapper) => wrapper.wrap(policy.build(frames), frames),
             Self::Multilist(kind) => Box::new(Multilist::new(kind, frames)),
-            Self::Custom(Maker { make, .. }) => make(frames, uses),
+            Self::Custom(Maker::Told(make)) => make(frames),
+            Self::Custom(Maker::Counted(most, make)) => make(frames, uses(most)),
         }
     }
 
@@ -193,8 +202,8 @@ impl ReplacementKind {
         match self {
             Self::ClockSweep => Some(clock_sweep::USED),
             Self::Marked(kind) => Some(kind.most_uses()),
-            Self::Custom(maker) => maker.most_uses,
-            Self::Wrapped(..) | Self::Multilist(_) => None,
+            Self::Custom(Maker::Counted(most, _)) => Some(most),
+            Self::Custom(Maker::Told(_)) | Self::Wrapped(..) | Self::Multilist(_) => None,
         }
     }
 

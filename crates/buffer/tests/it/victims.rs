@@ -41,10 +41,10 @@ fn a_scan_of_ten_times_the_pool_leaves_the_hot_set_under_every_replacement() {
 /// A user's own replacement may be one of ours, made without the pool's frames: it must be told of hits.
 #[test]
 fn what_a_user_makes_hears_of_every_hit() {
-    fn make(frames: u32, _uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+    fn make(frames: u32) -> Box<dyn Replacement> {
         ReplacementKind::default().build(frames)
     }
-    let f = pool_on(&MemDisk::new(), FRAMES, ReplacementKind::Custom(Maker { make, most_uses: None }));
+    let f = pool_on(&MemDisk::new(), FRAMES, ReplacementKind::Custom(Maker::Told(make)));
     use_once(&f, Want::Page(page(0, 0)));
     for no in 0..10 * FRAMES {
         (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("what is always in use stays")));
@@ -171,10 +171,10 @@ impl Replacement for Looking {
 /// The contract of `Replacement::remove`: the policy does not hear that a page is back before it has heard that it has left.
 #[test]
 fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
-    fn make(frames: u32, _uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+    fn make(frames: u32) -> Box<dyn Replacement> {
         Box::new(Looking { clock: ClockSweep::new(frames), pages: Mutex::new(vec![None; frames as usize]) })
     }
-    let f = pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(Maker { make, most_uses: None }));
+    let f = pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(Maker::Told(make)));
     *LOOKED_AT.lock().unwrap() = Arc::downgrade(&f.pool);
     // A panic of the cooler ends the pool, so that the next one is refused.
     (0..200).for_each(|no| put(&f, page(0, no), 1));

@@ -2,9 +2,8 @@
 
 use crate::simulator::{Blocks, System, Wrap};
 use clearway_buffer::{
-    Batched, ClockSweep, Maker, PolicyKind, QUEUE, Replacement, ReplacementKind, THRESHOLD, Uses, WrapperKind,
+    Batched, ClockSweep, Maker, PolicyKind, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
-use std::sync::Arc;
 
 /// A policy, shared so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ pub struct Sized {
     /// From how many hits on the latch is tried: the source's T.
     pub threshold: u32,
     wrap: Wrap,
-    build: fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>,
+    build: fn(u32) -> Box<dyn Replacement>,
 }
 
 /// The policy of what has sizes: the source's.
@@ -114,7 +113,7 @@ const fn sized<const S: u32, const T: u32>() -> Sized {
         queue: S,
         threshold: T,
         wrap: |policy, frames| Box::new(Batched::with_sizes(policy, frames, false, S, T)),
-        build: |frames, _| Box::new(Batched::with_sizes(POLICY.build(frames), frames, false, S, T)),
+        build: |frames| Box::new(Batched::with_sizes(POLICY.build(frames), frames, false, S, T)),
     }
 }
 
@@ -145,7 +144,7 @@ impl Sized {
 
     /// As the pool is configured.
     pub fn kind(&self) -> ReplacementKind {
-        ReplacementKind::Custom(Maker { make: self.build, most_uses: None })
+        ReplacementKind::Custom(Maker::Told(self.build))
     }
 
     /// As it is simulated.

@@ -3,7 +3,7 @@
 //! The pool has room for all pages. What it tells its replacement of hits and creations on the recording thread is what is recorded; the engine
 //! that descends its B+trees, splits their nodes and logs its changes does not know of it.
 
-use clearway_buffer::{ClockSweep, Maker, Probe, Replacement, ReplacementKind, Uses};
+use clearway_buffer::{ClockSweep, Maker, Probe, Replacement, ReplacementKind};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
@@ -42,7 +42,7 @@ impl Replacement for Recorder {
     }
 }
 
-fn recorder(frames: u32, _uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+fn recorder(frames: u32) -> Box<dyn Replacement> {
     Box::new(Recorder(ClockSweep::new(frames)))
 }
 
@@ -60,7 +60,7 @@ impl Database {
         let config = NodeConfig {
             partitions: Some(1),
             frames,
-            replacement: ReplacementKind::Custom(Maker { make: recorder, most_uses: None }),
+            replacement: ReplacementKind::Custom(Maker::Told(recorder)),
             ..NodeConfig::default()
         };
         let mut node = Node::open(Arc::new(OsDisk), directory.path(), config).map_err(|e| e.to_string())?;

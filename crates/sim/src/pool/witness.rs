@@ -70,18 +70,27 @@ impl View {
 /// The same replacement, with witnesses.
 pub fn witnessed(kind: ReplacementKind, view: &Arc<View>) -> ReplacementKind {
     NEXT.set((kind, view.clone()));
-    ReplacementKind::Custom(Maker { make, most_uses: kind.counts_uses() })
+    let told = Maker::Told(|frames| make(frames, None));
+    let counted = |most| Maker::Counted(most, |frames, uses| make(frames, Some(uses)));
+    ReplacementKind::Custom(kind.counts_uses().map_or(told, counted))
 }
 
-fn make(frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+/// With the pool's counts of uses, if it has such for that kind.
+fn make(frames: u32, uses: Option<Arc<dyn Uses>>) -> Box<dyn Replacement> {
     let (kind, view) = NEXT.take();
     let pages = vec![None; frames as usize];
     view.state().pages.clone_from(&pages);
     let witness = |policy| Box::new(PolicyWitness { policy, pages });
     let replacement = match kind {
         ReplacementKind::Wrapped(policy, wrapper) => wrapper.wrap(witness(policy.build(frames)), frames),
-        ReplacementKind::Marked(kind) => kind.wrap(witness(kind.build(frames, uses.clone())), uses),
-        other => other.build_over(frames, uses),
+        ReplacementKind::Marked(kind) => {
+            let uses = uses.expect("it counts uses");
+            kind.wrap(witness(kind.build(frames, uses.clone())), uses)
+        }
+        other => match uses {
+            Some(uses) => other.build_over(frames, |_| uses),
+            None => other.build(frames),
+        },
     };
     Box::new(Witness { replacement, view })
 }
