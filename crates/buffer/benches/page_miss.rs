@@ -1,11 +1,11 @@
 //! What a page miss costs: by threads and by io_uring, through the operating system's cache and past it.
 //!
 //! `cargo bench -p clearway-buffer --bench page_miss -- --dir DIR --pages N [--frames N] [--millis N] [--rounds N] [--write-percent N]
-//! [--second-level DIR [--second-level-pages N]]`. Each figure is the median of the rounds, in which the engines take turns. Some
-//! chains of fetches of random pages run at once, each page fetched from the callback of the one before, as the partitions'
-//! transactions would. `cold` empties the system's cache of the files first, `warm` fills it. With `--second-level`
-//! it goes there first, fills it for as long as each run takes, and then measures; the reads are those of both files. Without arguments it runs
-//! tiny: to be sure that it runs.
+//! [--only "cold direct 64"] [--second-level DIR [--second-level-pages N]]`. Each figure is the median of the rounds, in which the engines take turns.
+//! Some chains of fetches of random pages run at once, each page fetched from the callback of the one before, as the partitions'
+//! transactions would. First a page is read into every frame, so that no engine is charged for the first touch of its memory; then `cold` empties the
+//! system's cache of the files, `warm` fills it. With `--second-level` a miss goes there first; the level is filled for as long as each run
+//! takes before it is measured, and the reads are those of both files. Without arguments it runs tiny: to be sure that it runs.
 
 use clearway_buffer::{
     Files, Keep, PAGE_SIZE, PageError, PageIo, Pool, PoolConfig, SecondLevel, SecondLevelConfig, Stats, WalBarrier,
@@ -42,6 +42,7 @@ struct Args {
     run: Duration,
     rounds: u64,
     write_percent: u64,
+    only: String,
     second_level: Option<SecondLevelConfig>,
 }
 
@@ -59,6 +60,7 @@ fn args() -> Args {
         run: Duration::from_millis(number("--millis", 20)),
         rounds: number("--rounds", 1).max(1),
         write_percent: number("--write-percent", 0),
+        only: value("--only").cloned().unwrap_or_default(),
     }
 }
 
@@ -180,13 +182,34 @@ impl Engine {
     }
 }
 
-fn run(args: &Args, disk: &dyn Disk, engine: Engine, chains: u64) -> Result<Figures, Box<dyn std::error::Error>> {
+/// Has a page read into every frame: kept until all are there, so that none takes another's frame.
+fn touch_all_frames(pool: &Pool, args: &Args) {
+    let (sender, fetched) = mpsc::channel();
+    for n in 0..u64::from(args.frames.min(args.pages)) {
+        let sender = sender.clone();
+        // Who receives waits for all.
+        pool.fetch(Want::Page(page(n)), Box::new(move |result| drop(sender.send(result))));
+    }
+    drop(sender);
+    let kept: Vec<Keep> = fetched.iter().map(|result| result.expect("a page")).collect();
+    drop(kept);
+}
+
+fn run(
+    args: &Args,
+    disk: &dyn Disk,
+    engine: Engine,
+    chains: u64,
+    warm: bool,
+) -> Result<Figures, Box<dyn std::error::Error>> {
     let io_pool = Arc::new(engine.start()?);
     let files = Arc::new(Files::open(disk, &args.dir, PARTITIONS)?.with_io_pool(io_pool.clone()));
     let config = PoolConfig { frames: args.frames, ..PoolConfig::default() };
     let wal = Arc::new(NoWal(AtomicU64::new(1)));
     let second = args.second_level.as_ref().map(|config| SecondLevel::open(disk, config)).transpose()?;
     let pool = Pool::with_second_level(config, files, wal, io_pool, second)?;
+    touch_all_frames(&pool, args);
+    cache(&args.dir, warm);
     let (stop, fetched) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let (ended, all_ended) = mpsc::channel();
     for seed in 0..chains {
@@ -228,9 +251,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fill(&args.dir, args.pages)?;
     println!("{} pages, {} frames, {}% of the fetched pages are changed", args.pages, args.frames, args.write_percent);
     println!(
-        "| cache | files | fetches at once | engine | page reads/s | of the second level | CPU us/read | page writes/s |"
+        "| cache and files | fetches at once | engine | page reads/s | of the second level | CPU us/read | page writes/s |"
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     let engines = Engine::ALL.into_iter().filter(|engine| match engine.start() {
         Ok(_) => true,
         Err(error) => {
@@ -239,29 +262,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     });
     let engines: Vec<Engine> = engines.collect();
-    for (cached, direct) in [("cold", false), ("cold", true), ("warm", false)] {
-        for chains in [1, 8, 64] {
+    for (name, warm, direct) in
+        [("cold buffered", false, false), ("cold direct", false, true), ("warm buffered", true, false)]
+    {
+        for chains in [1, 8, 64].into_iter().filter(|chains| format!("{name} {chains}").contains(&args.only)) {
             let directly = DirectDisk::new(false);
             let disk: &dyn Disk = if direct { &directly } else { &OsDisk };
             let mut figures: Vec<Vec<Figures>> = engines.iter().map(|_| Vec::new()).collect();
             for _ in 0..args.rounds {
                 for (engine, figures) in engines.iter().zip(&mut figures) {
-                    cache(&args.dir, cached == "warm");
-                    figures.push(run(&args, disk, *engine, chains)?);
+                    figures.push(run(&args, disk, *engine, chains, warm)?);
                 }
             }
-            let files = if directly.refused() {
-                "direct (refused)"
-            } else if direct {
-                "direct"
-            } else {
-                "buffered"
-            };
+            let refused = if directly.refused() { " (refused)" } else { "" };
             for (engine, figures) in engines.iter().zip(&figures) {
                 let of = |what: fn(&Figures) -> f64| median(figures, what);
                 let (reads, second) = (of(|f| f.reads), of(|f| f.second_percent));
                 let (cpu, writes) = (of(|f| f.cpu_us), of(|f| f.writes));
-                let how = format!("{cached} | {files} | {chains} | {}", engine.describe());
+                let how = format!("{name}{refused} | {chains} | {}", engine.describe());
                 println!("| {how} | {reads:.0} | {second:.0}% | {cpu:.2} | {writes:.0} |");
             }
         }
