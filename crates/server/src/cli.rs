@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[command(
     name = "clearway",
     version,
-    about = "A database that speaks PostgreSQL's protocol and makes nobody wait for a lock.",
+    about = "An OLTP database that speaks PostgreSQL's protocol, and in which no lock is the bottleneck.",
     after_help = crate::exit::TABLE
 )]
 pub struct Cli {
@@ -37,8 +37,9 @@ pub enum Command {
 
 /// What `check` exits with.
 const CHECK_STATUS: &str = "\
-Each finding is one line on standard output: damage or note, file, page, offset, what was expected and what was found. Progress goes to
-standard error. A directory that was not shut down is checked as its next start would recover it; it is not changed itself.
+Each finding is one line on standard output: damage or note, file, page, offset, what was
+expected and what was found. Progress goes to standard error. A directory that was not shut down
+is checked as its next start would recover it; it is not changed itself.
 
 Exit codes:
    0  sound; there may be notes, of things that the next start mends

@@ -89,7 +89,7 @@ impl Session {
             Statement::Backup(_) if !self.control => {
                 let e =
                     SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "BACKUP is for the data directory's own socket")
-                        .hint("Use `clearway backup`, or psql -h DIRECTORY -p 1.");
+                        .hint("Use `clearway backup`, or psql -h /absolute/path/of/the/directory -p 1.");
                 self.complete(cx, run, Err(e));
             }
             Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => self.start_copy_in(cx, run),
