@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! 1. Each hit is told to the policy once, in its thread's order; skipped if the page has left the frame (see `tagged`).
-//! 2. A hit takes the latch only if that is possible at once.
+//! 2. A hit takes the latch only if that is possible at once; but for one of a thread at its very end, which has given back its queue and waits.
 //! 3. A queue that was handed over is emptied by the one who holds the latch then, before or after letting go; at most [`ROUNDS`] times for one
 //!    holder, who is on a hit of its own, perhaps. What came later is left to the next holder: its owner, at the end of its next batch, at the latest.
 //! 4. A thread that ends has told the policy of its hits.

@@ -1,14 +1,15 @@
 //! OpenZFS's multilist: each list is split into sublists with their own latch, so that threads that use different pages seldom meet.
 //!
 //! A page belongs to the sublist that its hash names: sublists fill evenly, and a page that comes back finds its ghost there. A hit moves the page
-//! within its sublist, under that sublist's latch. An eviction picks a sublist at random and proposes from its tail: not the oldest page of
-//! all, but old enough, since all tails are about equally old. There is no order between sublists. The capacity is that of the whole: a sublist has
+//! within its sublist, under that sublist's latch. An eviction picks a sublist and proposes from its tail: not the oldest page of
+//! all, but old enough, since all tails are about equally old. The source picks at random; here picks follow the multiples of the golden ratio, which come to
+//! all sublists equally often also in a few picks. There is no order between sublists. The capacity is that of the whole: a sublist has
 //! as many frames as its pages happen to take.
 //!
 //! Under LRU there is one state, under ARC there are two, MRU and MFU, each with its ghosts. What differs from ARC's paper (`policy::arc`), as in
 //! OpenZFS: each state is split by sublist; `p`, one atomic for all, moves by whole numbers; a victim comes from MRU if that is larger than `p`,
 //! whatever page it makes room for; ghosts are limited by two sums (MRU with its ghosts, and all ghosts, each at most the pool) and forgotten
-//! at the tails of random sublists, too. What differs from OpenZFS: `p` has the paper's bounds, 0 and the pool's size, and begins at 0, where OpenZFS,
+//! at the tails of sublists picked so, too. What differs from OpenZFS: `p` has the paper's bounds, 0 and the pool's size, and begins at 0, where OpenZFS,
 //! whose cache grows and shrinks, begins in the middle and keeps a sixteenth away from both ends; a second use counts however soon it comes;
 //! and pages are all of one size and one kind.
 //!
@@ -82,7 +83,7 @@ pub struct Multilist {
     ghost_sizes: [CachePadded<AtomicI64>; 2],
     /// How many frames MRU should have.
     p: CachePadded<AtomicI64>,
-    /// What sublists are picked at random by.
+    /// How many picks of sublists there have been.
     draws: CachePadded<AtomicU32>,
 }
 
@@ -136,7 +137,7 @@ impl Multilist {
         self.pages[frame as usize].load(Relaxed)
     }
 
-    /// All sublists in turn, from a random one on.
+    /// All sublists in turn, from one on that is another each time (Knuth, The Art of Computer Programming 3, 6.4).
     fn in_turn(&self) -> impl Iterator<Item = u32> {
         let draw = u64::from(self.draws.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9));
         let count = self.sublists.len() as u64;
