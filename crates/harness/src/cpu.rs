@@ -8,11 +8,15 @@ const TICK: Duration = Duration::from_millis(10);
 /// User and system time of `pid`, of its living children, and of those it has waited for; `None` where `/proc` is not Linux's.
 pub fn used(pid: u32) -> Option<Duration> {
     let own = stat(pid)?;
-    let children = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| {
-        let child = stat(entry.file_name().to_str()?.parse().ok()?)?;
-        (child.parent == pid).then_some(child.own)
-    });
-    Some(TICK * (own.own + own.waited_for + children.sum::<u32>()))
+    let of_children = children(pid)?.into_iter().filter_map(stat).map(|child| child.own);
+    Some(TICK * (own.own + own.waited_for + of_children.sum::<u32>()))
+}
+
+/// The children of `pid` that it has not waited for.
+pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Some(processes.filter(|process| stat(*process).is_some_and(|s| s.parent == pid)).collect())
 }
 
 struct Stat {

@@ -8,6 +8,8 @@
 
 pub mod client;
 pub mod cpu;
+pub mod disk;
+pub mod memory;
 pub mod pgbench;
 pub mod process;
 pub mod rng;

@@ -3,6 +3,7 @@
 //! A server dies with its value: whoever drops it, for whatever reason, leaves no process behind.
 
 use crate::client::Client;
+use crate::memory::Group;
 use crate::process::{self, Running};
 use crate::{Endpoint, Res, tools};
 use std::net::TcpListener;
@@ -83,6 +84,11 @@ impl Kind {
 
     /// Makes the data directory where the server does not do so itself.
     pub fn prepare(&self, data: &Path) -> Res<()> {
+        self.prepare_in(None, data)
+    }
+
+    /// As [`Kind::prepare`], in this group.
+    pub fn prepare_in(&self, group: Option<&Group>, data: &Path) -> Res<()> {
         let Self::Postgres { .. } = self else { return Ok(()) };
         std::fs::create_dir_all(data).map_err(|e| e.to_string())?;
         if is_root() {
@@ -91,14 +97,19 @@ impl Kind {
         }
         let mut command = as_ordinary_user(&tools::need("initdb")?)?;
         command.arg("-D").arg(data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]);
-        process::run(&mut command, "", START_LIMIT)?.success("initdb").map(|_| ())
+        process::run(&mut entered(group, command), "", START_LIMIT)?.success("initdb").map(|_| ())
     }
 
     /// Starts it on `data` and a free port, and waits until it lets a client in.
     pub fn start(&self, data: &Path) -> Res<Server> {
+        self.start_in(None, data)
+    }
+
+    /// As [`Kind::start`], in this group with all of its processes. The group must outlive the server.
+    pub fn start_in(&self, group: Option<&Group>, data: &Path) -> Res<Server> {
         let endpoint = Endpoint::loopback(free_port()?);
         let started = Instant::now();
-        let mut running = Running::start(&mut self.command(data, endpoint.port)?, "")?;
+        let mut running = Running::start(&mut entered(group, self.command(data, endpoint.port)?), "")?;
         loop {
             let refused = match Client::connect(&endpoint, START_LIMIT) {
                 Ok(_) => {
@@ -160,6 +171,13 @@ impl Server {
 
     fn finish(self, what: &str) -> Res<String> {
         self.running.finish(START_LIMIT).map_err(|e| format!("{what}: {e}"))?.success(what)
+    }
+}
+
+fn entered(group: Option<&Group>, command: Command) -> Command {
+    match group {
+        Some(group) => group.enter(&command),
+        None => command,
     }
 }
 

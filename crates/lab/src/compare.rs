@@ -6,11 +6,12 @@ use crate::progress::Progress;
 use crate::published::Published;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
+use clearway_harness::memory::{Group, Limit};
 use clearway_harness::pgbench::{self, Length, Run};
 use clearway_harness::server::{Kind, Server};
 use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
-use clearway_harness::{Endpoint, Res, cpu};
+use clearway_harness::{Endpoint, Res, cpu, disk};
 
 /// Transactions of all clients in a `--quick` run.
 const QUICK_TRANSACTIONS: u32 = 320;
@@ -21,7 +22,8 @@ pub struct Contender {
     pub name: String,
     server: Server,
     sums: Sums,
-    // Dropped after the server.
+    // Dropped after the server, in this order.
+    group: Option<Group>,
     _directory: TempDir,
 }
 
@@ -34,6 +36,10 @@ pub struct Sample {
     pub latency_ms: f64,
     /// CPU time of the server a transaction, in microseconds; NaN where it is not known.
     pub server_cpu_us: f64,
+    /// What the server read from disks a transaction, in kB; NaN where it is not known.
+    pub disk_kb: f64,
+    /// The server's part of the system's page cache at the end, in MB; NaN where it has no memory of its own.
+    pub page_cache_mb: f64,
 }
 
 /// A measure of a [`Sample`]: how it is named, and where it is.
@@ -51,6 +57,10 @@ const LATENCY: Measure =
     Measure { label: "average latency", short: "latency", unit: "ms", digits: 3, of: |s| s.latency_ms };
 const CPU: Measure =
     Measure { label: "server's CPU time a transaction", short: "CPU", unit: "us", digits: 1, of: |s| s.server_cpu_us };
+const DISK: Measure =
+    Measure { label: "reads of disks a transaction", short: "read", unit: "kB", digits: 1, of: |s| s.disk_kb };
+const PAGE_CACHE: Measure =
+    Measure { label: "page cache", short: "page cache", unit: "MB", digits: 0, of: |s| s.page_cache_mb };
 
 /// One case, run on every contender.
 struct Case {
@@ -71,13 +81,19 @@ pub struct Comparison {
 impl Contender {
     /// Starts a private server of this kind and fills it at `scale`.
     pub fn start(name: &str, kind: &Kind, scale: u32) -> Res<Self> {
+        Self::limited(None, name, kind, scale)
+    }
+
+    /// As [`Self::start`], with no more memory than this for all of the server's processes and their page cache, from the first page on.
+    pub fn limited(limit: Option<&Limit>, name: &str, kind: &Kind, scale: u32) -> Res<Self> {
         let directory = TempDir::new("lab")?;
         let data = directory.path().join("data");
-        kind.prepare(&data)?;
-        let server = kind.start(&data)?;
+        let group = limit.map(Limit::group).transpose()?;
+        kind.prepare_in(group.as_ref(), &data)?;
+        let server = kind.start_in(group.as_ref(), &data)?;
         pgbench::init(server.endpoint(), "dtgvp", scale).map_err(|why| format!("{name}: {why}"))?;
         let sums = Sums::read(server.endpoint())?;
-        Ok(Self { name: name.into(), server, sums, _directory: directory })
+        Ok(Self { name: name.into(), server, sums, group, _directory: directory })
     }
 
     /// Where it listens.
@@ -97,15 +113,25 @@ impl Contender {
         seed: u64,
         look: impl FnOnce(&Endpoint) -> Res<T>,
     ) -> Res<(Sample, T)> {
-        let before = cpu::used(self.server.id());
+        let id = self.server.id();
+        let (cpu_before, disk_before) = (cpu::used(id), disk::read(id));
         let result = run.seeded(self.server.endpoint(), seed)?;
-        let used = before.zip(cpu::used(self.server.id())).map(|(before, after)| after.saturating_sub(before));
+        let used = cpu_before.zip(cpu::used(id)).map(|(before, after)| after.saturating_sub(before));
+        let read = disk_before.zip(disk::read(id)).map(|(before, after)| after.saturating_sub(before));
+        let page_cache = self.group.as_ref().and_then(Group::page_cache);
         let seen = look(self.server.endpoint())?;
         let sums = Sums::read(self.server.endpoint())?;
         sums.check(&self.sums, run.script, result.processed)?;
         self.sums = sums;
-        let server_cpu_us = used.map_or(f64::NAN, |u| u.as_secs_f64() * 1e6 / result.processed.max(1) as f64);
-        Ok((Sample { tps: result.tps, latency_ms: result.latency_ms, server_cpu_us }, seen))
+        let transactions = result.processed.max(1) as f64;
+        let sample = Sample {
+            tps: result.tps,
+            latency_ms: result.latency_ms,
+            server_cpu_us: used.map_or(f64::NAN, |u| u.as_secs_f64() * 1e6 / transactions),
+            disk_kb: read.map_or(f64::NAN, |bytes| bytes as f64 / 1e3 / transactions),
+            page_cache_mb: page_cache.map_or(f64::NAN, |bytes| bytes as f64 / 1e6),
+        };
+        Ok((sample, seen))
     }
 }
 
@@ -145,7 +171,7 @@ pub fn compare(what: &'static str, contenders: &mut [Contender], cases: &[Run], 
 impl Comparison {
     /// Rates, latencies and CPU times of the cases that `of` takes, as a chart's x and y.
     pub fn samples(&self, title: &str, x: &Axis, of: impl Fn(&Run) -> Option<f64>) -> Vec<Samples> {
-        let measures = [(RATE, true), (CPU, true), (LATENCY, false)];
+        let measures = [(RATE, true), (CPU, true), (LATENCY, false), (DISK, false), (PAGE_CACHE, false)];
         let samples = measures.map(|(measure, drawn)| {
             let series = self.contenders.iter().enumerate().map(|(at, name)| {
                 let point = |case: &Case| {
@@ -158,7 +184,7 @@ impl Comparison {
             let y = Axis::linear(measure.label, measure.unit);
             Samples { title: format!("{title}: {}", measure.label), x: x.clone(), y, series: series.collect(), drawn }
         });
-        let measured = |s: &Samples| s.series.iter().any(|s| !s.points.is_empty());
+        let measured = |s: &Samples| s.series.iter().flat_map(|s| &s.points).flat_map(|p| &p.y).any(|y| y.is_finite());
         samples.into_iter().filter(measured).collect()
     }
 
@@ -178,12 +204,26 @@ impl Comparison {
             let published = published.iter().find(|p| p.0 == name).map(|p| p.1);
             let mut row = vec![Cell::text(name)];
             for samples in &case.samples {
-                row.extend([RATE, LATENCY, CPU].map(|m| Cell::number(of(samples, &m), m.digits)));
+                row.extend([RATE, LATENCY, CPU].map(|m| cell(samples, &m)));
             }
             if several {
                 row.extend([self.ratio(case), published].map(|ratio| Cell::number(ratio, 2)));
             }
             row
+        };
+        Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
+    }
+
+    /// Where the pages came from that were in no pool: medians of what a transaction read from disks, and of each contender's page cache.
+    pub fn memory(&self, title: &str) -> Table {
+        let mut columns = vec![Column::ours("case", "")];
+        for name in &self.contenders {
+            columns.push(Column::ours(&format!("{name} {}", DISK.short), DISK.unit));
+            columns.push(Column::ours(PAGE_CACHE.short, PAGE_CACHE.unit));
+        }
+        let row = |case: &Case| {
+            let cells = case.samples.iter().flat_map(|samples| [DISK, PAGE_CACHE].map(|m| cell(samples, &m)));
+            std::iter::once(Cell::text(case.run.name())).chain(cells).collect()
         };
         Table { title: title.into(), columns, rows: self.cases.iter().map(row).collect() }
     }
@@ -263,6 +303,10 @@ impl Comparison {
     }
 }
 
+fn cell(samples: &[Sample], measure: &Measure) -> Cell {
+    Cell::number(of(samples, measure), measure.digits)
+}
+
 fn of(samples: &[Sample], measure: &Measure) -> Option<f64> {
     median(&samples.iter().map(measure.of).collect::<Vec<_>>())
 }
@@ -273,7 +317,13 @@ mod tests {
     use clearway_harness::pgbench::{Mode, Script};
 
     fn comparison() -> Comparison {
-        let sample = |tps: f64| Sample { tps, latency_ms: 1.0 / tps, server_cpu_us: f64::NAN };
+        let sample = |tps: f64| Sample {
+            tps,
+            latency_ms: 1.0 / tps,
+            server_cpu_us: f64::NAN,
+            disk_kb: 2.0 * tps,
+            page_cache_mb: f64::NAN,
+        };
         let run =
             |clients| Run { script: Script::SelectOnly, mode: Mode::Prepared, clients, length: Length::Seconds(1) };
         let case = |clients, ours: [f64; 3], theirs: [f64; 3]| Case {
@@ -314,7 +364,16 @@ mod tests {
         let points = &samples[0].series[0].points;
         assert_eq!((points[0].x, points[1].x), (1.0, 16.0), "in the order of x");
         assert_eq!(points[1].y, [5.0, 30.0, 10.0]);
+        let titles: Vec<_> = samples.iter().map(|s| s.title.as_str()).collect();
+        assert_eq!(
+            titles,
+            ["s: throughput", "s: average latency", "s: reads of disks a transaction"],
+            "no CPU time is known"
+        );
         assert_eq!(comparison.samples("s", &Axis::linear("x", ""), |_| None), Vec::new());
+        let memory = comparison.memory("m");
+        assert_eq!(memory.rows[0][1..], [Cell::number(20.0, 1), Cell::Empty, Cell::number(10.0, 1), Cell::Empty]);
+        assert_eq!(memory.rows[0].len(), memory.columns.len());
     }
 
     #[test]

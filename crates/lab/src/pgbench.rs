@@ -108,6 +108,7 @@ fn run(task: &Task) -> Res<Findings> {
     let setup = Setup {
         name: EXPERIMENT.name,
         sizes: Sizes::of(task),
+        memory_mb: None,
         serve: &[],
         cases: cases(&task.part),
         promises: &BARS,

@@ -6,6 +6,7 @@ use crate::experiment::{Part, Task};
 use crate::pgbench::{clearway, configuration, samples};
 use crate::published::Published;
 use crate::result::Findings;
+use clearway_harness::memory::Limit;
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::server::Kind;
 use clearway_harness::{Res, process, tools};
@@ -45,6 +46,9 @@ pub struct Setup<'a> {
     pub name: &'static str,
     /// How large.
     pub sizes: Sizes,
+    /// Memory that each server may have for all of its processes and their page cache, in MB; the promises hold only under that limit. `None`: as
+    /// much as the machine has.
+    pub memory_mb: Option<u32>,
     /// Further arguments of `clearway serve`.
     pub serve: &'a [&'a str],
     /// What is run.
@@ -69,6 +73,17 @@ impl Promise {
     }
 }
 
+/// The limit on each server's memory, and how a record and a table's heading say it.
+fn limit(memory_mb: Option<u32>) -> Res<(Option<Limit>, String)> {
+    let Some(megabytes) = memory_mb else { return Ok((None, "not limited".into())) };
+    let limit = Limit::new(u64::from(megabytes) * 1_000_000, &std::env::temp_dir())?;
+    let said = format!(
+        "{megabytes} MB for each server with all of its processes and its page cache (control groups, version {})",
+        limit.version()
+    );
+    Ok((Some(limit), said))
+}
+
 fn postgres(pool: &str) -> Kind {
     let pool = format!("shared_buffers={pool}");
     let settings = [pool.as_str(), "fsync=on", "synchronous_commit=on", "max_connections=300"].map(String::from);
@@ -85,30 +100,51 @@ fn postgres_version() -> Res<String> {
 pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     let Setup { sizes, promises, published, .. } = setup;
     let mut findings = Findings { configuration: configuration(task, sizes), ..Findings::default() };
+    let not_here = |why: &str| promises.iter().map(|bar| Bar::not_here(bar.name, why)).collect();
+    // Whether a user may limit memory is the system's affair, and not an installation that CI has to make.
+    let (limit, memory) = limit(setup.memory_mb).unwrap_or_else(|why| {
+        let why = format!("memory is not limited: {why}");
+        findings.bars = not_here(&why);
+        (None, why)
+    });
+    if task.part == Part::Bars && !findings.bars.is_empty() {
+        return Ok(findings);
+    }
     let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
     if let Some(tool) = missing {
         let why = format!("`{tool}` is not installed");
         if tools::in_ci() {
             return Err(format!("{why}, and CI skips nothing"));
         }
-        findings.bars = promises.iter().map(|bar| Bar::not_here(bar.name, why.clone())).collect();
+        findings.bars = not_here(&why);
         if task.part == Part::Bars {
             return Ok(findings);
         }
         findings.configuration.insert("PostgreSQL".into(), "not installed".into());
     }
-    let mut contenders = vec![Contender::start("Clearway", &clearway(task, sizes, setup.serve)?, sizes.scale)?];
+    let start = |name, kind: &Kind| Contender::limited(limit.as_ref(), name, kind, sizes.scale);
+    let mut contenders = vec![start("Clearway", &clearway(task, sizes, setup.serve)?)?];
     if missing.is_none() {
         findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
-        contenders.push(Contender::start("PostgreSQL", &postgres(sizes.pool), sizes.scale)?);
+        contenders.push(start("PostgreSQL", &postgres(sizes.pool))?);
     }
     findings.seeds = seeds(task);
     let comparison = compare(setup.name, &mut contenders, &setup.cases, task)?;
     findings.samples = samples(&comparison);
-    findings.tables = vec![comparison.table("Medians, and Clearway's rate over PostgreSQL's", published)];
+    let mut title = "Medians, and Clearway's rate over PostgreSQL's".to_owned();
+    if setup.memory_mb.is_some() {
+        title = format!("{title}; {memory}");
+        findings.configuration.insert("memory".into(), memory);
+    }
+    findings.tables = vec![comparison.table(&title, published)];
+    if limit.is_some() {
+        findings
+            .tables
+            .push(comparison.memory("Medians of reads from disks a transaction, and of page cache at a run's end"));
+    }
     findings.found = comparison.summary().into_iter().collect();
     findings.agreement = comparison.agreement(published);
-    if missing.is_none() {
+    if missing.is_none() && findings.bars.is_empty() {
         findings.bars = promises.iter().filter_map(|bar| bar.judge(&comparison)).collect();
     }
     Ok(findings)

@@ -296,7 +296,7 @@ mod tests {
 
     fn measured() -> Vec<(Case, Vec<Figures>)> {
         let figures = |tps: f64, share: f64| Figures {
-            sample: Sample { tps, latency_ms: 1.0, server_cpu_us: 5.0 },
+            sample: Sample { tps, latency_ms: 1.0, server_cpu_us: 5.0, disk_kb: f64::NAN, page_cache_mb: f64::NAN },
             waits: Waits {
                 seconds: 2.0,
                 policy_requests: 8.0 * tps,
