@@ -93,7 +93,7 @@ impl Limit {
     pub fn group(&self) -> Res<Group> {
         let name = format!("clearway-{}-{:08x}", std::process::id(), Rng::fresh_seed() as u32);
         let path = self.parent.join(name);
-        fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        fs::create_dir(&path).map_err(|e| format!("no group can be made in {}: {e}", self.parent.display()))?;
         let group = Group { path, version: self.version };
         let file = group.path.join(self.version.limit());
         fs::write(&file, self.bytes.to_string()).map_err(|e| format!("{}: {e}", file.display()))?;

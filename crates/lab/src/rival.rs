@@ -134,7 +134,8 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     let mut title = "Medians, and Clearway's rate over PostgreSQL's".to_owned();
     if setup.memory_mb.is_some() {
         title = format!("{title}; {memory}");
-        findings.configuration.insert("memory".into(), memory);
+        let configured = if limit.is_some() { memory } else { "not limited".into() };
+        findings.configuration.insert("memory".into(), configured);
     }
     findings.tables = vec![comparison.table(&title, published)];
     if limit.is_some() {
