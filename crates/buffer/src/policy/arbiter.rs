@@ -10,8 +10,9 @@
 //! has left it misses what it would have missed alone. Where the shadows are as large as the pool, the leader's directory is its shadow. Where
 //! they are samples, a leader's directory is made anew from the pages in the pool, in the order in which the last leader would have evicted them.
 //!
-//! **Taking over.** A switch costs misses: at worst one for each page that the leader has and the new one has not. The best candidate takes over
-//! once its lead, in hits, is as large as that number, and at least four (ski rental: waiting longer may lose more than the switch, switching
+//! **Taking over.** A switch costs misses: one for each page that the new leader has, the last one has not, and that is used while the new one has it.
+//! How many of them are is seen on those of a moment before ([`Shadow::cost_after`]). The best candidate takes over once its lead, in hits, is as
+//! large as that number, and at least eight and one for every twelve places (ski rental: waiting longer may lose more than the switch, switching
 //! earlier, too). What speaks for the leader counts up to two hits a place (Page's CUSUM test), so that it does not live on what was right
 //! long ago: after a change of the accesses at most so many hits, and the cost of the switch, are lost before the switch.
 //!
@@ -43,7 +44,11 @@ use clearway_types::{FrameId, PageId};
 const STRANGERS: ListId = ListId(0);
 const NONE: u32 = u32::MAX;
 /// Fewer hits are chance, whatever a switch costs.
-const LEAST_LEAD: i64 = 4;
+const LEAST_LEAD: i64 = 8;
+/// And so are fewer than one for so many places: directories that are nearly the same now grow apart, and the way back costs what they differ by then.
+const PLACES_PER_LEAST_LEAD: u32 = 12;
+/// With such a lead a switch may come, and what it would cost is followed.
+const WORTH_ASKING: i64 = 4;
 const NO_PAGE: PageId = PageId::from_u64(u64::MAX);
 
 /// Who may lead, and how closely it is looked.
@@ -239,20 +244,23 @@ impl Arbiter {
         }
     }
 
-    /// Has the best candidate take over, or finds out when to ask again: each access changes the lead by one at most and the cost by two.
+    /// Has the best candidate take over, or finds out when to ask again: each access changes the lead by one at most, the number of pages that only
+    /// the best has by two, and by what its cohort shows the cost by as many again.
     fn judge(&mut self) {
         let lead = |number: &usize| self.candidates[*number].lead;
         let best = (0..self.candidates.len()).max_by_key(lead).unwrap_or(self.leader);
         let lead = self.candidates[best].lead;
-        if lead < LEAST_LEAD {
-            self.patience = (LEAST_LEAD - lead) as u32;
+        if lead < WORTH_ASKING {
+            self.patience = (WORTH_ASKING - lead) as u32;
             return;
         }
-        let cost = self.candidates[self.leader].shadow.missing_in(&self.candidates[best].shadow);
-        if lead >= i64::from(cost) {
+        let [leader, next] = self.candidates.get_disjoint_mut([self.leader, best]).expect("the leader has no lead");
+        let cost = next.shadow.cost_after(&leader.shadow).max(self.places / PLACES_PER_LEAST_LEAD);
+        let cost = LEAST_LEAD.max(i64::from(cost));
+        if lead >= cost {
             self.switch(best, false);
         } else {
-            self.patience = (((i64::from(cost) - lead) / 3) as u32).max(self.places / 32);
+            self.patience = (((cost - lead) / 5) as u32).max(self.places / 32);
         }
     }
 
@@ -283,7 +291,10 @@ impl Arbiter {
         self.switches += 1;
         self.leader = to;
         self.patience = self.places / 2;
-        self.candidates.iter_mut().for_each(|candidate| candidate.lead = 0);
+        for candidate in &mut self.candidates {
+            candidate.lead = 0;
+            candidate.shadow.forget_cohort();
+        }
         self.place_of.fill(NONE);
         self.frame_of.fill(NONE);
         for frame in 0..self.pages.len() as u32 {

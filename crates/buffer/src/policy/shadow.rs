@@ -3,24 +3,51 @@
 //! Places are to the policy what frames are to that of a pool. There is no place for a page that was not used: the directory is full
 //! after so many different ones, and from then on each new page takes the place of the policy's victim.
 //!
+//! **What a switch to it would cost** is measured by a *cohort*: the pages that it has and the leader has not, at one moment. Had it taken over then,
+//! it would have missed those of them that are used while it has them. The others leave it unused, and count no more as soon as they have left: of a
+//! loop all are used, of pages that pass by hardly any.
+//!
 //! # Invariants
 //! 1. The policy knows exactly the places that have a page.
+//! 2. As many places are of a page of the cohort that waits as the cohort says.
 
 use super::directory::Directory;
-use super::{Policy, PolicyKind, Probe};
+use super::{Policy, PolicyKind, Probe, ensure};
 use clearway_types::{FrameId, PageId};
+
+/// Pages that were seen at one moment, until each has been used or has left.
+#[derive(Default)]
+struct Cohort {
+    /// Whether the page at a place is one that was neither used since nor has left. Empty as long as there was no cohort.
+    waits: Vec<bool>,
+    size: u32,
+    waiting: u32,
+    /// How many have left unused.
+    unused: u32,
+}
+
+impl Cohort {
+    /// The page at `place` was used, or has left unused.
+    fn decide(&mut self, place: u32, used: bool) {
+        if self.waits.get_mut(place as usize).is_some_and(std::mem::take) {
+            self.waiting -= 1;
+            self.unused += u32::from(!used);
+        }
+    }
+}
 
 /// The directory of a cache.
 pub(super) struct Shadow {
     policy: Box<dyn Policy>,
     /// Has a ghost for each place: the page there.
     pages: Directory,
+    cohort: Cohort,
 }
 
 impl Shadow {
     /// An empty one of `places` places, `0 .. places`.
     pub fn new(kind: PolicyKind, places: u32) -> Self {
-        Self { policy: kind.build(places), pages: Directory::new(0, places) }
+        Self { policy: kind.build(places), pages: Directory::new(0, places), cohort: Cohort::default() }
     }
 
     /// Where the page is.
@@ -48,10 +75,15 @@ impl Shadow {
     /// Whether a use of the page is a hit; it is in the cache then.
     pub fn access(&mut self, page: PageId) -> bool {
         let found = self.find(page);
-        match found {
-            Some(place) => self.hit(place),
-            None => _ = self.miss(page),
-        }
+        let place = match found {
+            Some(place) => {
+                self.hit(place);
+                place
+            }
+            // The place of the page that left for it.
+            None => self.miss(page).0,
+        };
+        self.cohort.decide(place, found.is_some());
         found.is_some()
     }
 
@@ -68,9 +100,26 @@ impl Shadow {
         self.pages.forget(place);
     }
 
-    /// How many of its pages another has not. O(places).
-    pub fn missing_in(&self, other: &Self) -> u32 {
-        self.pages.all_ghosts().filter(|page| other.find(*page).is_none()).count() as u32
+    /// How many misses it would cost if it took over from `leader`, by what is known of its cohort: all pages that wait may be used yet. Begins a new
+    /// cohort when the last is decided, or is no longer like what there is. O(places).
+    pub fn cost_after(&mut self, leader: &Self) -> u32 {
+        let cohort = &self.cohort;
+        let missing = self.pages.all_ghosts().filter(|page| leader.find(*page).is_none()).count() as u32;
+        let cost = match cohort.size {
+            0 => missing,
+            size => (u64::from(missing) * u64::from(size - cohort.unused) / u64::from(size)) as u32,
+        };
+        if cohort.waiting == 0 || missing > 2 * cohort.size {
+            let places = 0..self.pages.nodes();
+            let waits = |place| self.page(place).is_some_and(|page| leader.find(page).is_none());
+            self.cohort = Cohort { waits: places.map(waits).collect(), size: missing, waiting: missing, unused: 0 };
+        }
+        cost
+    }
+
+    /// There is another leader.
+    pub fn forget_cohort(&mut self) {
+        self.cohort = Cohort::default();
     }
 
     /// The page at `place`, if it has one.
@@ -82,6 +131,11 @@ impl Shadow {
     /// Whether the invariants of policy and directory hold. O(n).
     pub fn validate(&self) -> Result<(), String> {
         self.policy.validate()?;
-        self.pages.validate()
+        self.pages.validate()?;
+        let Cohort { waits, size, waiting, unused } = &self.cohort;
+        let found = waits.iter().filter(|waits| **waits).count();
+        ensure(found == *waiting as usize && waiting + unused <= *size, || {
+            format!("{found} of {size} wait, not {waiting}")
+        })
     }
 }

@@ -14,11 +14,20 @@ struct Shadow {
     policy: Box<dyn Policy>,
     pages: Vec<Option<PageId>>,
     lead: i64,
+    cohort: Vec<(PageId, Fate)>,
+}
+
+/// What has become of a page of the cohort.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Open,
+    Used,
+    Wasted,
 }
 
 impl Shadow {
     fn new(kind: PolicyKind, places: u32) -> Self {
-        Self { kind, policy: super::build(kind, places), pages: vec![None; places as usize], lead: 0 }
+        Self { kind, policy: super::build(kind, places), pages: vec![None; places as usize], lead: 0, cohort: vec![] }
     }
 
     fn find(&self, page: PageId) -> Option<FrameId> {
@@ -29,6 +38,7 @@ impl Shadow {
     fn access(&mut self, page: PageId) -> (bool, Option<PageId>) {
         if let Some(place) = self.find(page) {
             self.policy.hit(place);
+            self.settle(Some(page), Fate::Used);
             return (true, None);
         }
         let mut left = None;
@@ -39,7 +49,17 @@ impl Shadow {
         let place = self.pages.iter().position(Option::is_none).unwrap();
         self.pages[place] = Some(page);
         self.policy.miss(FrameId(place as u32), page);
+        self.settle(left, Fate::Wasted);
         (false, left)
+    }
+
+    fn settle(&mut self, page: Option<PageId>, fate: Fate) {
+        let open = self.cohort.iter_mut().filter(|(member, fate)| Some(*member) == page && *fate == Fate::Open);
+        open.for_each(|member| member.1 = fate);
+    }
+
+    fn count(&self, fate: Fate) -> usize {
+        self.cohort.iter().filter(|member| member.1 == fate).count()
     }
 }
 
@@ -123,10 +143,18 @@ impl Model {
             self.wait = 4 - lead;
             return;
         }
-        let lost = self.shadows[self.leader].pages.iter().flatten();
-        let cost = lost.filter(|page| self.shadows[best].find(**page).is_none()).count() as i64;
+        let its = self.shadows[best].pages.iter().flatten();
+        let missing: Vec<_> = its.filter(|page| self.shadows[self.leader].find(**page).is_none()).copied().collect();
+        let next = &mut self.shadows[best];
+        let size = next.cohort.len();
+        let may_be_used = size - next.count(Fate::Wasted);
+        let cost = (missing.len() * may_be_used).checked_div(size).unwrap_or(missing.len());
+        if next.count(Fate::Open) == 0 || missing.len() > 2 * size {
+            next.cohort = missing.into_iter().map(|page| (page, Fate::Open)).collect();
+        }
+        let cost = (cost as i64).max(places / 12).max(8);
         if lead < cost {
-            self.wait = i64::max((cost - lead) / 3, places / 32);
+            self.wait = i64::max((cost - lead) / 5, places / 32);
             return;
         }
         self.switch(best);
@@ -134,7 +162,9 @@ impl Model {
 
     fn switch(&mut self, to: usize) {
         self.leader = to;
-        self.shadows.iter_mut().for_each(|shadow| shadow.lead = 0);
+        for shadow in &mut self.shadows {
+            (shadow.lead, shadow.cohort) = (0, vec![]);
+        }
         self.wait = self.frames.len() as i64 / 2;
         let strange = |page: &PageId| self.shadows[to].find(*page).is_none();
         let held = self.frames.iter().enumerate().filter(|(_, page)| page.as_ref().is_some_and(strange));
