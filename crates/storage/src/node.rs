@@ -434,9 +434,16 @@ impl Node {
     }
 
     /// Makes the log durable and ends the threads. The stores must be idle. Nothing else is written: call
-    /// [`Node::checkpoint`] before for a short recovery.
+    /// [`Node::checkpoint`] before for a short recovery. Idempotent; `drop` does it too.
     pub fn shutdown(&self) {
         self.wal.shutdown();
         self.pool.shutdown();
+    }
+}
+
+impl Drop for Node {
+    /// Before the lock of the directory is let go, whoever else holds the log or the pool.
+    fn drop(&mut self) {
+        self.shutdown();
     }
 }

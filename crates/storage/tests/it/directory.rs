@@ -34,6 +34,24 @@ fn a_directory_has_one_server_and_one_number_of_partitions() {
     assert!(refusal(&disk, 2).contains("no control file"));
 }
 
+/// Whoever drops a node without a shutdown has ended it, too, whatever others still hold of it: the directory may be another's then.
+#[test]
+fn a_dropped_node_writes_no_more() {
+    let disk = MemDisk::new();
+    let mut world = World::open(&disk, 1, 48).unwrap();
+    world.run(0, |s| s.create_tree(TreeId(1))).unwrap();
+    let World { node, mut stores, .. } = world;
+    let (wal, before) = (node.wal().clone(), node.wal().appended());
+    drop(node);
+    assert!(wal.wait_durable(before).is_ok(), "what was appended is on the disk");
+    stores[0].insert_autocommit(TreeId(1), b"late", b"").unwrap();
+    assert!(wal.appended() > before && wal.wait_durable(wal.appended()).is_err());
+    drop((wal, stores));
+    let mut world = World::open(&disk, 1, 48).unwrap();
+    assert!(world.all(0, TreeId(1), false).is_empty());
+    world.node.shutdown();
+}
+
 /// Invariant 3 of `node`.
 #[test]
 fn a_crash_in_the_making_leaves_a_directory_to_make() {
