@@ -116,7 +116,7 @@ impl Policy for ArcPolicy {
     }
 
     fn footprint(&self) -> Footprint {
-        self.queues.footprint()
+        self.queues.footprint([T2])
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub struct Footprint {
     /// Address and size of the first element of arrays with an element a frame.
     arrays: Vec<(usize, usize)>,
-    links: Vec<Arc<Links>>,
+    /// And the ends of lists that a hit moves to.
+    links: Vec<(Arc<Links>, Vec<u32>)>,
 }
 
 impl Footprint {
@@ -31,27 +32,34 @@ impl Footprint {
         self
     }
 
-    /// And the links of the frame in these lists, whose nodes from 0 on are the frames; those of its neighbours; those of the ends of the lists.
-    pub fn lists(mut self, lists: &Lists) -> Self {
-        self.links.push(lists.links());
+    /// And the links of the frame in these lists, whose nodes from 0 on are the frames; those of its neighbours; those of the ends of the lists to
+    /// whose front it may be moved, and of the nodes there.
+    pub fn lists(mut self, lists: &Lists, to: impl IntoIterator<Item = ListId>) -> Self {
+        let links = lists.links();
+        let ends = to.into_iter().map(|list| links.end(list)).collect();
+        self.links.push((links, ends));
         self
     }
 
     /// Asks for the lines of each frame's own elements and links, then for those of its neighbours, by when the former have had time to come.
     pub fn prefetch(&self, frames: impl Iterator<Item = u32> + Clone) {
+        self.visit(frames, prefetch);
+    }
+
+    fn visit(&self, frames: impl Iterator<Item = u32> + Clone, mut touch: impl FnMut(usize)) {
         for frame in frames.clone() {
             for (first, size) in &self.arrays {
-                prefetch(first.wrapping_add(size.wrapping_mul(frame as usize)));
+                touch(first.wrapping_add(size.wrapping_mul(frame as usize)));
             }
-            for links in &self.links {
-                links.places(frame).into_iter().for_each(prefetch);
+            for (links, _) in &self.links {
+                links.places(frame).into_iter().for_each(&mut touch);
             }
         }
-        for links in &self.links {
-            for neighbour in frames.clone().flat_map(|frame| links.neighbours(frame)).flatten() {
-                links.places(neighbour).into_iter().for_each(prefetch);
-            }
-            links.places(links.end(ListId(0))).into_iter().for_each(prefetch);
+        for (links, ends) in &self.links {
+            ends.iter().flat_map(|end| links.places(*end)).for_each(&mut touch);
+            let neighbours = frames.clone().flat_map(|frame| links.neighbours(frame)).flatten();
+            let fronts = ends.iter().filter_map(|end| links.neighbours(*end)[0]);
+            neighbours.chain(fronts).flat_map(|node| links.places(node)).for_each(&mut touch);
         }
     }
 }
@@ -72,4 +80,34 @@ pub(crate) fn prefetch(address: usize) {
     }
     #[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
     let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::queues::Queues;
+    use super::*;
+    use std::collections::BTreeSet;
+
+    const FROM: ListId = ListId(0);
+    const TO: ListId = ListId(1);
+
+    #[test]
+    fn all_links_that_a_move_to_the_front_changes_are_told() {
+        const NODES: u32 = 5;
+        for (in_from, in_to) in (0..NODES).flat_map(|n| (0..NODES - n).map(move |m| (n + 1, m))) {
+            for moved in 0..in_from {
+                let mut queues = Queues::new(NODES + 1, 3);
+                (0..in_from).for_each(|node| queues.push_front(FROM, node));
+                (in_from..in_from + in_to).for_each(|node| queues.push_front(TO, node));
+                let mut told = BTreeSet::new();
+                queues.footprint([TO]).visit(std::iter::once(moved), |address| _ = told.insert(address));
+                let links = queues.links();
+                let all = || (0..NODES + 4).flat_map(|at| links.places(at).into_iter().zip(links.neighbours(at)));
+                let before: Vec<_> = all().collect();
+                queues.move_to_front(TO, moved);
+                let changed: Vec<_> = before.into_iter().zip(all()).filter(|(before, after)| before != after).collect();
+                assert!(changed.len() >= 6 && changed.iter().all(|((address, _), _)| told.contains(address)));
+            }
+        }
+    }
 }

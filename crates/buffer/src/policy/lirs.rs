@@ -171,7 +171,7 @@ impl Policy for Lirs {
     }
 
     fn footprint(&self) -> Footprint {
-        self.queues.footprint().lists(&self.stack)
+        self.queues.footprint([Q]).lists(&self.stack, [S])
     }
 
     fn validate(&self) -> Result<(), String> {

@@ -43,6 +43,6 @@ impl Policy for Lru {
     }
 
     fn footprint(&self) -> Footprint {
-        Footprint::default().lists(&self.0)
+        Footprint::default().lists(&self.0, [ALL])
     }
 }

@@ -130,7 +130,7 @@ impl Policy for Mq {
     }
 
     fn footprint(&self) -> Footprint {
-        self.queues.footprint().array(&self.uses)
+        self.queues.footprint((0..QUEUES).map(ListId)).array(&self.uses)
     }
 
     fn validate(&self) -> Result<(), String> {

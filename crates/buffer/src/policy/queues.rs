@@ -80,9 +80,9 @@ impl Queues {
         ensure(stray.is_none(), || format!("{stray:?} is said to be in a list or in none, and is not"))
     }
 
-    /// What a hit on a frame touches, if the frames are the nodes from 0 on.
-    pub fn footprint(&self) -> Footprint {
-        Footprint::default().lists(&self.lists).array(&self.of)
+    /// What a hit on a frame touches that moves it to the front of one of these lists, if the frames are the nodes from 0 on.
+    pub fn footprint(&self, to: impl IntoIterator<Item = ListId>) -> Footprint {
+        Footprint::default().lists(&self.lists, to).array(&self.of)
     }
 
     fn entered(&mut self, list: ListId, node: u32) {

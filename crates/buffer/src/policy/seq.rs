@@ -275,7 +275,7 @@ impl Policy for Seq {
     }
 
     fn footprint(&self) -> Footprint {
-        Footprint::default().lists(&self.by_use)
+        Footprint::default().lists(&self.by_use, [ALL])
     }
 
     fn validate(&self) -> Result<(), String> {

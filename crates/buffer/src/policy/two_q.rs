@@ -95,7 +95,7 @@ impl Policy for TwoQ {
     }
 
     fn footprint(&self) -> Footprint {
-        self.queues.footprint()
+        self.queues.footprint([AM])
     }
 
     fn validate(&self) -> Result<(), String> {

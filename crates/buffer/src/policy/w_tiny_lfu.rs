@@ -212,7 +212,7 @@ impl Policy for WTinyLfu {
     }
 
     fn footprint(&self) -> Footprint {
-        self.queues.footprint()
+        self.queues.footprint([WINDOW, PROBATION, PROTECTED])
     }
 
     fn validate(&self) -> Result<(), String> {
