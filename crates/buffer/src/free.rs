@@ -6,6 +6,8 @@
 //!    that has waited [`FrameWaits::promise_rounds`] may take them: a promise's holder could wait for just that page.)
 //! 3. Whoever waits here is answered: with a frame, or after [`FrameWaits::starved_rounds`] rounds of the cooler in which no frame
 //!    became free, or when the pool fails or shuts down.
+//! 4. What becomes free is collected for the oldest `Want::Frames` that waits: reads that come after it leave it so many, with the exception of 2.
+//!    Else it might wait for ever while the frames become free one by one, as each read that gets one is a fruitful round.
 //!
 //! # Locking
 //! One monitor, the last in the order: nothing else is taken and nothing is called back under it, and nothing panics. A hit does not
@@ -82,6 +84,16 @@ pub(crate) enum Need {
     Frames(u32, FetchDone),
 }
 
+impl Need {
+    /// The frames of a need that must have them all at once; none of a page.
+    fn many(&self) -> usize {
+        match self {
+            Self::Page(_) => 0,
+            Self::Frames(n, _) => *n as usize,
+        }
+    }
+}
+
 /// What became of a need; to be acted on without any latch.
 pub(crate) enum Granted {
     Page(PageId, FreeFrame),
@@ -94,9 +106,10 @@ impl State {
         self.frames.len() < low + self.promised || !self.starved.is_empty()
     }
 
-    fn grant(&mut self, need: Need, over_promises: bool) -> Result<Granted, Need> {
+    /// Grants what leaves the promised frames, and those that are `collected` for an older need.
+    fn grant(&mut self, need: Need, over_promises: bool, collected: usize) -> Result<Granted, Need> {
         match need {
-            Need::Page(id) if self.frames.len() > if over_promises { 0 } else { self.promised } => {
+            Need::Page(id) if self.frames.len() > if over_promises { 0 } else { self.promised + collected } => {
                 match self.frames.pop() {
                     Some(frame) => Ok(Granted::Page(id, frame)),
                     None => Err(need),
@@ -112,15 +125,20 @@ impl State {
 
     /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
     fn serve(&mut self, waits: &FrameWaits) -> Vec<Granted> {
-        let mut granted = Vec::new();
+        let (mut granted, mut collected) = (Vec::new(), 0);
         for _ in 0..self.starved.len() {
             let Some(Starved { need, rounds, wait }) = self.starved.pop_front() else { break };
-            match self.grant(need, rounds > waits.promise_rounds) {
+            match self.grant(need, rounds > waits.promise_rounds, collected) {
                 Ok(one) => {
                     wait.end();
                     granted.push(one);
                 }
-                Err(need) => self.starved.push_back(Starved { need, rounds, wait }),
+                Err(need) => {
+                    if collected == 0 {
+                        collected = need.many();
+                    }
+                    self.starved.push_back(Starved { need, rounds, wait });
+                }
             }
         }
         granted
@@ -152,7 +170,8 @@ impl FreeList {
     pub fn ask(&self, need: Need) -> Option<Granted> {
         FREE_FRAME.request();
         let mut state = self.state.lock();
-        let granted = match state.grant(need, false) {
+        let collected = state.starved.iter().map(|starved| starved.need.many()).find(|many| *many > 0);
+        let granted = match state.grant(need, false, collected.unwrap_or(0)) {
             Ok(granted) => Some(granted),
             Err(need) if state.stopped => Some(Granted::Refused(need, PageError::Closed)),
             Err(need) => {
@@ -205,7 +224,8 @@ impl FreeList {
     /// How many frames the cooler should free now.
     pub fn deficit(&self) -> usize {
         let state = self.state.lock();
-        (2 * self.low + state.promised + state.starved.len()).saturating_sub(state.frames.len())
+        let wanted: usize = state.starved.iter().map(|starved| starved.need.many().max(1)).sum();
+        (2 * self.low + state.promised + wanted).saturating_sub(state.frames.len())
     }
 
     /// After a fruitless round: who has waited too long, or everyone if the pool has failed.
@@ -281,6 +301,21 @@ mod tests {
         assert!(list.ask(Need::Page(id)).is_none());
         assert!(matches!(list.stop()[..], [Granted::Refused(Need::Page(_), PageError::Closed)]));
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Refused(_, PageError::Closed))));
+    }
+
+    /// Invariant 4.
+    #[test]
+    fn reads_that_come_later_do_not_take_what_many_frames_are_collected_from() {
+        let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
+        let mut frames = list.take(4).unwrap();
+        let id = PageId::new(PartitionId(0), 0);
+        assert!(list.ask(Need::Page(id)).is_none() && list.ask(Need::Frames(2, Box::new(drop))).is_none());
+        assert_eq!(list.deficit(), 2 * list.low + 3);
+        assert!(matches!(list.put(frames.pop())[..], [Granted::Page(..)]), "it came before");
+        assert!(list.put(frames.pop()).is_empty());
+        assert!(list.ask(Need::Page(id)).is_none(), "it comes later");
+        assert!(matches!(list.put(frames.pop())[..], [Granted::Frames(2, _)]));
+        assert!(list.end_promise(2).iter().all(|granted| matches!(granted, Granted::Page(..))));
     }
 
     /// Invariant 2, and its exception.
