@@ -90,21 +90,21 @@ impl fmt::Display for Calibration {
 /// Measures this machine; takes a few milliseconds, and does not put anything into force.
 pub fn calibrate() -> Calibration {
     let began = Instant::now();
-    let samples: Vec<Sample> = Choice::all().into_iter().map(sample).collect();
+    let samples: Vec<Sample> = Choice::all().into_iter().map(|choice| sample(choice, SLICE)).collect();
     let best_pair = samples.iter().map(|s| s.pair_per_us).fold(0.0, f64::max);
     let choice = samples
         .iter()
         .filter(|s| s.pair_per_us >= best_pair * 0.95)
         .min_by(|a, b| a.alone_ns.total_cmp(&b.alone_ns))
         .map_or(Choice::Cas, |s| s.choice);
-    let pause_ns = alone(hint::spin_loop);
+    let pause_ns = alone(SLICE, hint::spin_loop);
     let yield_ns = there_and_back().unwrap_or(DEFAULT_TRIP_NS);
     let spins = (yield_ns / pause_ns.max(0.1)) as u32;
     let spin_limit = spins.clamp(*SPINS.start(), *SPINS.end());
     Calibration { samples, choice, pause_ns, yield_ns, spin_limit, took: began.elapsed() }
 }
 
-fn measure<A: Acquisition>() -> (f64, f64) {
+fn measure<A: Acquisition>(slice: Duration) -> (f64, f64) {
     let word = clearway_sync::atomic::AtomicU32::new(FREE);
     let take = || {
         while !A::try_acquire(&word) {
@@ -112,47 +112,53 @@ fn measure<A: Acquisition>() -> (f64, f64) {
         }
         word.store(FREE, Ordering::Release);
     };
-    let alone_ns = alone(take);
-    (alone_ns, pair(take))
+    let alone_ns = alone(slice, take);
+    (alone_ns, pair(slice, take))
 }
 
-fn sample(choice: Choice) -> Sample {
+fn sample(choice: Choice, slice: Duration) -> Sample {
     let (alone_ns, pair_per_us) = match choice {
-        Choice::Cas => measure::<Compare>(),
-        Choice::TestCas => measure::<Tested<Compare>>(),
+        Choice::Cas => measure::<Compare>(slice),
+        Choice::TestCas => measure::<Tested<Compare>>(slice),
         #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
-        Choice::LseCas => measure::<crate::acquire::LseCompare>(),
+        Choice::LseCas => measure::<crate::acquire::LseCompare>(slice),
         #[cfg(all(target_arch = "aarch64", not(any(loom, shuttle, miri))))]
-        Choice::TestLseCas => measure::<Tested<crate::acquire::LseCompare>>(),
+        Choice::TestLseCas => measure::<Tested<crate::acquire::LseCompare>>(slice),
     };
     Sample { choice, alone_ns, pair_per_us }
 }
 
-/// Nanoseconds of one operation: the best of a few chunks, as interruptions only ever add.
-fn alone(mut operation: impl FnMut()) -> f64 {
+/// Nanoseconds of one operation: the best of a few chunks, as interruptions only ever add. Of one chunk at least, also where the thread lost its core
+/// for the whole of `slice`.
+fn alone(slice: Duration, mut operation: impl FnMut()) -> f64 {
     let began = Instant::now();
     let mut best = f64::MAX;
-    while began.elapsed() < SLICE {
+    loop {
         let chunk = Instant::now();
         for _ in 0..CHUNK {
             operation();
         }
         best = best.min(chunk.elapsed().as_nanos() as f64 / f64::from(CHUNK));
+        if began.elapsed() >= slice {
+            return best;
+        }
     }
-    best
 }
 
-/// Operations in a microsecond by two threads together. A thread that cannot be started leaves one.
-fn pair(operation: impl Fn() + Sync) -> f64 {
+/// Operations in a microsecond by two threads together, each of which does one chunk at least. A thread that cannot be started leaves one.
+fn pair(slice: Duration, operation: impl Fn() + Sync) -> f64 {
     let (stop, ready, go) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
     let done = AtomicU64::new(0);
     let run = |until: &dyn Fn() -> bool| {
         let mut n = 0;
-        while !until() {
+        loop {
             for _ in 0..CHUNK {
                 operation();
             }
             n += u64::from(CHUNK);
+            if until() {
+                break;
+            }
         }
         done.fetch_add(n, Ordering::Relaxed);
     };
@@ -169,7 +175,7 @@ fn pair(operation: impl Fn() + Sync) -> f64 {
         }
         let began = Instant::now();
         go.store(true, Ordering::Relaxed);
-        run(&|| began.elapsed() >= SLICE);
+        run(&|| began.elapsed() >= slice);
         stop.store(true, Ordering::Relaxed);
         // A panic in it would be one in `operation`, which has none.
         let _joined = other.map(thread::ScopedJoinHandle::join);
@@ -237,6 +243,15 @@ impl Core {
 mod tests {
     use super::*;
     use crate::choice::chosen;
+
+    #[test]
+    fn a_slice_in_which_the_core_was_lost_is_measured() {
+        for choice in Choice::all() {
+            let sample = sample(choice, Duration::ZERO);
+            assert!(sample.alone_ns > 0.0 && sample.alone_ns < 1e9, "{sample:?}");
+            assert!(sample.pair_per_us > 0.0, "{sample:?}");
+        }
+    }
 
     #[test]
     fn it_takes_a_few_milliseconds_and_chooses_among_what_there_is() {
