@@ -13,8 +13,6 @@ use std::time::{Duration, Instant};
 
 /// Longest that a start (recovery included) or a clean stop may take.
 pub const START_LIMIT: Duration = Duration::from_secs(60);
-/// Longest pause between two attempts to connect to a server that starts; a line of its log ends the pause early.
-const ATTEMPT: Duration = Duration::from_millis(20);
 
 /// Which server, and how it is configured.
 #[derive(Clone, Debug)]
@@ -100,32 +98,42 @@ impl Kind {
         process::run(&mut entered(group, command), "", START_LIMIT)?.success("initdb").map(|_| ())
     }
 
-    /// Starts it on `data` and a free port, and waits until it lets a client in.
+    /// Starts it on `data` and a free port, and waits until it lets a client in. Clearway takes the port itself and says which: one that is looked for
+    /// before the start may be somebody else's by then, such as another test's server.
     pub fn start(&self, data: &Path) -> Res<Server> {
         self.start_in(None, data)
     }
 
     /// As [`Kind::start`], in this group with all of its processes. The group must outlive the server.
     pub fn start_in(&self, group: Option<&Group>, data: &Path) -> Res<Server> {
-        let endpoint = Endpoint::loopback(free_port()?);
+        let wanted = if matches!(self, Self::Clearway { .. }) { 0 } else { free_port()? };
         let started = Instant::now();
-        let mut running = Running::start(&mut entered(group, self.command(data, endpoint.port)?), "")?;
-        loop {
-            let refused = match Client::connect(&endpoint, START_LIMIT) {
-                Ok(_) => {
-                    let many_processes = matches!(self, Self::Postgres { .. });
-                    return Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() });
-                }
-                Err(refused) => refused,
+        let mut running = Running::start(&mut entered(group, self.command(data, wanted)?), "")?;
+        let port = loop {
+            let left = START_LIMIT.saturating_sub(started.elapsed());
+            let line = running.line(left).map_err(|e| format!("{} did not start: {e}", self.name()))?;
+            let Some(line) = line else {
+                return Err(format!("{} is not ready after {START_LIMIT:?}:\n{}", self.name(), running.output()));
             };
-            if started.elapsed() > START_LIMIT {
-                return Err(format!(
-                    "{} lets nobody in after {START_LIMIT:?}: {refused}\n{}",
-                    self.name(),
-                    running.output()
-                ));
+            if let Some(port) = self.ready(&line, wanted) {
+                break port;
             }
-            running.line(ATTEMPT).map_err(|e| format!("{} did not start: {e}", self.name()))?;
+        };
+        let endpoint = Endpoint::loopback(port);
+        Client::connect(&endpoint, START_LIMIT)
+            .map_err(|refused| format!("{} lets nobody in: {refused}\n{}", self.name(), running.output()))?;
+        let many_processes = matches!(self, Self::Postgres { .. });
+        Ok(Server { running, endpoint, many_processes, start_took: started.elapsed() })
+    }
+
+    /// The port, if this line of its output says that it takes connections. Only then is whoever answers there surely this server.
+    fn ready(&self, line: &str, wanted: u16) -> Option<u16> {
+        match self {
+            Self::Clearway { .. } => {
+                let (_, rest) = line.split_once(" listens on 127.0.0.1:")?;
+                rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+            }
+            Self::Postgres { .. } => line.ends_with("database system is ready to accept connections").then_some(wanted),
         }
     }
 }
@@ -181,6 +189,7 @@ fn entered(group: Option<&Group>, command: Command) -> Command {
     }
 }
 
+/// A port that was free a moment ago.
 fn free_port() -> Res<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|e| e.to_string())?;
     Ok(listener.local_addr().map_err(|e| e.to_string())?.port())
@@ -214,4 +223,22 @@ fn as_ordinary_user(program: &Path) -> Res<Command> {
     // Its working directory must be one that the other user may enter.
     command.current_dir(std::env::temp_dir());
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_ready_when_it_says_so_and_where_it_says() {
+        let clearway = Kind::Clearway { binary: PathBuf::new(), args: Vec::new() };
+        let banner =
+            "clearway 0.1.0 listens on 127.0.0.1:40321 and /run/.s.PGSQL.40321: 2 partitions, buffer pool 8 MiB";
+        assert_eq!(clearway.ready(banner, 0), Some(40321));
+        assert_eq!(clearway.ready("hint: it listens on nothing", 0), None);
+        let postgres = Kind::Postgres { settings: Vec::new() };
+        let log = "2024-02-29 12:00:00.000 UTC [7] LOG:  ";
+        assert_eq!(postgres.ready(&format!("{log}listening on IPv4 address \"127.0.0.1\", port 5433"), 5433), None);
+        assert_eq!(postgres.ready(&format!("{log}database system is ready to accept connections"), 5433), Some(5433));
+    }
 }
