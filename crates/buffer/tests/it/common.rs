@@ -116,6 +116,12 @@ pub fn files(disk: &MemDisk) -> Files {
     Files::open(disk, Path::new("/data"), PARTITIONS).unwrap()
 }
 
+/// A pool's configuration: whoever waits for a frame is not refused one because a thread of the test has lost its core for some seconds.
+pub fn patient(frames: u32) -> PoolConfig {
+    let waits = FrameWaits { starved_rounds: u32::MAX, ..FrameWaits::default() };
+    PoolConfig { frames, waits, ..PoolConfig::default() }
+}
+
 pub fn pool_on(disk: &MemDisk, frames: u32, replacement: ReplacementKind) -> Fixture {
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
     Fixture { disk: disk.clone(), ..pool_over(files(disk), io_pool, frames, replacement) }
@@ -126,8 +132,7 @@ pub fn pool_with_second_level(disk: &MemDisk, frames: u32, slots: u64) -> Fixtur
     disk.create_dir_all(Path::new("/ssd")).unwrap();
     let second = second_level(disk, Path::new("/ssd"), slots).unwrap();
     let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
-    let config = PoolConfig { frames, ..PoolConfig::default() };
-    Fixture { disk: disk.clone(), ..pool_of(files(disk), io_pool, config, Some(second)) }
+    Fixture { disk: disk.clone(), ..pool_of(files(disk), io_pool, patient(frames), Some(second)) }
 }
 
 pub fn second_level(disk: &dyn Disk, dir: &Path, slots: u64) -> io::Result<SecondLevel> {
@@ -135,7 +140,7 @@ pub fn second_level(disk: &dyn Disk, dir: &Path, slots: u64) -> io::Result<Secon
 }
 
 pub fn pool_over(files: Files, io_pool: Arc<IoPool>, frames: u32, replacement: ReplacementKind) -> Fixture {
-    pool_of(files, io_pool, PoolConfig { frames, replacement, ..PoolConfig::default() }, None)
+    pool_of(files, io_pool, PoolConfig { replacement, ..patient(frames) }, None)
 }
 
 pub fn pool_of(files: Files, io_pool: Arc<IoPool>, config: PoolConfig, second: Option<SecondLevel>) -> Fixture {

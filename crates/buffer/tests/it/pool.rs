@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use clearway_buffer::*;
-use clearway_env::MemDisk;
+use clearway_env::{IoPool, MemDisk};
 use clearway_types::Lsn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};
@@ -138,15 +138,29 @@ fn an_optimistic_read_gets_the_same_bytes_and_none_outside_the_page() {
     });
 }
 
+/// A pool of which twelve frames are kept and four are promised, for at least so many rounds of its cooler.
+fn promised(promise_rounds: u32) -> (Fixture, Vec<Keep>) {
+    let io_pool = Arc::new(IoPool::new(2, "test-io").unwrap());
+    let config = patient(16);
+    let config = PoolConfig { waits: FrameWaits { promise_rounds, ..config.waits }, ..config };
+    let f = pool_of(files(&MemDisk::new()), io_pool, config, None);
+    let wants = (0..12).map(|no| Want::Page(page(0, no))).chain([Want::Frames(4)]);
+    let keeps = wants.map(|want| f.pool.fetch_blocking(want).unwrap()).collect();
+    (f, keeps)
+}
+
 #[test]
 fn a_promise_of_frames_keeps_reads_out_of_them() {
-    let f = pool(16);
-    let _keeps: Vec<_> = (0..12).map(|no| f.pool.fetch_blocking(Want::Page(page(0, no))).unwrap()).collect();
-    let _promise = f.pool.fetch_blocking(Want::Frames(4)).unwrap();
+    let (f, _keeps) = promised(u32::MAX);
     let starved = start(&f.pool, Want::Page(page(0, 50)));
-    assert!(starved.try_recv().is_err());
     assert_eq!(f.pool.reserve_frames(4).unwrap().len(), 4);
-    // But not for ever: after some rounds the read gets one of them.
+    assert!(starved.try_recv().is_err());
+}
+
+#[test]
+fn after_some_rounds_a_read_gets_a_promised_frame() {
+    let (f, _keeps) = promised(FrameWaits::default().promise_rounds);
+    let starved = start(&f.pool, Want::Page(page(0, 50)));
     let _keep = starved.recv().unwrap().unwrap();
 }
 
