@@ -1,15 +1,11 @@
 //! The metrics endpoint: what it tells is Prometheus' text format, and no client can hold it up.
 
-use crate::raw::Fixture;
+use crate::raw::{Fixture, LIMIT};
 use clearway_server::exit::ExitCode;
 use clearway_server::{Config, Server};
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
-
-/// How long a test waits for an answer that must come.
-const LIMIT: Duration = Duration::from_secs(20);
 
 fn with_metrics(name: &str) -> (Fixture, SocketAddr) {
     let server = Fixture::with(name, |config| config.metrics = Some("127.0.0.1:0".parse().unwrap()));

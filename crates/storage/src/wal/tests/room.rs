@@ -12,7 +12,7 @@ use super::*;
 use crate::wal::record_size;
 
 const SEGMENT: u64 = 64 << 10;
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn config() -> WalConfig {
     WalConfig { segment_size: SEGMENT, buffer_size: 64 << 10, ..small() }
