@@ -14,7 +14,7 @@ const TELLERS: u32 = 8;
 /// Clients that advance a counter of their own by single statements.
 pub const COUNTERS: u32 = 4;
 /// Longest that an answer may take; a killed server answers nothing at once.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Serialization failures and deadlocks are the client's to repeat.
 const RETRY: [&str; 2] = ["40001", "40P01"];
 

@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 const ROUNDS: u32 = 30;
 /// Longest time from the first transaction to the kill.
 const LONGEST_MS: u64 = 2_000;
+/// How long the first transaction is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Longest time from the start of a recovery to its kill.
 const LONGEST_RECOVERY_MS: u64 = 60;
 /// A pool this small cannot hold the tables.
@@ -109,7 +111,7 @@ fn until_a_random_moment(load: &Load, rng: &mut Rng) -> u64 {
     let mut progress = 0;
     loop {
         let left = moment.saturating_duration_since(Instant::now());
-        let wait = if progress == 0 { left.max(Duration::from_secs(10)) } else { left };
+        let wait = if progress == 0 { left.max(PATIENCE) } else { left };
         match load.acknowledged().recv_timeout(wait) {
             Ok(()) => progress += 1,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return progress,

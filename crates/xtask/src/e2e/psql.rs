@@ -139,20 +139,31 @@ pub fn cancels(setting: &Setting) -> Res<()> {
     }
     let waiting =
         "\\set VERBOSITY verbose\nselect 'ready';\nupdate e2e_cancel set v = 2 where id = 1;\nselect 'alive';\n";
-    let mut waiter = Running::start(&mut psql(endpoint)?, waiting)?;
     let deadline = Instant::now() + LIMIT;
-    while waiter.line(LIMIT)?.is_some_and(|line| line != "ready") {}
-    // The interrupt may come before the statement: psql then ignores it, so it is repeated.
-    while Instant::now() < deadline && !waiter.output().contains("57014") {
-        waiter.line(INTERRUPT_EVERY)?;
-        if !waiter.output().contains("57014") {
-            waiter.signal("INT")?;
+    let output = loop {
+        let output = interrupted(Running::start(&mut psql(endpoint)?, waiting)?, deadline)?;
+        // An interrupt between two statements ends psql.
+        if output.contains("57014") || Instant::now() >= deadline {
+            break output;
         }
-    }
-    let output = waiter.finish(LIMIT)?.output;
+    };
     expect(&output, &["ERROR:  57014: canceling statement due to user request"])?;
     holder.query("commit")?;
     let value = holder.number("select v from e2e_cancel")?;
     holder.query("drop table e2e_cancel")?;
     if value == 1 { Ok(()) } else { Err(format!("the cancelled update left its mark: v = {value}")) }
+}
+
+/// What a psql has printed that is interrupted, again and again from its second statement on, until it has ended.
+fn interrupted(mut waiter: Running, deadline: Instant) -> Res<String> {
+    while waiter.line(LIMIT)?.is_some_and(|line| line != "ready") {}
+    // One that comes before the statement may be ignored.
+    while let Ok(line) = waiter.line(INTERRUPT_EVERY)
+        && Instant::now() < deadline
+    {
+        if line.is_none() {
+            waiter.signal("INT")?;
+        }
+    }
+    Ok(waiter.finish(LIMIT)?.output)
 }
