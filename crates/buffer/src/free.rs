@@ -106,39 +106,42 @@ impl State {
         self.frames.len() < low + self.promised || !self.starved.is_empty()
     }
 
-    /// Grants what leaves the promised frames, and those that are `collected` for an older need.
-    fn grant(&mut self, need: Need, over_promises: bool, collected: usize) -> Result<Granted, Need> {
+    /// How many frames must be free for the need to be granted, as it leaves those that are promised and collected; `starved` has who waits longer.
+    fn least(&self, need: &Need, over_promises: bool) -> usize {
         match need {
-            Need::Page(id) if self.frames.len() > if over_promises { 0 } else { self.promised + collected } => {
-                match self.frames.pop() {
-                    Some(frame) => Ok(Granted::Page(id, frame)),
-                    None => Err(need),
-                }
+            Need::Page(_) if over_promises => 1,
+            Need::Page(_) => {
+                // The oldest is enough to look at: while it waits for a page, no more frames are free than are promised, and nobody's are collected.
+                let collected = self.starved.front().map_or(0, |oldest| oldest.need.many());
+                self.promised + collected + 1
             }
-            Need::Frames(n, done) if self.frames.len() >= self.promised + n as usize => {
+            Need::Frames(n, _) => self.promised + *n as usize,
+        }
+    }
+
+    /// Grants a need for which enough frames are free.
+    fn grant(&mut self, need: Need) -> Option<Granted> {
+        match need {
+            Need::Page(id) => self.frames.pop().map(|frame| Granted::Page(id, frame)),
+            Need::Frames(n, done) => {
                 self.promised += n as usize;
-                Ok(Granted::Frames(n, done))
+                Some(Granted::Frames(n, done))
             }
-            need => Err(need),
         }
     }
 
     /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
     fn serve(&mut self, waits: &FrameWaits) -> Vec<Granted> {
-        let (mut granted, mut collected) = (Vec::new(), 0);
-        for _ in 0..self.starved.len() {
-            let Some(Starved { need, rounds, wait }) = self.starved.pop_front() else { break };
-            match self.grant(need, rounds > waits.promise_rounds, collected) {
-                Ok(one) => {
-                    wait.end();
-                    granted.push(one);
-                }
-                Err(need) => {
-                    if collected == 0 {
-                        collected = need.many();
-                    }
-                    self.starved.push_back(Starved { need, rounds, wait });
-                }
+        let (mut granted, mut at) = (Vec::new(), 0);
+        // Most often the oldest get all that is free, however many wait behind them.
+        while !self.frames.is_empty()
+            && let Some(Starved { need, rounds, .. }) = self.starved.get(at)
+        {
+            if self.frames.len() < self.least(need, *rounds > waits.promise_rounds) {
+                at += 1;
+            } else if let Some(Starved { need, wait, .. }) = self.starved.remove(at) {
+                wait.end();
+                granted.extend(self.grant(need));
             }
         }
         granted
@@ -170,16 +173,15 @@ impl FreeList {
     pub fn ask(&self, need: Need) -> Option<Granted> {
         FREE_FRAME.request();
         let mut state = self.state.lock();
-        let collected = state.starved.iter().map(|starved| starved.need.many()).find(|many| *many > 0);
-        let granted = match state.grant(need, false, collected.unwrap_or(0)) {
-            Ok(granted) => Some(granted),
-            Err(need) if state.stopped => Some(Granted::Refused(need, PageError::Closed)),
-            Err(need) => {
-                state.waits += 1;
-                state.starved.push_back(Starved { need, rounds: 0, wait: FREE_FRAME.wait(Location::caller()) });
-                self.state.notify_one();
-                None
-            }
+        let granted = if state.frames.len() >= state.least(&need, false) {
+            state.grant(need)
+        } else if state.stopped {
+            Some(Granted::Refused(need, PageError::Closed))
+        } else {
+            state.waits += 1;
+            state.starved.push_back(Starved { need, rounds: 0, wait: FREE_FRAME.wait(Location::caller()) });
+            self.state.notify_one();
+            None
         };
         self.wake_cooler(&mut state);
         granted
@@ -283,6 +285,7 @@ impl FreeList {
 mod tests {
     use super::*;
     use crate::frame::Arena;
+    use clearway_env::SeededEntropy;
     use clearway_types::PartitionId;
 
     /// Invariant 3: nobody waits for ever.
@@ -331,5 +334,86 @@ mod tests {
         assert!(matches!(granted, Some(Granted::Page(..))));
         assert!(list.end_promise(4).is_empty());
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Page(..))));
+    }
+
+    /// What the list is to grant, by invariants 2 and 4 as they stand: a need is its number of frames, a page's is 0.
+    struct Model {
+        free: usize,
+        promised: usize,
+        waiting: Vec<usize>,
+    }
+
+    impl Model {
+        fn grants(&mut self) -> Vec<usize> {
+            let (mut granted, mut at) = (Vec::new(), 0);
+            while let Some(&many) = self.waiting.get(at) {
+                let collected = self.waiting[..at].iter().copied().find(|many| *many > 0).unwrap_or(0);
+                let left = self.promised + if many == 0 { collected + 1 } else { many };
+                if self.free < left {
+                    at += 1;
+                    continue;
+                }
+                self.free -= usize::from(many == 0);
+                self.promised += many;
+                granted.push(self.waiting.remove(at));
+            }
+            granted
+        }
+    }
+
+    /// Invariants 2 and 4, whoever waits in whatever order.
+    #[test]
+    fn grants_are_those_of_the_model() {
+        const FRAMES: usize = 12;
+        for seed in 0..200 {
+            let random = SeededEntropy::new(seed);
+            let list = FreeList::new(Arena::new(FRAMES as u32).1, FrameWaits::default());
+            let mut model = Model { free: FRAMES, promised: 0, waiting: Vec::new() };
+            let (mut used, mut promises) = (Vec::new(), Vec::new());
+            for step in 0..300 {
+                let granted = match random.below(6) {
+                    0 | 1 => {
+                        model.waiting.push(0);
+                        list.ask(Need::Page(PageId::new(PartitionId(0), step))).into_iter().collect()
+                    }
+                    2 => {
+                        let many = 1 + random.below(4);
+                        model.waiting.push(many as usize);
+                        list.ask(Need::Frames(many as u32, Box::new(drop))).into_iter().collect()
+                    }
+                    3 if !promises.is_empty() => {
+                        let many: u32 = promises.swap_remove(random.below(promises.len() as u64) as usize);
+                        model.promised -= many as usize;
+                        list.end_promise(many)
+                    }
+                    4 => {
+                        used.extend(list.take_one());
+                        model.free = list.counts().0;
+                        Vec::new()
+                    }
+                    _ => {
+                        let put = used.split_off(used.len() - random.below(used.len() as u64 + 1).min(3) as usize);
+                        model.free += put.len();
+                        list.put(put)
+                    }
+                };
+                let mut grants = Vec::new();
+                for one in granted {
+                    match one {
+                        Granted::Page(_, frame) => {
+                            used.push(frame);
+                            grants.push(0);
+                        }
+                        Granted::Frames(many, _) => {
+                            promises.push(many);
+                            grants.push(many as usize);
+                        }
+                        Granted::Refused(_, why) => panic!("seed {seed}, step {step}: {why}"),
+                    }
+                }
+                assert_eq!(grants, model.grants(), "seed {seed}, step {step}");
+                assert_eq!(list.counts().0, model.free, "seed {seed}, step {step}");
+            }
+        }
     }
 }
