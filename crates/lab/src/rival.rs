@@ -73,15 +73,38 @@ impl Promise {
     }
 }
 
-/// The limit on each server's memory, and how a record and a table's heading say it.
-fn limit(memory_mb: Option<u32>) -> Res<(Option<Limit>, String)> {
-    let Some(megabytes) = memory_mb else { return Ok((None, "not limited".into())) };
-    let limit = Limit::new(u64::from(megabytes) * 1_000_000, &std::env::temp_dir())?;
-    let said = format!(
-        "{megabytes} MB for each server with all of its processes and its page cache (control groups, version {})",
-        limit.version()
-    );
-    Ok((Some(limit), said))
+/// Memory that each server has.
+enum Memory {
+    /// As much as the machine has, and no limit is wanted.
+    Unlimited,
+    /// So much; and how a record and a table's heading say it.
+    Limited(Limit, String),
+    /// As much as the machine has, though a limit is wanted; and why. Whether a user may limit memory is the system's affair, and not an installation
+    /// that CI has to make.
+    CannotBeLimited(String),
+}
+
+impl Memory {
+    fn new(megabytes: Option<u32>) -> Self {
+        let Some(megabytes) = megabytes else { return Self::Unlimited };
+        match Limit::new(u64::from(megabytes) * 1_000_000, &std::env::temp_dir()) {
+            Ok(limit) => {
+                let said = format!(
+                    "{megabytes} MB for each server with all of its processes and its page cache (control groups, version {})",
+                    limit.version()
+                );
+                Self::Limited(limit, said)
+            }
+            Err(why) => Self::CannotBeLimited(format!("memory is not limited: {why}")),
+        }
+    }
+
+    fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Limited(limit, _) => Some(limit),
+            Self::Unlimited | Self::CannotBeLimited(_) => None,
+        }
+    }
 }
 
 fn postgres(pool: &str) -> Kind {
@@ -100,52 +123,54 @@ fn postgres_version() -> Res<String> {
 pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     let Setup { sizes, promises, published, .. } = setup;
     let mut findings = Findings { configuration: configuration(task, sizes), ..Findings::default() };
-    let not_here = |why: &str| promises.iter().map(|bar| Bar::not_here(bar.name, why)).collect();
-    // Whether a user may limit memory is the system's affair, and not an installation that CI has to make.
-    let (limit, memory) = limit(setup.memory_mb).unwrap_or_else(|why| {
-        let why = format!("memory is not limited: {why}");
-        findings.bars = not_here(&why);
-        (None, why)
-    });
-    if task.part == Part::Bars && !findings.bars.is_empty() {
-        return Ok(findings);
-    }
     let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
-    if let Some(tool) = missing {
-        let why = format!("`{tool}` is not installed");
-        if tools::in_ci() {
-            return Err(format!("{why}, and CI skips nothing"));
-        }
-        findings.bars = not_here(&why);
+    if let Some(tool) = missing
+        && tools::in_ci()
+    {
+        return Err(format!("`{tool}` is not installed, and CI skips nothing"));
+    }
+    let memory = Memory::new(setup.memory_mb);
+    let not_judged = match (missing, &memory) {
+        (Some(tool), _) => Some(format!("`{tool}` is not installed")),
+        (None, Memory::CannotBeLimited(why)) => Some(why.clone()),
+        (None, Memory::Unlimited | Memory::Limited(..)) => None,
+    };
+    if let Some(why) = &not_judged {
+        findings.bars = promises.iter().map(|bar| Bar::not_here(bar.name, why)).collect();
         if task.part == Part::Bars {
             return Ok(findings);
         }
-        findings.configuration.insert("PostgreSQL".into(), "not installed".into());
     }
-    let start = |name, kind: &Kind| Contender::limited(limit.as_ref(), name, kind, sizes.scale);
+    let start = |name, kind: &Kind| Contender::limited(memory.limit(), name, kind, sizes.scale);
     let mut contenders = vec![start("Clearway", &clearway(task, sizes, setup.serve)?)?];
     if missing.is_none() {
         findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
         contenders.push(start("PostgreSQL", &postgres(sizes.pool))?);
+    } else {
+        findings.configuration.insert("PostgreSQL".into(), "not installed".into());
     }
     findings.seeds = seeds(task);
     let comparison = compare(setup.name, &mut contenders, &setup.cases, task)?;
     findings.samples = samples(&comparison);
     let mut title = "Medians, and Clearway's rate over PostgreSQL's".to_owned();
-    if setup.memory_mb.is_some() {
-        title = format!("{title}; {memory}");
-        let configured = if limit.is_some() { memory } else { "not limited".into() };
-        findings.configuration.insert("memory".into(), configured);
+    let limit = match &memory {
+        Memory::Unlimited => None,
+        Memory::Limited(_, said) => Some((said, said.as_str())),
+        Memory::CannotBeLimited(why) => Some((why, "not limited")),
+    };
+    if let Some((heading, configured)) = limit {
+        title = format!("{title}; {heading}");
+        findings.configuration.insert("memory".into(), configured.into());
     }
     findings.tables = vec![comparison.table(&title, published)];
-    if limit.is_some() {
+    if memory.limit().is_some() {
         findings
             .tables
             .push(comparison.memory("Medians of reads from disks a transaction, and of page cache at a run's end"));
     }
     findings.found = comparison.summary().into_iter().collect();
     findings.agreement = comparison.agreement(published);
-    if missing.is_none() && findings.bars.is_empty() {
+    if not_judged.is_none() {
         findings.bars = promises.iter().filter_map(|bar| bar.judge(&comparison)).collect();
     }
     Ok(findings)
