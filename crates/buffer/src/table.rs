@@ -97,7 +97,7 @@ impl<W> PageTable<W> {
     /// Latches the page's shard. A panic under the latch is a failed assertion before any change.
     #[track_caller]
     pub fn latch(&self, id: PageId) -> LatchGuard<'_, Shard<W>> {
-        self.shards[self.bucket(id) % SHARDS].lock()
+        self.shards[self.bucket(id) % self.shards.len()].lock()
     }
 
     /// The frame that holds the page.
