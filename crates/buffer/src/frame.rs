@@ -186,21 +186,13 @@ impl Frame {
         }
     }
 
-    /// Begins an optimistic read of `id`: the version that is to be there at its end. `None` if the frame does not hold the page. Whether the page
-    /// is just being changed is looked at only at the end, where it must be looked at anyway.
+    /// Begins an optimistic read of a page that `is_here` ([`Self::holds`], or [`Self::is_hot`]): the version that is to be there at its end. `None`
+    /// if it is not. Whether the page is just being changed is looked at only at the end, where it must be looked at anyway.
     #[inline]
-    pub fn glimpse(&self, id: PageId) -> Option<u64> {
+    pub fn glimpse(&self, is_here: impl FnOnce(&Self) -> bool) -> Option<u64> {
         // Acquire: pairs with the Release in `publish` and in the `unlatch` of the last change.
         let version = self.word.load(Ordering::Acquire) & VERSIONS;
-        self.holds(id).then_some(version)
-    }
-
-    /// The same of a hot page, and else `None`.
-    #[inline]
-    pub fn glimpse_hot(&self, id: PageId) -> Option<u64> {
-        // Acquire: as above.
-        let version = self.word.load(Ordering::Acquire) & VERSIONS;
-        self.is_hot(id).then_some(version)
+        is_here(self).then_some(version)
     }
 
     /// Whether all that was read since `glimpse` returned `version`, its look at the page's id included, was of one page and not in the
@@ -402,22 +394,23 @@ mod tests {
         let [a, b] = [1, 2].map(|no| PageId::new(PartitionId(0), no));
         let (_arena, mut free) = Arena::new(1);
         let frame = Frame::new();
+        let glimpse = |page| frame.glimpse(|frame| frame.holds(page));
         let id = frame.publish(free.remove(0), a, 0, Some(Mode::Exclusive));
-        let changing = frame.glimpse(a).unwrap();
+        let changing = glimpse(a).unwrap();
         assert!(!frame.unchanged_since(changing), "it is being changed");
         frame.unlatch(Mode::Exclusive);
         assert!(!frame.unchanged_since(changing), "it has been changed");
-        let whole = frame.glimpse(a).unwrap();
+        let whole = glimpse(a).unwrap();
         assert_eq!(frame.try_latch(a, Mode::Shared), Latched::Yes);
         assert!(frame.unchanged_since(whole), "it is only being read");
         frame.unlatch(Mode::Shared);
-        assert!(frame.unchanged_since(whole) && frame.glimpse(b).is_none());
+        assert!(frame.unchanged_since(whole) && glimpse(b).is_none());
 
         let freed = frame.try_claim(id).unwrap();
         let while_free = frame.word.load(Ordering::Relaxed) & VERSIONS;
-        assert!(frame.glimpse(a).is_none() && !frame.unchanged_since(whole) && !frame.unchanged_since(while_free));
+        assert!(glimpse(a).is_none() && !frame.unchanged_since(whole) && !frame.unchanged_since(while_free));
         frame.publish(freed, b, 0, None);
         assert!(!frame.unchanged_since(while_free), "another page has come");
-        assert!(frame.unchanged_since(frame.glimpse(b).unwrap()));
+        assert!(frame.unchanged_since(glimpse(b).unwrap()));
     }
 }

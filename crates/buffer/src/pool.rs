@@ -172,14 +172,18 @@ impl Core {
         }
     }
 
-    /// A look without a latch at the page in that frame of the pool, if it has not been changed since the version was noted.
+    /// A look without a latch at a page that `is_here`, in that frame of the pool, if it is not changed meanwhile.
     #[inline(always)]
     fn glimpse<T>(
         &self,
         (frame, state): (FrameId, &Frame),
-        version: u64,
+        is_here: impl FnOnce(&Frame) -> bool,
         look: &mut impl FnMut(&Glimpse<'_>) -> T,
     ) -> Option<T> {
+        if !Glimpse::POSSIBLE {
+            return None;
+        }
+        let version = state.glimpse(is_here)?;
         // SAFETY: it is one of `frames`, and the arena has been made for as many.
         let found = look(&unsafe { Glimpse::new(self, frame) });
         state.unchanged_since(version).then_some(found)
@@ -189,10 +193,8 @@ impl Core {
     #[inline(never)]
     #[track_caller]
     fn read_cold<T>(&self, first: FrameId, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
-        if Glimpse::POSSIBLE
-            && let Some(state) = self.frames.get(first.0 as usize)
-            && let Some(version) = state.glimpse(id)
-            && let Some(found) = self.glimpse((first, state), version, &mut look)
+        if let Some(state) = self.frames.get(first.0 as usize)
+            && let Some(found) = self.glimpse((first, state), |state| state.holds(id), &mut look)
         {
             self.hit_cold(first, state, id);
             return Ok(found);
@@ -206,10 +208,8 @@ impl Core {
     #[track_caller]
     fn read_again<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
         for _ in 1..GLIMPSES {
-            if Glimpse::POSSIBLE
-                && let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
-                && let Some(version) = state.glimpse(id)
-                && let Some(found) = self.glimpse(at, version, &mut look)
+            if let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
+                && let Some(found) = self.glimpse(at, |state| state.holds(id), &mut look)
             {
                 self.hit(frame, state, id);
                 return Ok(found);
@@ -377,10 +377,8 @@ impl Pool {
         // Once: what `self` leads to would be loaded again behind the first look at the version.
         let core = &*self.core;
         let first = core.table.first(id);
-        if Glimpse::POSSIBLE
-            && let Some(state) = core.frames.get(first.0 as usize)
-            && let Some(version) = state.glimpse_hot(id)
-            && let Some(found) = core.glimpse((first, state), version, &mut look)
+        if let Some(state) = core.frames.get(first.0 as usize)
+            && let Some(found) = core.glimpse((first, state), |state| state.is_hot(id), &mut look)
         {
             return Ok(found);
         }

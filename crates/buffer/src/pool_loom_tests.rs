@@ -80,7 +80,7 @@ impl World {
     fn glimpse(&self, id: PageId) -> Option<[u64; 2]> {
         let (frame, _) = self.table.find(&self.frames, id)?;
         let frame = &self.frames[frame.0 as usize];
-        let seen = frame.glimpse_hot(id).or_else(|| frame.glimpse(id))?;
+        let seen = frame.glimpse(|frame| frame.is_hot(id)).or_else(|| frame.glimpse(|frame| frame.holds(id)))?;
         let words = [self.words[0].load(Relaxed), self.words[1].load(Relaxed)];
         frame.unchanged_since(seen).then_some(words)
     }
