@@ -183,7 +183,7 @@ impl Worker {
             if exclusive {
                 stage.change(lower, &mut pool.write(lower)?);
             } else {
-                stage.check_newest(lower, &*pool.read(lower)?);
+                stage.check_newest(lower, &pool.read(lower)?);
             }
             stage.check_newest(upper, &above);
             Ok(())
