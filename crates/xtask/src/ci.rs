@@ -8,10 +8,13 @@ use std::time::Instant;
 /// Crash rounds in CI; `cargo xtask crash` alone runs more.
 const CRASH_ROUNDS: u32 = 3;
 
-/// Every interleaving of a few threads, for the crates with orderings of their own. Other flags get another directory, so that what
+/// What loom runs, every interleaving of a few threads: the crates with orderings of their own. Other flags get another directory, so that what
 /// is built already stays.
-const LOOM: &str =
-    "test -p clearway-latch -p clearway-buffer -p clearway-storage --release --target-dir target/loom --lib loom";
+const LOOM: &str = "-p clearway-latch -p clearway-buffer -p clearway-storage --lib --target-dir target/loom";
+const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
+
+/// The engine as the simulation builds it.
+const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
 
 /// Runs everything and stops at the first failure.
 pub fn run(options: &Options) -> Res<()> {
@@ -34,7 +37,10 @@ pub fn run(options: &Options) -> Res<()> {
     } else {
         println!("ci: fuzz driver SKIPPED: there is no C++ compiler");
     }
-    cargo("loom", LOOM, &[("RUSTFLAGS", "--cfg loom")])?;
+    // Of what only these flags show.
+    cargo("clippy for loom", &format!("clippy {LOOM} --profile test -- -D warnings"), &[LOOM_FLAGS])?;
+    cargo("loom", &format!("test {LOOM} --release loom"), &[LOOM_FLAGS])?;
+    cargo("clippy for the simulation", SIM_CLIPPY, &[crate::sim::FLAGS])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
     step("simulation of the pool", || crate::sim::run(&Options { pool: true, ..Options::default() }))?;

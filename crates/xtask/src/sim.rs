@@ -6,7 +6,7 @@ use clearway_harness::tools;
 use std::process::Command;
 
 /// What the simulation is built with: the engine's threads become the scheduler's.
-const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
+pub const FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg shuttle");
 const BUILD: &str = "build -p clearway-sim --target-dir target/sim";
 
 /// Seeds without `--seeds`: of the engine, and of the pool alone, of which one takes a fraction of the time.
