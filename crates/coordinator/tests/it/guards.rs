@@ -7,7 +7,7 @@ use crate::users::{N, Rows, User, Users, Who, no_doubles, rows_of};
 use clearway_coordinator::{CheckReport, Client, Engine, Port, RunOptions, Step};
 use clearway_env::MemDisk;
 use clearway_plan::program::Env;
-use clearway_plan::statement::TxnOptions;
+use clearway_plan::statement::{Maintain, TxnOptions};
 use clearway_plan::{Distribution, Plan, Statement};
 use clearway_types::{SqlError, SqlState};
 use std::collections::VecDeque;
@@ -383,7 +383,10 @@ fn rows_and_guards_agree_after_a_crash_at_any_moment() {
         let disk = MemDisk::new();
         let engine = open(&disk, PARTITIONS, 2);
         let by = if seed % 2 == 0 { 0 } else { N };
-        let users = Users::create(&mut Worker::new(&engine, 0), Distribution::Hash(vec![by]));
+        let mut worker = Worker::new(&engine, 0);
+        let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
+        // The checkpoint that follows the start, now: it must not be the only one that the disk has to do with before it fails.
+        worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, names: Vec::new() }).unwrap();
         let mut random = Random(seed);
         disk.fail_after(disk.operations() + 20 + random.below(400) as u64);
         let (committed, _) = crowds(&engine, &users, 100_000, seed);
