@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Longest that the processes of a group may take to end, once killed.
-const END_LIMIT: Duration = Duration::from_secs(10);
+const END_LIMIT: Duration = Duration::from_secs(60);
 /// Moves the shell into the group whose list of processes is its name, and runs its arguments in its place.
 const ENTER: &str = r#"echo $$ > "$0" && exec "$@""#;
 

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn output_and_status_are_kept() {
         let done =
-            run(Command::new("sh").args(["-c", "cat; echo err >&2; exit 3"]), "in\n", Duration::from_secs(10)).unwrap();
+            run(Command::new("sh").args(["-c", "cat; echo err >&2; exit 3"]), "in\n", Duration::from_secs(60)).unwrap();
         assert_eq!(done.status.code(), Some(3));
         assert!(done.output.contains("in\n") && done.output.contains("err\n"));
         assert!(done.success("sh").unwrap_err().contains("err"));
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn lines_of_a_stream_stay_together() {
         let script = "for i in 1 2 3 4 5 6 7 8; do echo out $i; echo err $i >&2; done";
-        let output = run(Command::new("sh").args(["-c", script]), "", Duration::from_secs(10)).unwrap().output;
+        let output = run(Command::new("sh").args(["-c", script]), "", Duration::from_secs(60)).unwrap().output;
         let lines = |what: &str| (1..=8).map(|i| format!("{what} {i}\n")).collect::<String>();
         assert_eq!(output, lines("out") + &lines("err"));
     }

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// What the PostgreSQL of the comparison takes.
 const NEEDED: [&str; 3] = ["postgres", "initdb", "pgbench"];
 /// Longest that a program may take to say its version.
-const VERSION_LIMIT: Duration = Duration::from_secs(10);
+const VERSION_LIMIT: Duration = Duration::from_secs(60);
 
 /// How large everything is.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ const POLICY: &str = "buffer.policy";
 /// Waits of these classes are no waits for a latch: transactions' locks, the disk, and messages that are left to whoever runs a partition.
 const NO_LATCHES: [&str; 3] = ["lock.", "log.", "partition."];
 /// Longest that the server may take to answer.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 const QUERY: &str = "SELECT name, requests, contended, total_wait_us FROM clearway.contention";
 
 /// The waits of a time.
