@@ -1,6 +1,6 @@
 //! The source's five systems, and ours: one policy, shared by threads in one way or another.
 
-use crate::simulator::{Blocks, System, Wrap};
+use crate::simulator::{Blocks, Called, System, Wrap};
 use clearway_buffer::{
     Batched, ClockSweep, Maker, PolicyKind, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
@@ -87,7 +87,7 @@ impl Shared {
             Some(WrapperKind::BatchedPrefetched) => (QUEUES, true),
             _ => (Blocks::Never, false),
         };
-        System { policy: self.policy, wrap, blocks, prefetches }
+        System { called: Called::Wrapped(self.policy, wrap), blocks, prefetches }
     }
 }
 
@@ -150,6 +150,6 @@ impl Sized {
     /// As it is simulated.
     pub fn system(&self) -> System {
         let blocks = Blocks::Full { queue: self.queue, threshold: self.threshold };
-        System { policy: POLICY, wrap: self.wrap, blocks, prefetches: false }
+        System { called: Called::Wrapped(POLICY, self.wrap), blocks, prefetches: false }
     }
 }

@@ -25,6 +25,8 @@ pub struct Costs {
     pub latch_ns: f64,
     /// A cache line moves from core to core.
     pub transfer_ns: f64,
+    /// How long the memory, which is one for all cores, is busy with an access, beside the work. 0: it is never waited for.
+    pub memory_ns: f64,
     /// What each thread that waits for the latch adds to its acquisition by the next.
     pub crowd_ns: f64,
     /// A thread that was asleep or ready runs on a core.
@@ -54,6 +56,7 @@ impl Costs {
             prefetch_ns: 5.0,
             latch_ns: latch(),
             transfer_ns,
+            memory_ns: 0.0,
             crowd_ns: 0.0,
             switch_ns: switch(),
             spin_ns: 0.0,
@@ -63,7 +66,7 @@ impl Costs {
     /// For the record.
     pub fn described(&self) -> String {
         format!(
-            "work {:.0}, note {:.1}, hit {:.1}, cold {:.0}, prefetch {:.1}, latch {:.1}, line {:.0}, waiter {:.1}, switch {:.0}, spin {:.0} ns",
+            "work {:.0}, note {:.1}, hit {:.1}, cold {:.0}, prefetch {:.1}, latch {:.1}, line {:.0}, memory {:.0}, waiter {:.1}, switch {:.0}, spin {:.0} ns",
             self.work_ns,
             self.note_ns,
             self.policy_ns,
@@ -71,6 +74,7 @@ impl Costs {
             self.prefetch_ns,
             self.latch_ns,
             self.transfer_ns,
+            self.memory_ns,
             self.crowd_ns,
             self.switch_ns,
             self.spin_ns

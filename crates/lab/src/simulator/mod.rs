@@ -4,14 +4,15 @@
 //! wrapper's real `hit` is called. The policy inside is a [`timed::Timed`] one: each of its operations is done and then takes virtual time, in
 //! which the other threads' accesses are played, *while the caller is inside the wrapper and has the wrapper's real latch*. So a `try_lock` of
 //! theirs really fails, and queues really fill. Only waiting is played: a thread whose access would block ([`Blocks`]) is not called
-//! before the latch is free.
+//! before the latch is free. Over sublists, each with a latch of its own, a hit returns at once and then takes its time: as all hits wait for
+//! their latch, nobody could tell the difference.
 //!
-//! What time things take are [`Costs`]. What is not modelled: the bandwidth of memory and buses, preemption within a transaction, interrupts.
+//! What time things take are [`Costs`]. What is not modelled: preemption within a transaction, interrupts.
 //!
 //! # Invariants
 //! 1. Accesses are played in the order of their virtual time.
-//! 2. While the latch is held, no thread is called whose access would wait for it.
-//! 3. A core runs one thread at a time; a thread is on a core, ready, asleep at the latch, or spinning there.
+//! 2. While a latch is held, no thread is called whose access would wait for it.
+//! 3. A core runs one thread at a time; a thread is on a core, ready, asleep at a latch, or spinning there.
 //!
 //! Source: the question of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009): the same system on more processors.
 
@@ -21,7 +22,7 @@ mod schedule;
 mod tests;
 mod timed;
 
-use clearway_buffer::{Policy, PolicyKind, Replacement};
+use clearway_buffer::{Multilist, MultilistKind, Policy, PolicyKind, Replacement};
 use clearway_latch::thread_index::act_as;
 use clearway_types::{FrameId, PageId, PartitionId};
 use costs::Costs;
@@ -52,13 +53,36 @@ pub enum Blocks {
 /// Puts a policy of so many frames into its wrapper.
 pub type Wrap = fn(Box<dyn Policy>, u32) -> Box<dyn Replacement>;
 
+/// The code that is called.
+#[derive(Clone, Copy)]
+pub enum Called {
+    /// A policy in its wrapper, or what is there without one. It has one latch.
+    Wrapped(PolicyKind, Wrap),
+    /// A policy over so many sublists, each with a latch.
+    Sublists(MultilistKind, u32),
+}
+
+impl Called {
+    /// For so many frames; and for each of them the latch that its hits take.
+    fn build(self, frames: u32) -> (Arc<dyn Replacement>, Vec<u32>) {
+        match self {
+            Self::Wrapped(policy, wrap) => {
+                (wrap(Box::new(Timed::new(policy.build(frames))), frames).into(), vec![0; frames as usize])
+            }
+            Self::Sublists(kind, sublists) => {
+                let multilist = Multilist::with_sublists(kind, frames, sublists);
+                let latch_of = (0..frames).map(|frame| multilist.sublist_of(page(frame))).collect();
+                (Arc::new(multilist), latch_of)
+            }
+        }
+    }
+}
+
 /// The system that is simulated.
 #[derive(Clone, Copy)]
 pub struct System {
-    /// The policy.
-    pub policy: PolicyKind,
-    /// Its wrapper, or what is there without one.
-    pub wrap: Wrap,
+    /// Its code.
+    pub called: Called,
     /// When its hits wait.
     pub blocks: Blocks,
     /// Whether it asks for what it will touch before it asks for the latch.
@@ -122,6 +146,8 @@ impl Outcome {
 struct Playing {
     schedule: Schedule,
     replacement: Arc<dyn Replacement>,
+    /// Whether a hit is one operation of the policy that takes time when it has returned.
+    takes_time: bool,
 }
 
 thread_local! {
@@ -131,12 +157,12 @@ thread_local! {
 /// Plays the system on the machine.
 pub fn simulate(system: &System, machine: &Machine, transactions: &Transactions) -> Outcome {
     let frames = transactions.iter().flat_map(|pages| pages.iter()).max().map_or(1, |last| last + 1);
-    let replacement: Arc<dyn Replacement> =
-        (system.wrap)(Box::new(Timed::new(system.policy.build(frames))), frames).into();
+    let (replacement, latch_of) = system.called.build(frames);
     // Filled before the clock runs.
     (0..frames).for_each(|frame| act_as(0, || replacement.miss(FrameId(frame), page(frame))));
-    let schedule = Schedule::new(system, machine, transactions.clone(), frames);
-    PLAYING.set(Some(Playing { schedule, replacement }));
+    let schedule = Schedule::new(system, machine, transactions.clone(), latch_of);
+    let takes_time = matches!(system.called, Called::Sublists(..));
+    PLAYING.set(Some(Playing { schedule, replacement, takes_time }));
     play_until(u64::MAX);
     let played = PLAYING.take();
     played.map_or_else(Outcome::default, |playing| playing.schedule.outcome())
@@ -156,7 +182,12 @@ fn play_until(limit: u64) {
     .flatten()
     {
         act_as(thread, || replacement.hit(FrameId(frame), page(frame)));
-        with_playing(|playing| playing.schedule.call_ended());
+        with_playing(|playing| {
+            if playing.takes_time {
+                playing.schedule.operation(frame);
+            }
+            playing.schedule.call_ended();
+        });
     }
 }
 

@@ -1,8 +1,10 @@
-//! Who runs when: cores, threads, the latch, and the clock.
+//! Who runs when: cores, threads, latches, memory, and the clock.
 //!
 //! A thread works, then accesses a page, and so on to the end of its transaction; then it goes to the back of the ready ones, as a server's
-//! process that waits for its client. The latch is like PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it
+//! process that waits for its client. A latch is like PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it
 //! held again. A waiter spins for [`Costs::spin_ns`] and then sleeps; the end of a section wakes one: who spins before who sleeps.
+//!
+//! Memory is one for all cores: it serves accesses one after the other, each for [`Costs::memory_ns`], beside the work before the next access.
 
 use super::costs::Costs;
 use super::{Blocks, Machine, Outcome, System, Transactions};
@@ -15,9 +17,14 @@ const TICKS: f64 = 1000.0;
 /// A core that nobody was on.
 const NOBODY: u32 = u32::MAX;
 
+/// The sequence of what comes before all else at its time.
+const FIRST: u64 = 0;
+
 /// What happens at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
+    /// The thread's section ends.
+    Ends(u32),
     /// The thread, which is on a core, accesses its next page.
     Access(u32),
     /// The thread has spun for so long, if it is still the same wait.
@@ -32,7 +39,9 @@ struct Thread {
     began: u64,
     /// Hits since the thread's last section.
     queued: u32,
-    /// Since when the thread waits for the latch.
+    /// Since when the thread has its latch.
+    holds_since: Option<u64>,
+    /// Since when the thread waits for its latch.
     waits_since: Option<u64>,
     spins: bool,
     /// Counts waits.
@@ -41,11 +50,20 @@ struct Thread {
     yields: bool,
 }
 
+/// A latch, as the machine's threads find it.
+struct Latch {
+    held: bool,
+    last_holder_core: u32,
+    /// Who waits, those who came first in front.
+    spinning: VecDeque<u32>,
+    sleeping: VecDeque<u32>,
+}
+
 /// A call into the wrapper that has not returned.
+#[derive(Clone, Copy)]
 struct Call {
     thread: u32,
     now: u64,
-    section_since: Option<u64>,
 }
 
 /// The state of a machine.
@@ -61,11 +79,13 @@ pub struct Schedule {
     threads: Vec<Thread>,
     idle: Vec<u32>,
     ready: VecDeque<u32>,
-    waiters: VecDeque<u32>,
-    held: bool,
-    last_holder_core: u32,
+    latches: Vec<Latch>,
+    /// By frame: the latch that its hits take.
+    latch_of: Vec<u32>,
     /// The core that last touched a frame's place in the policy.
     touched_by: Vec<u32>,
+    /// Until when the memory is busy.
+    memory_busy: u64,
     calls: Vec<Call>,
     clock: u64,
     response: u64,
@@ -79,14 +99,17 @@ fn ticks(ns: f64) -> u64 {
 }
 
 impl Schedule {
-    /// All threads at the beginning of a transaction, as many on cores as there are.
-    pub fn new(system: &System, machine: &Machine, transactions: Transactions, frames: u32) -> Self {
+    /// All threads at the beginning of a transaction, as many on cores as there are. `latch_of` has for each frame the latch that its hits take.
+    pub fn new(system: &System, machine: &Machine, transactions: Transactions, latch_of: Vec<u32>) -> Self {
+        let latch =
+            |_| Latch { held: false, last_holder_core: NOBODY, spinning: VecDeque::new(), sleeping: VecDeque::new() };
         let thread = |_| Thread {
             core: NOBODY,
             transaction: 0,
             at: 0,
             began: 0,
             queued: 0,
+            holds_since: None,
             waits_since: None,
             spins: false,
             wait: 0,
@@ -104,10 +127,10 @@ impl Schedule {
             threads: (0..machine.threads).map(thread).collect(),
             idle: (0..machine.cores as u32).rev().collect(),
             ready: (0..machine.threads as u32).collect(),
-            waiters: VecDeque::new(),
-            held: false,
-            last_holder_core: NOBODY,
-            touched_by: vec![NOBODY; frames as usize],
+            latches: (0..=latch_of.iter().copied().max().unwrap_or(0)).map(latch).collect(),
+            touched_by: vec![NOBODY; latch_of.len()],
+            latch_of,
+            memory_busy: 0,
             calls: Vec::new(),
             clock: 0,
             response: 0,
@@ -145,6 +168,7 @@ impl Schedule {
             // Invariant 1. A call that returned may have ended after this event: its core was busy, no other's.
             self.clock = self.clock.max(time);
             match event {
+                Event::Ends(thread) => self.section_ended(thread, time),
                 Event::SpunOut(thread, wait) => self.spun_out(thread, wait, time),
                 Event::Access(thread) if self.yielded(thread, time) => {}
                 Event::Access(thread) if self.would_block(thread) => self.wait(thread, time),
@@ -158,52 +182,71 @@ impl Schedule {
         if let Some(since) = thread.waits_since.take() {
             self.waited += time - since;
         }
-        let frame = self.transactions[thread.transaction][thread.at];
         // To look at a held latch brings its line, too.
-        let looks = self.held && self.may_commit(id);
+        let looks = self.latch(id).held && self.may_commit(id);
         let now = time + if looks { ticks(self.costs.transfer_ns) } else { 0 };
-        self.calls.push(Call { thread: id, now, section_since: None });
+        self.calls.push(Call { thread: id, now });
         self.outcome.accesses += 1;
-        (id, frame)
+        (id, self.next_frame(id))
+    }
+
+    /// What the thread accesses next, or is accessing.
+    fn next_frame(&self, id: u32) -> u32 {
+        let thread = &self.threads[id as usize];
+        self.transactions[thread.transaction][thread.at]
+    }
+
+    /// The latch that the hit of it takes.
+    fn latch(&mut self, id: u32) -> &mut Latch {
+        let latch = self.latch_of[self.next_frame(id) as usize];
+        &mut self.latches[latch as usize]
     }
 
     /// An operation of the policy on behalf of the innermost call: until when it takes. The first begins a section.
     pub fn operation(&mut self, frame: u32) -> u64 {
-        let Some(call) = self.calls.last_mut() else { return 0 };
-        let core = self.threads[call.thread as usize].core;
-        let costs = &self.costs;
-        let mut ns = costs.policy_ns;
-        if call.section_since.is_none() {
-            call.section_since = Some(call.now);
-            self.held = true;
+        let Some(Call { thread: id, now }) = self.calls.last().copied() else { return 0 };
+        let core = self.threads[id as usize].core;
+        let mut ns = self.costs.policy_ns;
+        if self.threads[id as usize].holds_since.is_none() {
+            self.threads[id as usize].holds_since = Some(now);
             self.outcome.acquisitions += 1;
-            ns += costs.latch_ns + costs.crowd_ns * self.waiters.len() as f64;
-            if self.last_holder_core != core {
+            let latch = self.latch(id);
+            latch.held = true;
+            let waiters = latch.spinning.len() + latch.sleeping.len();
+            let last = std::mem::replace(&mut latch.last_holder_core, core);
+            ns += self.costs.latch_ns + self.costs.crowd_ns * waiters as f64;
+            if last != core {
                 // The latch's own line comes in any case; the lists' ends may have been asked for.
-                ns += costs.transfer_ns + if self.prefetches { 0.0 } else { costs.cold_ns };
+                ns += self.costs.transfer_ns + if self.prefetches { 0.0 } else { self.costs.cold_ns };
             }
-            self.last_holder_core = core;
         }
         let touched_by = std::mem::replace(&mut self.touched_by[frame as usize], core);
         if touched_by != core && !self.prefetches {
-            ns += costs.cold_ns;
+            ns += self.costs.cold_ns;
         }
-        call.now += ticks(ns);
-        call.now
+        let ends = now + ticks(ns);
+        self.calls.last_mut().into_iter().for_each(|call| call.now = ends);
+        ends
     }
 
-    /// The innermost call has returned.
+    /// The innermost call has returned. Its section, if it had one, ends when its operations have taken their time.
     pub fn call_ended(&mut self) {
-        let Some(Call { thread: id, now, section_since }) = self.calls.pop() else { return };
-        self.clock = self.clock.max(now);
+        let Some(Call { thread: id, now }) = self.calls.pop() else { return };
         let thread = &mut self.threads[id as usize];
         thread.queued += 1;
-        if let Some(since) = section_since {
+        if thread.holds_since.is_some() {
             thread.queued = 0;
-            self.held_for += now - since;
-            self.held = false;
-            self.wake_one(now);
+            self.events.push(Reverse((now, FIRST, Event::Ends(id))));
+        } else {
+            self.next_access(id, now);
         }
+    }
+
+    fn section_ended(&mut self, id: u32, now: u64) {
+        let since = self.threads[id as usize].holds_since.take();
+        self.held_for += since.map_or(0, |since| now - since);
+        self.latch(id).held = false;
+        self.wake_one(id, now);
         self.next_access(id, now);
     }
 
@@ -217,8 +260,18 @@ impl Schedule {
             self.outcome.transactions += 1;
             (thread.transaction, thread.at, thread.began, thread.yields) = (drawn, 0, now, true);
         }
-        let until = now + self.work() + self.ahead(id);
+        let until = (now + self.work() + self.ahead(id)).max(self.served(now));
         self.push(until, Event::Access(id));
+    }
+
+    /// When the memory, asked now, has done what an access needs of it.
+    fn served(&mut self, now: u64) -> u64 {
+        let memory = ticks(self.costs.memory_ns);
+        if memory == 0 {
+            return now;
+        }
+        self.memory_busy = self.memory_busy.max(now) + memory;
+        self.memory_busy
     }
 
     fn drawn_transaction(&mut self) -> usize {
@@ -250,8 +303,8 @@ impl Schedule {
     }
 
     /// Invariant 2.
-    fn would_block(&self, id: u32) -> bool {
-        self.held
+    fn would_block(&mut self, id: u32) -> bool {
+        self.latch(id).held
             && match self.blocks {
                 Blocks::Always => true,
                 Blocks::Full { queue, .. } => self.threads[id as usize].queued + 1 >= queue,
@@ -260,24 +313,25 @@ impl Schedule {
     }
 
     fn wait(&mut self, id: u32, time: u64) {
-        let spins = self.costs.spin_ns > 0.0;
+        let spin = ticks(self.costs.spin_ns);
         let thread = &mut self.threads[id as usize];
         let first = thread.waits_since.is_none();
         if first {
             thread.waits_since = Some(time);
             thread.wait += 1;
+            thread.spins = spin > 0;
             self.outcome.waits += 1;
         }
-        // Who was woken and finds the latch held sleeps again without another spin.
-        if spins && (first || thread.spins) {
-            let wait = thread.wait;
-            if first {
-                thread.spins = true;
-                self.push(time + ticks(self.costs.spin_ns), Event::SpunOut(id, wait));
-            }
-            self.waiters.push_front(id);
+        let (wait, spins) = (thread.wait, thread.spins);
+        if first && spins {
+            self.push(time + spin, Event::SpunOut(id, wait));
+            self.latch(id).spinning.push_back(id);
+        } else if spins {
+            // It was the next, and found that another had come first.
+            self.latch(id).spinning.push_front(id);
         } else {
-            self.waiters.push_back(id);
+            // Who was woken and finds the latch held sleeps again without another spin.
+            self.latch(id).sleeping.push_back(id);
             self.leave_core(id, time);
         }
     }
@@ -288,18 +342,20 @@ impl Schedule {
             return;
         }
         thread.spins = false;
-        if let Some(at) = self.waiters.iter().position(|waiter| *waiter == id) {
-            self.waiters.remove(at);
-            self.waiters.push_back(id);
+        let latch = self.latch(id);
+        if let Some(at) = latch.spinning.iter().position(|waiter| *waiter == id) {
+            latch.spinning.remove(at);
+            latch.sleeping.push_back(id);
             self.leave_core(id, time);
         }
     }
 
-    fn wake_one(&mut self, now: u64) {
-        let Some(id) = self.waiters.pop_front() else { return };
-        if self.threads[id as usize].spins {
+    /// Wakes one that waits for the latch that the thread had.
+    fn wake_one(&mut self, had: u32, now: u64) {
+        let latch = self.latch(had);
+        if let Some(id) = latch.spinning.pop_front() {
             self.push(now + ticks(self.costs.transfer_ns), Event::Access(id));
-        } else {
+        } else if let Some(id) = latch.sleeping.pop_front() {
             self.ready.push_back(id);
             self.dispatch(now);
         }

@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::*;
-use clearway_buffer::{Batched, ClockSweep, WrapperKind};
+use clearway_buffer::{Batched, ClockSweep, MultilistKind, WrapperKind};
 
 const COSTS: Costs = Costs {
     work_ns: 1_000.0,
@@ -12,6 +12,7 @@ const COSTS: Costs = Costs {
     prefetch_ns: 30.0,
     latch_ns: 20.0,
     transfer_ns: 50.0,
+    memory_ns: 0.0,
     crowd_ns: 0.0,
     switch_ns: 1_000.0,
     spin_ns: 0.0,
@@ -26,17 +27,21 @@ fn machine(cores: usize) -> Machine {
 }
 
 const CLOCK: System = System {
-    policy: PolicyKind::Lru,
-    wrap: |_, frames| Box::new(ClockSweep::new(frames)),
+    called: Called::Wrapped(PolicyKind::Lru, |_, frames| Box::new(ClockSweep::new(frames))),
     blocks: Blocks::Never,
     prefetches: false,
 };
-const LOCKED: System =
-    System { wrap: |policy, frames| WrapperKind::Locked.wrap(policy, frames), blocks: Blocks::Always, ..CLOCK };
+const LOCKED: System = System {
+    called: Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Locked.wrap(policy, frames)),
+    blocks: Blocks::Always,
+    prefetches: false,
+};
 const BATCHED: System = System {
-    wrap: |policy, frames| Box::new(Batched::with_sizes(policy, frames, false, 16, 8)),
+    called: Called::Wrapped(PolicyKind::Lru, |policy, frames| {
+        Box::new(Batched::with_sizes(policy, frames, false, 16, 8))
+    }),
     blocks: Blocks::Full { queue: 16, threshold: 8 },
-    ..CLOCK
+    prefetches: false,
 };
 
 fn played(system: &System, cores: usize) -> Outcome {
@@ -84,8 +89,8 @@ fn batches_grow_when_tries_fail_and_hardly_anyone_waits() {
 /// What is asked for ahead is asked for outside of the latch: however long that takes, nobody waits for it.
 #[test]
 fn prefetching_takes_no_time_under_the_latch() {
-    let wrap: Wrap = |policy, frames| WrapperKind::Prefetched.wrap(policy, frames);
-    let (prefetched, costs) = (System { wrap, prefetches: true, ..LOCKED }, Costs { prefetch_ns: 1_000.0, ..COSTS });
+    let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Prefetched.wrap(policy, frames));
+    let (prefetched, costs) = (System { called, prefetches: true, ..LOCKED }, Costs { prefetch_ns: 1_000.0, ..COSTS });
     let (locked, ahead) =
         (played(&LOCKED, 4), simulate(&prefetched, &Machine { costs, ..machine(4) }, &transactions()));
     assert!(
@@ -110,4 +115,44 @@ fn spinning_saves_switches() {
     let slept = simulate(&LOCKED, &Machine { threads: 4, ..machine(4) }, &transactions());
     assert!(spun.waits > 0 && spun.waited_ns / (spun.waits as f64) < COSTS.switch_ns, "{spun:?}");
     assert!(spun.rate() > slept.rate(), "{spun:?} {slept:?}");
+}
+
+fn sublists(count: u32) -> System {
+    System { called: Called::Sublists(MultilistKind::Lru, count), blocks: Blocks::Always, prefetches: false }
+}
+
+/// Of one sublist, what returns at once and then takes its time is what takes its time before it returns.
+#[test]
+fn one_sublist_is_one_lock() {
+    assert_eq!(played(&sublists(1), 8), played(&LOCKED, 8));
+}
+
+/// Hits of pages in different sublists do not meet.
+#[test]
+fn sublists_split_the_waits() {
+    let (one, many) = (played(&sublists(1), 16), played(&sublists(16), 16));
+    assert_eq!((many.acquisitions, many.accesses), (40_000, 40_000));
+    assert!(many.waits > 0 && many.contention() < one.contention() / 5.0, "{one:?} {many:?}");
+    assert!(many.rate() > 2.0 * one.rate(), "{one:?} {many:?}");
+}
+
+/// All cores together get no more than one memory can give, and one core, which asks for less, does not notice it.
+#[test]
+fn memory_bounds_throughput() {
+    let costs = Costs { memory_ns: 250.0, ..COSTS };
+    let bounded = |cores| simulate(&CLOCK, &Machine { costs, ..machine(cores) }, &transactions());
+    let (one, eight) = (bounded(1), bounded(8));
+    assert!((0.98..=1.001).contains(&(eight.rate() * 0.25)), "{eight:?}");
+    assert!(one.rate() > 0.99 * played(&CLOCK, 1).rate(), "{one:?}");
+}
+
+/// Whoever spins has its turn: all the time that is neither work nor a section is somebody's wait that came to its end.
+#[test]
+fn who_came_first_to_spin_is_first() {
+    let costs = Costs { spin_ns: 1e9, work_ns: 100.0, ..COSTS };
+    let spun = simulate(&LOCKED, &Machine { costs, threads: 8, ..machine(8) }, &transactions());
+    let worked = spun.accesses as f64 * costs.work_ns;
+    let all = 8.0 * spun.elapsed_ns;
+    assert!(spun.waited_ns > 0.5 * all, "{spun:?}");
+    assert!((spun.waited_ns + spun.held_ns + worked) / all > 0.95, "{spun:?}");
 }

@@ -123,7 +123,8 @@ impl Multilist {
         }
     }
 
-    fn sublist_of(&self, page: PageId) -> u32 {
+    /// The number of the sublist to which the page belongs, from 0 on: its hits take that one's latch.
+    pub fn sublist_of(&self, page: PageId) -> u32 {
         // The upper half of a Fibonacci hash, scaled: even whatever the number of sublists.
         let hash = page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         ((hash * self.sublists.len() as u64) >> 32) as u32
