@@ -61,6 +61,7 @@ const SOURCE: Costs = Costs {
     memory_ns: 395.0,
     crowd_ns: 18.0,
     switch_ns: 3_000.0,
+    slice_ns: f64::INFINITY,
     spin_ns: 1e6,
 };
 /// Requests for the list's lock by read, in the source's.

@@ -24,8 +24,10 @@ const QUICK_THREADS: [usize; 2] = [1, 8];
 const QUICK_RUN: Duration = Duration::from_millis(5);
 /// Cores of a machine like this one.
 const MORE: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Accesses of a simulation.
-const PLAYED: u64 = 400_000;
+/// Accesses of a simulation of the source's machine: holders that lose their cores are few.
+const PLAYED: u64 = 2_000_000;
+/// And of more of this machine's cores.
+const MORE_PLAYED: u64 = 400_000;
 const QUICK_PLAYED: u64 = 4_000;
 /// Threads a processor, in a simulation: who waits for the lock leaves the processor to another.
 const THREADS_PER_CORE: usize = 2;
@@ -106,9 +108,9 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
             progress.step(&format!("{}, {}", kind.name(), system.name()));
             measure(&mut scaled.measured, *system, &workload, size, work, task)?;
             if task.part != Part::Bars {
-                let accesses = if quick { QUICK_PLAYED } else { PLAYED };
-                play(&mut scaled.simulated, *system, &workload, (source.cores, source.costs), accesses);
-                play(&mut scaled.more, *system, &workload, (&MORE, here), accesses);
+                let accesses = |many| if quick { QUICK_PLAYED } else { many };
+                play(&mut scaled.simulated, *system, &workload, (source.cores, source.costs), accesses(PLAYED));
+                play(&mut scaled.more, *system, &workload, (&MORE, here), accesses(MORE_PLAYED));
             }
         }
         all.push(scaled);

@@ -31,12 +31,16 @@ pub struct Costs {
     pub crowd_ns: f64,
     /// A thread that was asleep or ready runs on a core.
     pub switch_ns: f64,
+    /// How long a thread runs before the system gives its core to one that is ready; infinite where it never does.
+    pub slice_ns: f64,
     /// How long a thread spins for the latch before it sleeps.
     pub spin_ns: f64,
 }
 
 /// Cache lines of a hit that are another core's, if it was there last: the frame's own place, and two neighbours'.
 const COLD_LINES: f64 = 3.0;
+/// Linux's time slice since 6.6 on eight cores and more (`base_slice_ns`).
+const SLICE_NS: f64 = 2.8e6;
 /// Tries of each measurement, of which the fastest counts: interruptions only ever add, and on a machine that others use most tries have some.
 const TRIES: usize = 100;
 /// After so long no other try begins: on a machine that others keep busy, one may take seconds.
@@ -59,6 +63,7 @@ impl Costs {
             memory_ns: 0.0,
             crowd_ns: 0.0,
             switch_ns: switch(),
+            slice_ns: SLICE_NS,
             spin_ns: 0.0,
         }
     }
@@ -66,7 +71,7 @@ impl Costs {
     /// For the record.
     pub fn described(&self) -> String {
         format!(
-            "work {:.0}, note {:.1}, hit {:.1}, cold {:.0}, prefetch {:.1}, latch {:.1}, line {:.0}, memory {:.0}, waiter {:.1}, switch {:.0}, spin {:.0} ns",
+            "work {:.0}, note {:.1}, hit {:.1}, cold {:.0}, prefetch {:.1}, latch {:.1}, line {:.0}, memory {:.0}, waiter {:.1}, switch {:.0}, slice {:.0}, spin {:.0} ns",
             self.work_ns,
             self.note_ns,
             self.policy_ns,
@@ -77,6 +82,7 @@ impl Costs {
             self.memory_ns,
             self.crowd_ns,
             self.switch_ns,
+            self.slice_ns,
             self.spin_ns
         )
     }

@@ -3,6 +3,8 @@
 //! A thread works, then accesses a page, and so on to the end of its transaction; then it goes to the back of the ready ones, as a server's
 //! process that waits for its client. A latch is like PostgreSQL's and ours: whoever finds it free has it, so that who was woken may find it
 //! held again. A waiter spins for [`Costs::spin_ns`] and then sleeps; the end of a section wakes one: who spins before who sleeps.
+//! A thread that has run for [`Costs::slice_ns`] in all loses its core if another is ready for it, also in its section: then it keeps the latch. It
+//! runs again when no one is ready who has not used up a slice, as in Linux 2.6's scheduler of two arrays.
 //!
 //! Memory is one for all cores: it serves accesses one after the other, each for [`Costs::memory_ns`], beside the work before the next access.
 
@@ -25,6 +27,8 @@ const FIRST: u64 = 0;
 enum Event {
     /// The thread's section ends.
     Ends(u32),
+    /// The thread has a core again, which it had lost in its section.
+    Resumes(u32),
     /// The thread, which is on a core, accesses its next page.
     Access(u32),
     /// The thread has spun for so long, if it is still the same wait.
@@ -48,6 +52,11 @@ struct Thread {
     wait: u64,
     /// The transaction's end gives others the core.
     yields: bool,
+    /// What is left of its time slice, which it does not lose when it sleeps, and since when it runs.
+    slice: u64,
+    runs_since: u64,
+    /// What happens when it has a core.
+    resumes: Event,
 }
 
 /// A latch, as the machine's threads find it.
@@ -79,6 +88,8 @@ pub struct Schedule {
     threads: Vec<Thread>,
     idle: Vec<u32>,
     ready: VecDeque<u32>,
+    /// Those that are ready and have used up their slices.
+    expired: VecDeque<u32>,
     latches: Vec<Latch>,
     /// By frame: the latch that its hits take.
     latch_of: Vec<u32>,
@@ -103,7 +114,7 @@ impl Schedule {
     pub fn new(system: &System, machine: &Machine, transactions: Transactions, latch_of: Vec<u32>) -> Self {
         let latch =
             |_| Latch { held: false, last_holder_core: NOBODY, spinning: VecDeque::new(), sleeping: VecDeque::new() };
-        let thread = |_| Thread {
+        let thread = |id| Thread {
             core: NOBODY,
             transaction: 0,
             at: 0,
@@ -114,6 +125,9 @@ impl Schedule {
             spins: false,
             wait: 0,
             yields: false,
+            slice: 0,
+            runs_since: 0,
+            resumes: Event::Access(id),
         };
         let mut this = Self {
             costs: machine.costs,
@@ -124,9 +138,10 @@ impl Schedule {
             rng: Rng::new(machine.seed),
             events: BinaryHeap::new(),
             sequence: 0,
-            threads: (0..machine.threads).map(thread).collect(),
+            threads: (0..machine.threads as u32).map(thread).collect(),
             idle: (0..machine.cores as u32).rev().collect(),
             ready: (0..machine.threads as u32).collect(),
+            expired: VecDeque::new(),
             latches: (0..=latch_of.iter().copied().max().unwrap_or(0)).map(latch).collect(),
             touched_by: vec![NOBODY; latch_of.len()],
             latch_of,
@@ -140,6 +155,8 @@ impl Schedule {
         };
         for thread in 0..machine.threads {
             this.threads[thread].transaction = this.drawn_transaction();
+            // Or all would lose their cores at one time.
+            this.threads[thread].slice = ticks(machine.costs.slice_ns * this.rng.unit());
         }
         this.dispatch(0);
         this
@@ -157,7 +174,8 @@ impl Schedule {
         }
     }
 
-    /// The thread and the frame of the next access before `limit` that calls the wrapper; what does not is done here.
+    /// The thread and the frame of the next access before `limit` that calls the wrapper; what does not is done here. Nothing, too, when the innermost
+    /// call, which had lost its core, goes on.
     pub fn next_call(&mut self, limit: u64) -> Option<(u32, u32)> {
         loop {
             let Reverse((time, _, event)) = *self.events.peek()?;
@@ -168,8 +186,13 @@ impl Schedule {
             // Invariant 1. A call that returned may have ended after this event: its core was busy, no other's.
             self.clock = self.clock.max(time);
             match event {
-                Event::Ends(thread) => self.section_ended(thread, time),
                 Event::SpunOut(thread, wait) => self.spun_out(thread, wait, time),
+                Event::Resumes(_) => {
+                    self.calls.last_mut().into_iter().for_each(|call| call.now = time);
+                    return None;
+                }
+                Event::Ends(thread) | Event::Access(thread) if self.preempted(thread, time, event) => {}
+                Event::Ends(thread) => self.section_ended(thread, time),
                 Event::Access(thread) if self.yielded(thread, time) => {}
                 Event::Access(thread) if self.would_block(thread) => self.wait(thread, time),
                 Event::Access(thread) => return Some(self.call(thread, time)),
@@ -227,6 +250,12 @@ impl Schedule {
         let ends = now + ticks(ns);
         self.calls.last_mut().into_iter().for_each(|call| call.now = ends);
         ends
+    }
+
+    /// Whether the innermost call loses its core when its operation has ended.
+    pub fn loses_core(&mut self) -> bool {
+        let Some(Call { thread, now }) = self.calls.last().copied() else { return false };
+        self.preempted(thread, now, Event::Resumes(thread))
     }
 
     /// The innermost call has returned. Its section, if it had one, ends when its operations have taken their time.
@@ -362,30 +391,57 @@ impl Schedule {
     }
 
     fn leave_core(&mut self, id: u32, now: u64) {
-        let core = std::mem::replace(&mut self.threads[id as usize].core, NOBODY);
+        let thread = &mut self.threads[id as usize];
+        thread.slice = thread.slice.saturating_sub(now - thread.runs_since);
+        let core = std::mem::replace(&mut thread.core, NOBODY);
         self.idle.push(core);
         self.dispatch(now);
     }
 
-    /// At the beginning of a transaction the core goes to who is ready, if somebody is.
-    fn yielded(&mut self, id: u32, now: u64) -> bool {
-        if !std::mem::take(&mut self.threads[id as usize].yields) || self.ready.is_empty() {
+    /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice begins. `resumes` happens when the thread has a core
+    /// again.
+    fn preempted(&mut self, id: u32, now: u64, resumes: Event) -> bool {
+        let thread = &mut self.threads[id as usize];
+        if thread.core == NOBODY || now - thread.runs_since < thread.slice {
             return false;
         }
-        self.ready.push_back(id);
+        (thread.slice, thread.runs_since) = (ticks(self.costs.slice_ns), now);
+        if !self.anyone_ready() {
+            return false;
+        }
+        self.threads[id as usize].resumes = resumes;
+        self.expired.push_back(id);
         self.leave_core(id, now);
         true
     }
 
+    /// At the beginning of a transaction the core goes to who is ready, if somebody is.
+    fn yielded(&mut self, id: u32, now: u64) -> bool {
+        if !std::mem::take(&mut self.threads[id as usize].yields) || !self.anyone_ready() {
+            return false;
+        }
+        self.leave_core(id, now);
+        self.ready.push_back(id);
+        true
+    }
+
+    /// Whether a thread waits for a core.
+    fn anyone_ready(&mut self) -> bool {
+        if self.ready.is_empty() {
+            std::mem::swap(&mut self.ready, &mut self.expired);
+        }
+        !self.ready.is_empty()
+    }
+
     /// Idle cores take ready threads.
     fn dispatch(&mut self, now: u64) {
-        while let (Some(core), Some(id)) = (self.idle.last().copied(), self.ready.front().copied()) {
-            self.idle.pop();
-            self.ready.pop_front();
-            self.threads[id as usize].core = core;
-            self.threads[id as usize].yields = false;
-            let switch = ticks(self.costs.switch_ns);
-            self.push(now + switch, Event::Access(id));
+        while !self.idle.is_empty() && self.anyone_ready() {
+            let (Some(core), Some(id)) = (self.idle.pop(), self.ready.pop_front()) else { return };
+            let on_core = now + ticks(self.costs.switch_ns);
+            let thread = &mut self.threads[id as usize];
+            (thread.core, thread.yields, thread.runs_since) = (core, false, on_core);
+            let event = std::mem::replace(&mut thread.resumes, Event::Access(id));
+            self.push(on_core, event);
         }
     }
 }

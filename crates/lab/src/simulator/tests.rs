@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::*;
-use clearway_buffer::{Batched, ClockSweep, MultilistKind, WrapperKind};
+use clearway_buffer::{Batched, ClockSweep, MultilistKind, QUEUE, THRESHOLD, WrapperKind};
 
 const COSTS: Costs = Costs {
     work_ns: 1_000.0,
@@ -15,6 +15,7 @@ const COSTS: Costs = Costs {
     memory_ns: 0.0,
     crowd_ns: 0.0,
     switch_ns: 1_000.0,
+    slice_ns: f64::INFINITY,
     spin_ns: 0.0,
 };
 
@@ -115,6 +116,37 @@ fn spinning_saves_switches() {
     let slept = simulate(&LOCKED, &Machine { threads: 4, ..machine(4) }, &transactions());
     assert!(spun.waits > 0 && spun.waited_ns / (spun.waits as f64) < COSTS.switch_ns, "{spun:?}");
     assert!(spun.rate() > slept.rate(), "{spun:?} {slept:?}");
+}
+
+fn queued(wrap: Wrap, blocks: Blocks) -> System {
+    System { called: Called::Wrapped(PolicyKind::Lru, wrap), blocks, prefetches: false }
+}
+
+/// Who loses its core in its section keeps the latch: those whose queues become full meanwhile wait, and nobody who need not.
+#[test]
+fn a_holder_that_loses_its_core_lets_full_queues_wait() {
+    let source = queued(
+        |policy, frames| WrapperKind::Batched.wrap(policy, frames),
+        Blocks::Full { queue: QUEUE, threshold: THRESHOLD },
+    );
+    let ours = queued(|policy, frames| WrapperKind::Combining.wrap(policy, frames), Blocks::Never);
+    let slices = |system, slice_ns| {
+        let costs = Costs { slice_ns, ..COSTS };
+        simulate(system, &Machine { costs, accesses: 400_000, ..machine(8) }, &transactions())
+    };
+    let (never, often, ours) = (slices(&source, f64::INFINITY), slices(&source, 2e6), slices(&ours, 2e6));
+    assert_eq!((never.waits, ours.waits), (0, 0));
+    assert!(often.waits > 10 && often.held_ns > 1.02 * never.held_ns, "{never:?} {often:?}");
+    assert_eq!((often.accesses, ours.accesses), (400_000, 400_000));
+    assert!(often.rate() > 0.8 * never.rate(), "the cores have others to run: {never:?} {often:?}");
+}
+
+/// Time slices cost what switches cost.
+#[test]
+fn time_slices_take_no_time_from_who_takes_no_lock() {
+    let sliced = Machine { costs: Costs { slice_ns: 1e5, ..COSTS }, ..machine(8) };
+    let (sliced, whole) = (simulate(&CLOCK, &sliced, &transactions()), played(&CLOCK, 8));
+    assert!((0.97..1.01).contains(&(sliced.rate() / whole.rate())), "{sliced:?} {whole:?}");
 }
 
 fn sublists(count: u32) -> System {

@@ -15,11 +15,14 @@ impl Timed {
 }
 
 impl Policy for Timed {
-    /// The operation, and then all that others do while it is under way.
+    /// The operation, and then all that others do while it is under way, and until the caller has its core again, if it loses it.
     fn hit(&mut self, frame: FrameId) {
         self.0.hit(frame);
         if let Some(ends) = with_playing(|playing| playing.schedule.operation(frame.0)) {
             play_until(ends);
+            if with_playing(|playing| playing.schedule.loses_core()) == Some(true) {
+                play_until(u64::MAX);
+            }
         }
     }
 
