@@ -73,6 +73,8 @@ struct Latch {
 struct Call {
     thread: u32,
     now: u64,
+    /// It had to wait for the latch.
+    waited: bool,
 }
 
 /// The state of a machine.
@@ -201,14 +203,12 @@ impl Schedule {
     }
 
     fn call(&mut self, id: u32, time: u64) -> (u32, u32) {
-        let thread = &mut self.threads[id as usize];
-        if let Some(since) = thread.waits_since.take() {
-            self.waited += time - since;
-        }
+        let waits_since = self.threads[id as usize].waits_since.take();
+        self.waited += waits_since.map_or(0, |since| time - since);
         // To look at a held latch brings its line, too.
         let looks = self.latch(id).held && self.may_commit(id);
         let now = time + if looks { ticks(self.costs.transfer_ns) } else { 0 };
-        self.calls.push(Call { thread: id, now });
+        self.calls.push(Call { thread: id, now, waited: waits_since.is_some() });
         self.outcome.accesses += 1;
         (id, self.next_frame(id))
     }
@@ -227,7 +227,7 @@ impl Schedule {
 
     /// An operation of the policy on behalf of the innermost call: until when it takes. The first begins a section.
     pub fn operation(&mut self, frame: u32) -> u64 {
-        let Some(Call { thread: id, now }) = self.calls.last().copied() else { return 0 };
+        let Some(Call { thread: id, now, waited }) = self.calls.last().copied() else { return 0 };
         let core = self.threads[id as usize].core;
         let mut ns = self.costs.policy_ns;
         if self.threads[id as usize].holds_since.is_none() {
@@ -239,8 +239,9 @@ impl Schedule {
             let last = std::mem::replace(&mut latch.last_holder_core, core);
             ns += self.costs.latch_ns + self.costs.crowd_ns * waiters as f64;
             if last != core {
-                // The latch's own line comes in any case; the lists' ends may have been asked for.
-                ns += self.costs.transfer_ns + if self.prefetches { 0.0 } else { self.costs.cold_ns };
+                // The latch's own line comes in any case; the lists' ends may have been asked for. But those before whom one waited have changed them since.
+                let has_ends = self.prefetches && !waited;
+                ns += self.costs.transfer_ns + if has_ends { 0.0 } else { self.costs.cold_ns };
             }
         }
         let touched_by = std::mem::replace(&mut self.touched_by[frame as usize], core);
@@ -254,13 +255,13 @@ impl Schedule {
 
     /// Whether the innermost call loses its core when its operation has ended.
     pub fn loses_core(&mut self) -> bool {
-        let Some(Call { thread, now }) = self.calls.last().copied() else { return false };
+        let Some(Call { thread, now, .. }) = self.calls.last().copied() else { return false };
         self.preempted(thread, now, Event::Resumes(thread))
     }
 
     /// The innermost call has returned. Its section, if it had one, ends when its operations have taken their time.
     pub fn call_ended(&mut self) {
-        let Some(Call { thread: id, now }) = self.calls.pop() else { return };
+        let Some(Call { thread: id, now, .. }) = self.calls.pop() else { return };
         let thread = &mut self.threads[id as usize];
         thread.queued += 1;
         if thread.holds_since.is_some() {

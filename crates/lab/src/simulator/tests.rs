@@ -101,6 +101,19 @@ fn prefetching_takes_no_time_under_the_latch() {
     assert!(ahead.rate() < 0.9 * locked.rate(), "but the thread waits for it: {locked:?} {ahead:?}");
 }
 
+/// Those before whom a thread waited have changed what it had asked for.
+#[test]
+fn prefetching_gains_less_the_more_wait() {
+    let called = Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Prefetched.wrap(policy, frames));
+    let prefetched = System { called, prefetches: true, ..LOCKED };
+    let contention = |system, cores| {
+        let costs = Costs { cold_ns: 100.0, ..COSTS };
+        simulate(system, &Machine { costs, ..machine(cores) }, &transactions()).contention()
+    };
+    let left = |cores| contention(&prefetched, cores) / contention(&LOCKED, cores);
+    assert!(left(8) > 1.6 * left(2), "{:?}", [2, 8].map(left));
+}
+
 #[test]
 fn a_seed_makes_one_simulation() {
     assert_eq!(played(&BATCHED, 4), played(&BATCHED, 4));
