@@ -116,10 +116,12 @@ fn run(task: &Task) -> Res<Findings> {
         waits.extend(waited(&kind.to_string()));
     }
     let simulated = if task.part == Part::Whole { play(quick) } else { Vec::new() };
+    let mut samples = vec![grid.samples(&BANDWIDTH)];
+    samples.extend((!simulated.is_empty()).then(|| beside_published(&simulated).samples(&BANDWIDTH)));
     Ok(Findings {
         configuration: configuration(task, &workload),
         seeds: vec![1],
-        samples: vec![grid.samples(&BANDWIDTH)],
+        samples,
         tables: vec![grid.table(&BANDWIDTH), published(&simulated), lockstat_table(waits)],
         found: found(&grid),
         agreement: agreement(&simulated),
@@ -250,6 +252,20 @@ fn play(quick: bool) -> Vec<Played> {
     PUBLISHED.iter().map(|(cores, ..)| played(*cores)).collect()
 }
 
+/// The simulated bandwidths and the published ones.
+fn beside_published(simulated: &[Played]) -> Grid<f64> {
+    let cell = |system: &str, cores: usize, mb_s| Cell { system: system.into(), x: cores as f64, figures: vec![mb_s] };
+    let cells = simulated.iter().zip(&PUBLISHED).flat_map(|(played, (cores, after, before))| {
+        [
+            cell("one list, simulated", *cores, mb_s(&played.one_list)),
+            cell("one list, published", *cores, *before),
+            cell("sublists, simulated", *cores, mb_s(&played.sublists)),
+            cell("sublists, published", *cores, *after),
+        ]
+    });
+    Grid { title: "The source's machine, simulated and published".into(), x: "CPUs", cells: cells.collect() }
+}
+
 fn mb_s(outcome: &Outcome) -> f64 {
     outcome.rate() * 1e6 / LOCKS_A_READ * PAGE_SIZE as f64 / f64::from(1 << 20)
 }
@@ -337,6 +353,8 @@ mod tests {
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
         assert_eq!(record.findings.tables[1].rows.len(), PUBLISHED.len());
+        let compared = &record.findings.samples[1].series;
+        assert!(compared.len() == 4 && compared.iter().all(|s| s.points.len() == PUBLISHED.len()));
     }
 
     fn rates(of: fn(&Played) -> &Outcome) -> Vec<f64> {
