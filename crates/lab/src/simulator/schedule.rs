@@ -181,7 +181,7 @@ impl Schedule {
     pub fn next_call(&mut self, limit: u64) -> Option<(u32, u32)> {
         loop {
             let Reverse((time, _, event)) = *self.events.peek()?;
-            if time >= limit || self.outcome.accesses >= self.accesses {
+            if time >= limit || self.is_over() {
                 return None;
             }
             self.events.pop();
@@ -200,6 +200,11 @@ impl Schedule {
                 Event::Access(thread) => return Some(self.call(thread, time)),
             }
         }
+    }
+
+    /// Whether the last access has been played.
+    fn is_over(&self) -> bool {
+        self.outcome.accesses >= self.accesses
     }
 
     fn call(&mut self, id: u32, time: u64) -> (u32, u32) {
@@ -402,8 +407,10 @@ impl Schedule {
     /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice begins. `resumes` happens when the thread has a core
     /// again.
     fn preempted(&mut self, id: u32, now: u64, resumes: Event) -> bool {
+        // Calls that had not returned at the last access do so without another event: one whose thread has a core again goes on at its old time.
+        let over = self.is_over();
         let thread = &mut self.threads[id as usize];
-        if thread.core == NOBODY || now - thread.runs_since < thread.slice {
+        if over || now - thread.runs_since < thread.slice {
             return false;
         }
         (thread.slice, thread.runs_since) = (ticks(self.costs.slice_ns), now);

@@ -154,6 +154,18 @@ fn a_holder_that_loses_its_core_lets_full_queues_wait() {
     assert!(often.rate() > 0.8 * never.rate(), "the cores have others to run: {never:?} {often:?}");
 }
 
+/// Also one who has just got a core again in its section.
+#[test]
+fn a_simulation_may_end_whoever_has_a_core() {
+    let costs = Costs { slice_ns: 3e4, ..COSTS };
+    for system in [&BATCHED, &LOCKED, &sublists(4)] {
+        for accesses in 1..1_000 {
+            let machine = Machine { costs, accesses, ..machine(2) };
+            assert_eq!(simulate(system, &machine, &transactions()).accesses, accesses);
+        }
+    }
+}
+
 /// Time slices cost what switches cost.
 #[test]
 fn time_slices_take_no_time_from_who_takes_no_lock() {
