@@ -1,8 +1,8 @@
 //! What the source published of its machines, as far as its text has numbers, and how the simulated machine compares.
 //!
-//! The source gives no times of its machines. Those here are given: latencies of the processors' handbooks, their system's time slice, and the work between two accesses,
-//! the one number that was fitted: so that 2Q behind a lock has, in the mean over the workloads, the published part of the clock's throughput at the
-//! largest machine. What else was published is what the simulator is checked by.
+//! The source gives no times of its machines. Those here are given: latencies of the processors' handbooks, their system's time slice, and the work
+//! between two accesses, the one number that was fitted: so that 2Q behind a lock has, in the mean over the workloads, the published part of the clock's
+//! throughput at the largest machine. What else was published is what the simulator is checked by.
 
 use super::scaling::Scaled;
 use super::systems::{How, POLICY, Shared};

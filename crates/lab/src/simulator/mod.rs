@@ -7,7 +7,7 @@
 //! before the latch is free. Over sublists, each with a latch of its own, a hit returns at once and then takes its time: as all hits wait for
 //! their latch, nobody could tell the difference.
 //!
-//! What time things take are [`Costs`]. What is not modelled: interrupts, and who is woken does not take a core from who runs.
+//! What time things take are [`Costs`]. What is not modelled: interrupts, and that who is woken may take a core from who runs.
 //!
 //! # Invariants
 //! 1. Accesses are played in the order of their virtual time.
@@ -173,7 +173,8 @@ fn page(no: u32) -> PageId {
     PageId::new(PartitionId(0), no)
 }
 
-/// Plays all that is due before `limit`, or until who called it has the core again that it had lost. Called again, from inside the wrapper, while a thread is in its critical section.
+/// Plays all that is due before `limit`, or until who called it has the core again that it had lost. Called again, from inside the wrapper, while a
+/// thread is in its critical section.
 fn play_until(limit: u64) {
     while let Some((thread, frame, replacement)) = with_playing(|playing| {
         let (thread, frame) = playing.schedule.next_call(limit)?;

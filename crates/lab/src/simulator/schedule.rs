@@ -244,7 +244,7 @@ impl Schedule {
             let last = std::mem::replace(&mut latch.last_holder_core, core);
             ns += self.costs.latch_ns + self.costs.crowd_ns * waiters as f64;
             if last != core {
-                // The latch's own line comes in any case; the lists' ends may have been asked for. But those before whom one waited have changed them since.
+                // The latch's own line comes in any case; the lists' ends may have been asked for. But those for whom it waited have changed them since.
                 let has_ends = self.prefetches && !waited;
                 ns += self.costs.transfer_ns + if has_ends { 0.0 } else { self.costs.cold_ns };
             }
@@ -404,8 +404,8 @@ impl Schedule {
         self.dispatch(now);
     }
 
-    /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice begins. `resumes` happens when the thread has a core
-    /// again.
+    /// At the end of its time slice the core goes to who is ready, if somebody is; and a new slice begins. `resumes` happens when the thread has a
+    /// core again.
     fn preempted(&mut self, id: u32, now: u64, resumes: Event) -> bool {
         // Calls that had not returned at the last access do so without another event: one whose thread has a core again goes on at its old time.
         let over = self.is_over();
