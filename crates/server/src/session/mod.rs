@@ -3,8 +3,8 @@
 //! Invariants
 //! 1. Messages are taken in order; the next is looked at only when the one before has been answered as far as it can be.
 //! 2. After an error in the extended protocol everything up to the next Sync is skipped.
-//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, but at Flush, when COPY data is asked for,
-//!    when a statement tells of its progress, or when the buffer is full.
+//! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, except at Flush, at an error of the extended protocol,
+//!    when COPY data is asked for, when a statement tells of its progress, or when the buffer is full.
 //! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key forgotten.
 //!
 //! Locking: none; a session lives in its worker's thread. A crash leaves nothing of it.

@@ -347,7 +347,11 @@ impl Session {
                 self.simple = None;
                 self.end_implicit(cx, false);
             }
-            Origin::Portal { .. } => self.skip_to_sync = true,
+            Origin::Portal { .. } => {
+                self.skip_to_sync = true;
+                // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself is skipped.
+                self.io.release();
+            }
         }
     }
 

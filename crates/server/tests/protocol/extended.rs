@@ -1,6 +1,6 @@
 //! Pipelines, Flush, errors up to Sync, portals, statements that outlive a change of their table.
 
-use crate::raw::{Fixture, bind, close, describe, execute, flush, parse, query, sync};
+use crate::raw::{Fixture, bind, close, describe, execute, flush, message, parse, query, sync};
 
 #[test]
 fn a_pipeline_is_answered_in_order() {
@@ -35,6 +35,36 @@ fn flush_brings_the_replies_so_far() {
     assert_eq!([c.next().tag, c.next().tag, c.next().tag], ['2', 'D', 'C']);
     c.send(&sync());
     assert_eq!(c.tags(), "ZI");
+}
+
+#[test]
+fn an_error_before_flush_is_sent_at_once() {
+    let server = Fixture::new("flush-error");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    c.query("insert into t values (1)");
+    for (messages, before, code) in [
+        // As asyncpg prepares a statement.
+        (vec![parse("", "select * from nosuch", &[]), describe('S', ""), flush()], "", "42P01"),
+        // Nobody has asked for anything yet: PostgreSQL does not wait to be asked either.
+        (vec![parse("", "select * from nosuch", &[])], "", "42P01"),
+        (vec![parse("", "select 1", &[]), bind("", "", &["x"], false), flush()], "1", "08P01"),
+        (
+            vec![parse("", "insert into t values (1)", &[]), bind("", "", &[], false), execute("", 0), flush()],
+            "12",
+            "23505",
+        ),
+        (vec![execute("nosuch", 0), flush()], "", "34000"),
+        (vec![message(b'B', b"xx"), flush()], "", "08P01"),
+    ] {
+        c.send_all(&messages);
+        let tags: String = before.chars().map(|_| c.next().tag).collect();
+        assert_eq!(tags, before);
+        assert_eq!(c.next().code(), code);
+        // Everything up to the Sync is skipped, Flush included.
+        c.send_all(&[parse("", "select 1", &[]), flush(), query("select 1"), sync()]);
+        assert_eq!(c.tags(), "ZI");
+    }
 }
 
 #[test]
@@ -151,14 +181,14 @@ fn wrong_messages_are_answered_with_their_codes() {
         (parse("", "select 1; select 2", &[]), "42601"),
         ([parse("", "select $1::int4", &[]), bind("", "", &[], false)].concat(), "08P01"),
         ([parse("", "select $1::int4", &[]), bind("", "", &["x"], false)].concat(), "22P02"),
-        (crate::raw::message(b'B', b"xx"), "08P01"),
+        (message(b'B', b"xx"), "08P01"),
     ] {
         c.send_all(&[bytes, sync()]);
         let messages = c.until_ready();
         assert_eq!(messages[messages.len() - 2].code(), code);
     }
     // Out of step: nothing that follows can be understood.
-    c.send(&crate::raw::message(0xff, b""));
+    c.send(&message(0xff, b""));
     assert_eq!(c.next().code(), "08P01");
     assert!(c.try_next().is_none());
 }
