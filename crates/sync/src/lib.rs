@@ -16,6 +16,7 @@ pub mod canary;
 pub mod cell;
 #[cfg(any(loom, shuttle))]
 mod condvar;
+pub mod panics;
 #[cfg(shuttle)]
 pub mod virtual_time;
 

@@ -1,0 +1,34 @@
+//! What a panic that was caught has said: the reason that a node fails with.
+//!
+//! A thread of the engine that panics leaves what it was changing half changed. So every thread catches its own panics and has the node
+//! fail: nothing is written or acknowledged any more, and the process ends.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// The message of a caught panic.
+pub fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("a panic without a message").to_owned()
+}
+
+/// Runs `work`; an error has the message of its panic.
+///
+/// Unwind safe only if the caller fails the node then, so that nobody relies on what `work` has left half done.
+pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| message(&*panic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_panics_are_kept() {
+        assert_eq!(caught(|| 1), Ok(1));
+        assert_eq!(caught(|| panic!("a text")), Err::<(), _>("a text".to_owned()));
+        assert_eq!(caught(|| panic!("number {}", 7)), Err::<(), _>("number 7".to_owned()));
+        assert_eq!(caught(|| std::panic::panic_any(7)), Err::<(), _>("a panic without a message".to_owned()));
+    }
+}
