@@ -104,15 +104,37 @@ impl Client {
         self.read_to_ready()
     }
 
+    /// Sends one query text, then `data` and its end if it is a COPY FROM STDIN. Returns the messages of the answer as they came, each
+    /// with its tag, without ReadyForQuery.
+    pub fn messages(&mut self, sql: &str, data: Option<&[u8]>) -> Result<Vec<(u8, Vec<u8>)>, QueryError> {
+        self.send(sql)?;
+        if let Some(data) = data {
+            self.send_copy_data(data)?;
+        }
+        let mut out = Vec::new();
+        loop {
+            let (tag, body) = self.read_message()?;
+            if tag == b'Z' {
+                self.status = *body.first().ok_or_else(|| lost("empty ReadyForQuery"))?;
+                return Ok(out);
+            }
+            out.push((tag, body));
+        }
+    }
+
     /// Sends a COPY FROM STDIN with all of its data, and waits for the answer.
     pub fn copy_in(&mut self, sql: &str, data: &[u8]) -> Result<Answer, QueryError> {
         self.send(sql)?;
+        self.send_copy_data(data)?;
+        self.read_to_ready()
+    }
+
+    fn send_copy_data(&mut self, data: &[u8]) -> Result<(), QueryError> {
         let mut message = vec![b'd'];
         message.extend_from_slice(&(data.len() as u32 + 4).to_be_bytes());
         message.extend_from_slice(data);
         message.extend_from_slice(b"c\0\0\0\x04");
-        self.writer.write_all(&message).map_err(lost)?;
-        self.read_to_ready()
+        self.writer.write_all(&message).map_err(lost)
     }
 
     /// Sends one query text without waiting; [`Client::receive`] must follow.
@@ -183,7 +205,8 @@ fn c_string(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|b| *b == 0).next().unwrap_or_default()).into_owned()
 }
 
-fn field(body: &[u8], kind: u8) -> String {
+/// A field of an ErrorResponse or a NoticeResponse; empty: it is not there.
+pub fn field(body: &[u8], kind: u8) -> String {
     let found = body.split(|b| *b == 0).find(|f| f.first() == Some(&kind));
     found.map(|f| String::from_utf8_lossy(&f[1..]).into_owned()).unwrap_or_default()
 }
@@ -197,7 +220,8 @@ fn sql_error(body: &[u8]) -> QueryError {
     QueryError::Sql { code: field(b'C'), message: field(b'M'), detail: field(b'D'), context: field(b'W') }
 }
 
-fn data_row(body: &[u8]) -> Option<Vec<Option<String>>> {
+/// The values of a DataRow; `None`: it is malformed.
+pub fn data_row(body: &[u8]) -> Option<Vec<Option<String>>> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
     let mut row = Vec::with_capacity(usize::from(u16::from_be_bytes(*count)));
     for _ in 0..u16::from_be_bytes(*count) {

@@ -250,35 +250,37 @@ pub(crate) fn pushed_limit(limit: &Option<Expr>, offset: &Option<Expr>) -> Optio
 
 /// The name of a result column without an alias.
 pub(crate) fn column_name(e: &ast::Expr) -> String {
-    name_of(e).unwrap_or_else(|| "?column?".to_owned())
+    name_of(e).map_or_else(|| "?column?".to_owned(), |(name, _)| name)
 }
 
-fn name_of(e: &ast::Expr) -> Option<String> {
+/// The name that an expression suggests, and whether it wins over that of a cast or a CASE around it.
+///
+/// Source: PostgreSQL's `FigureColnameInternal`.
+fn name_of(e: &ast::Expr) -> Option<(String, bool)> {
     use ast::Expr as E;
-    Some(match e {
-        E::Identifier(i) => fold(i),
-        E::CompoundIdentifier(names) => fold(names.last()?),
-        E::Nested(inner) => return name_of(inner),
-        E::Function(f) => crate::funcs::result_name(f),
-        E::Cast { expr, data_type, .. } => match name_of(expr) {
-            Some(name) => name,
-            None => types::internal_name(types::resolve(data_type).ok()?).to_owned(),
-        },
-        E::TypedString(t) => types::internal_name(types::resolve(&t.data_type).ok()?).to_owned(),
-        E::Value(v) if matches!(v.value, ast::Value::Boolean(_)) => "bool".to_owned(),
-        E::Case { else_result, .. } => match else_result.as_deref().and_then(name_of) {
-            Some(name) => name,
-            None => "case".to_owned(),
-        },
-        E::Substring { .. } => "substring".to_owned(),
-        E::Position { .. } => "position".to_owned(),
-        E::Ceil { .. } => "ceil".to_owned(),
-        E::Floor { .. } => "floor".to_owned(),
-        E::Trim { trim_where, .. } => match trim_where {
-            Some(ast::TrimWhereField::Leading) => "ltrim".to_owned(),
-            Some(ast::TrimWhereField::Trailing) => "rtrim".to_owned(),
-            _ => "btrim".to_owned(),
-        },
-        _ => return None,
-    })
+    let strong = |name: &str| Some((name.to_owned(), true));
+    let cast = |to: &ast::DataType| Some((types::internal_name(types::resolve(to).ok()?).to_owned(), false));
+    match e {
+        E::Identifier(i) => Some((fold(i), true)),
+        E::CompoundIdentifier(names) => Some((fold(names.last()?), true)),
+        E::Nested(inner) => name_of(inner),
+        E::Function(f) => Some((crate::funcs::result_name(f), true)),
+        E::Cast { expr, data_type, .. } => name_of(expr).filter(|(_, strong)| *strong).or_else(|| cast(data_type)),
+        E::TypedString(t) => cast(&t.data_type),
+        E::Value(v) if matches!(v.value, ast::Value::Boolean(_)) => Some(("bool".to_owned(), false)),
+        E::Case { else_result, .. } => {
+            let last = else_result.as_deref().and_then(name_of).filter(|(_, strong)| *strong);
+            last.or_else(|| Some(("case".to_owned(), false)))
+        }
+        E::Substring { .. } => strong("substring"),
+        E::Position { .. } => strong("position"),
+        E::Ceil { .. } => strong("ceil"),
+        E::Floor { .. } => strong("floor"),
+        E::Trim { trim_where, .. } => strong(match trim_where {
+            Some(ast::TrimWhereField::Leading) => "ltrim",
+            Some(ast::TrimWhereField::Trailing) => "rtrim",
+            _ => "btrim",
+        }),
+        _ => None,
+    }
 }

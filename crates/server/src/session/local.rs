@@ -19,9 +19,8 @@ impl Session {
         let done = |word| Ok(outcome(Tag::Plain(word), RowBatch::new()));
         match &run.plan.statement {
             Statement::Set { name, value, local } => {
-                let tag = Tag::Plain(if value.is_none() { "RESET" } else { "SET" });
-                let notices = self.set(name, value.as_deref(), *local, run.implicit_block)?;
-                Ok(Outcome { notices, ..outcome(tag, RowBatch::new()) })
+                self.set(name, value.as_deref(), *local, run.implicit_block)?;
+                done(if value.is_none() { "RESET" } else { "SET" })
             }
             Statement::Show(name) => self.show(name),
             Statement::Prepare { name, plan } => {
@@ -86,19 +85,13 @@ impl Session {
         Ok(())
     }
 
-    fn set(
-        &mut self,
-        name: &str,
-        value: Option<&str>,
-        local: bool,
-        implicit_block: bool,
-    ) -> SqlResult<Vec<(SqlState, String)>> {
+    fn set(&mut self, name: &str, value: Option<&str>, local: bool, implicit_block: bool) -> SqlResult<()> {
         let in_block = implicit_block || self.status() == TxnStatus::InBlock;
         if local && !in_block {
-            // Nothing that would outlive the statement.
-            self.settings.check(name, value)?;
             let text = "SET LOCAL can only be used in transaction blocks".to_owned();
-            return Ok(vec![(SqlState::NO_ACTIVE_TRANSACTION, text)]);
+            self.notices(&[(SqlState::NO_ACTIVE_TRANSACTION, text)]);
+            // Nothing that would outlive the statement.
+            return self.settings.check(name, value);
         }
         if in_block {
             self.settings.enter_txn();
@@ -110,7 +103,7 @@ impl Session {
             self.settings.set(name, value, local)?;
         }
         self.report_settings();
-        Ok(Vec::new())
+        Ok(())
     }
 
     fn show(&mut self, name: &str) -> SqlResult<Outcome> {

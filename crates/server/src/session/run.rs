@@ -228,7 +228,7 @@ impl Session {
         }
     }
 
-    fn notices(&mut self, notices: &[(SqlState, String)]) {
+    pub(super) fn notices(&mut self, notices: &[(SqlState, String)]) {
         for (state, text) in notices {
             let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) { "WARNING" } else { "NOTICE" };
             backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
