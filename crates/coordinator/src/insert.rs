@@ -6,7 +6,7 @@ use crate::finish;
 use crate::guards::Entries;
 use crate::multi;
 use crate::query::{self, Series, split_per_row};
-use crate::txn::{enter, gather, is_fresh};
+use crate::txn::{is_fresh, round};
 use clearway_partition::{Body, Reply, not_null_violation};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Insert, Query, Source};
@@ -201,14 +201,11 @@ pub(crate) async fn deal(
     parts: Vec<RowBatch>,
     env: &Arc<Env>,
 ) -> Result<Vec<Reply>, Stop> {
-    let mut calls = Vec::new();
-    for (partition, part) in core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty()) {
-        let id = enter(core, partition).await?;
-        let fresh = is_fresh(&core.txn(), program);
-        let body = Body::Statement { program: program.clone(), env: env.clone(), rows: Some(part), batch: None, fresh };
-        calls.push(core.send(partition, id, body));
-    }
-    Ok(gather(core, calls).await?)
+    let fresh = is_fresh(&core.txn(), program);
+    let message =
+        |part| Body::Statement { program: program.clone(), env: env.clone(), rows: Some(part), batch: None, fresh };
+    let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
+    Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }
 
 /// NOT NULL.

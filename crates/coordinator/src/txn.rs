@@ -4,7 +4,7 @@
 //! when the record is in the log's buffer; the reply waits until it is durable, and so does every reply that read what it wrote.
 //!
 //! Invariants
-//! 1. A partition joined after a savepoint gets the marks of all savepoints before its first statement.
+//! 1. A partition joined after a savepoint gets the marks of all savepoints before its first statement, whether that then runs or not.
 //! 2. `Finish` is sent to every participant exactly once, and answered before the session's next statement starts.
 //!
 //! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
@@ -56,11 +56,20 @@ pub(crate) async fn everywhere(
     partitions: impl IntoIterator<Item = PartitionId>,
     mut body: impl FnMut(PartitionId) -> Body,
 ) -> Result<Vec<clearway_partition::Reply>, Failure> {
-    let mut calls = Vec::new();
-    for partition in partitions {
-        let id = enter(core, partition).await?;
-        calls.push(core.send(partition, id, body(partition)));
+    round(core, partitions.into_iter().map(|partition| (partition, body(partition))).collect()).await
+}
+
+/// As [`everywhere`], with a message for each.
+pub(crate) async fn round(
+    core: &Core,
+    messages: Vec<(PartitionId, Body)>,
+) -> Result<Vec<clearway_partition::Reply>, Failure> {
+    // All of them first: an error here would leave calls behind that nobody gathers.
+    for (partition, _) in &messages {
+        enter(core, *partition).await?;
     }
+    let id = core.txn().id;
+    let calls = messages.into_iter().map(|(partition, body)| core.send(partition, id, body)).collect();
     gather(core, calls).await
 }
 

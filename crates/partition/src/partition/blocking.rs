@@ -7,6 +7,8 @@
 //!    tables that the blocker has used, which are free by (1).
 //! 3. What waits in line is taken up in the order in which it came, as soon as the partition is free again. Decisions and
 //!    cancellations do not wait: who has anything to finish holds no lock here, and a cancelled call leaves the line.
+//! 4. A savepoint does not wait either: it only marks a place in its transaction's own log. A call that waits can be cancelled, and a
+//!    partition that was joined without its marks could not go back to them.
 //!
 //! A blocker waits for nobody who could wait in this line (the coordinator blocks partitions in their order, all or none, and has a
 //! transaction that comes to a halt anywhere let go everywhere), so that the line is no edge of the waits-for graph.
@@ -70,7 +72,7 @@ impl Blocking {
 /// Whether a message waits in line while another transaction has the partition.
 #[inline]
 pub(super) fn may_wait(body: &Body) -> bool {
-    !matches!(body, Body::Finish { .. } | Body::Cancel(_) | Body::Unavailable(_) | Body::Unblock)
+    !matches!(body, Body::Finish { .. } | Body::Cancel(_) | Body::Unavailable(_) | Body::Unblock | Body::Savepoint(_))
 }
 
 impl<T: Trees> Partition<T> {

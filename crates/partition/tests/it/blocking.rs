@@ -84,6 +84,22 @@ fn whoever_is_cancelled_leaves_the_line() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
+/// A cancelled call that waited in line would leave the partition without the mark, and ROLLBACK TO would not find it.
+#[test]
+fn a_savepoint_is_set_at_once_in_a_blocked_partition() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let (multi, general) = (d.txn(), d.txn());
+    assert!(block(&mut d, multi));
+    d.call(general, Body::Savepoint(0)).expect("a mark");
+    let s = d.send(general, add(1).statement(&table()));
+    d.send(general, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")));
+    assert_eq!(state_of(&d.take(s).unwrap()), Some(SqlState::QUERY_CANCELED));
+    commit(&mut d, multi);
+    d.call(general, Body::RollbackTo(0)).expect("the mark is there");
+    abort(&mut d, general);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
 #[test]
 fn what_takes_more_than_a_slice_trades_the_partition_for_a_table_lock() {
     let mut d = driver(&numbers(5000));
