@@ -3,7 +3,7 @@
 //! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) -> `mini`, which logs all of it
 //! as one `record` and has it applied to the pages by `apply`, as redo will. `page` is the layout of the pages, `descend` and
 //! `scan` find keys, `txn`, `rollback` and `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory,
-//! with `control`, `recovery` and `redo`, and takes checkpoints; `backup` copies it all. The bytes are specified in
+//! with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `backup` copies it all. The bytes are specified in
 //! `docs/format.md`.
 
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ mod page_tests;
 mod record;
 mod recovery;
 mod redo;
+mod renumber;
 mod rollback;
 mod scan;
 mod split;

@@ -30,7 +30,7 @@ use crate::error::{Blocked, Hindrance, OpenError, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
 use crate::page;
 use crate::record::{self, PageOp, Role};
-use crate::recovery::{self, Analysis, patiently};
+use crate::recovery::{self, Analysis, Undoing, patiently};
 use crate::redo;
 use crate::store::Store;
 use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
@@ -304,13 +304,19 @@ impl Node {
             patiently(&pool, || store.load())?;
             stores.push(store);
         }
-        let mut back = wal.read_back(state.scan_from);
-        report.undone = recovery::undo(&pool, &mut back, &mut stores, analysis.losers)?;
+        let mut undoing = Undoing {
+            pool: &pool,
+            back: wal.read_back(state.scan_from),
+            forward: &|| WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from),
+            end: analysis.end,
+            next_txn: TxnId(state.next_txn.max(analysis.highest_txn + 1)),
+        };
+        report.undone = recovery::undo(&mut undoing, &mut stores, analysis.losers)?;
+        let next_txn = AtomicU64::new(undoing.next_txn.0);
         // See `recovery`, invariant 2: without a record here the checkpoint would not see what redo has changed.
         let mut note = Vec::new();
         record::start_pages(&mut note, PartitionId(0), &Role::Plain);
         wal.append(&[&note]);
-        let next_txn = AtomicU64::new(state.next_txn.max(analysis.highest_txn + 1));
         let control = Monitor::new(&CONTROL, control);
         let (failed, disk, pinned) = (OnceLock::new(), opening.disk, AtomicU64::new(UNPINNED));
         let mut node =

@@ -2,7 +2,7 @@
 //!
 //! 1. Analysis reads the log from `scan_from` to its end: which transactions did not end, and where each one's undo starts.
 //! 2. Redo (module `redo`) repeats history: each page gets the changes that it does not have, by its LSN.
-//! 3. Undo takes back what the losers did, newest first, each by one record with its compensation.
+//! 3. Undo takes back what the losers did, the newest record of all of them first, each by one record with its compensation.
 //!
 //! Invariants
 //! 1. Nothing but the log's end is needed from the crashed run's memory, and nothing of a recovery's memory by the next:
@@ -13,8 +13,7 @@
 //!
 //! Source: ARIES (Mohan et al., 1992), with logical undo.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BinaryHeap, HashMap};
 
 use clearway_buffer::{Keep, Pool};
 use clearway_sync::canary::{self, Bug};
@@ -22,8 +21,9 @@ use clearway_types::{Lsn, PartitionId, TxnId};
 
 use crate::error::{Blocked, StorageError};
 use crate::record::{self, Record, Role};
+use crate::renumber::Deletion;
 use crate::store::Store;
-use crate::wal::{BackReader, WalEntry, WalReader};
+use crate::wal::{BackReader, WalEntry, WalError, WalReader};
 
 /// Repeats an attempt, fetching what it wants in between. Blocking.
 pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, StorageError> {
@@ -105,23 +105,35 @@ impl Analysis {
     }
 }
 
-/// Takes back what the losers did: how many there were, each counted once a partition.
+/// What undo works with.
+pub(crate) struct Undoing<'a> {
+    pub(crate) pool: &'a Pool,
+    pub(crate) back: BackReader,
+    /// Reads the log forward, from the first record on that undo may need.
+    pub(crate) forward: &'a dyn Fn() -> Result<WalReader, WalError>,
+    /// Where the log ended when recovery began.
+    pub(crate) end: Lsn,
+    /// A transaction id that is not in the log, nor any after it.
+    pub(crate) next_txn: TxnId,
+}
+
+/// Undoes the losers' changes, the newest first: the number of losers, each counted once per partition.
+///
+/// The order matters where a younger loser took what an older one had given up, such as the number of a deleted row.
 pub(crate) fn undo(
-    pool: &Arc<Pool>,
-    reader: &mut BackReader,
+    undoing: &mut Undoing<'_>,
     stores: &mut [Store],
     losers: HashMap<TxnId, Vec<(PartitionId, Lsn)>>,
 ) -> Result<u64, StorageError> {
     let mut undone = 0;
-    // In the order of their ids, so that the same log gives the same recovery.
-    let mut losers: Vec<_> = losers.into_iter().collect();
-    losers.sort_unstable_by_key(|(txn, _)| *txn);
-    for (txn, heads) in losers {
-        for (partition, mut head) in heads {
-            let store = stores.get_mut(usize::from(partition.0)).ok_or(bad(head, "there is no such partition"))?;
-            while head > Lsn(0) {
-                head = undo_record(pool, reader, store, txn, head)?;
-            }
+    let all = losers.into_iter().flat_map(|(txn, heads)| heads.into_iter().map(move |(p, head)| (head, txn, p)));
+    let mut heads: BinaryHeap<(Lsn, TxnId, PartitionId)> = all.collect();
+    while let Some((head, txn, partition)) = heads.pop() {
+        let store = stores.get_mut(usize::from(partition.0)).ok_or(bad(head, "there is no such partition"))?;
+        let next = if head > Lsn(0) { undo_record(undoing, store, txn, head)? } else { head };
+        if next > Lsn(0) {
+            heads.push((next, txn, partition));
+        } else {
             store.log_abort_end(txn);
             undone += 1;
         }
@@ -129,20 +141,17 @@ pub(crate) fn undo(
     Ok(undone)
 }
 
-fn undo_record(
-    pool: &Pool,
-    reader: &mut BackReader,
-    store: &mut Store,
-    txn: TxnId,
-    head: Lsn,
-) -> Result<Lsn, StorageError> {
-    let entry = reader.record(head)?;
-    match record::parse(entry.payload) {
+fn undo_record(undoing: &mut Undoing<'_>, store: &mut Store, txn: TxnId, head: Lsn) -> Result<Lsn, StorageError> {
+    let entry = undoing.back.record(head)?.payload.to_vec();
+    match record::parse(&entry) {
         Ok(Record::Pages { partition, role: Role::Undoable { txn: owner, prev, undo }, .. })
             if owner == txn && partition == store.partition() && prev < head =>
         {
+            if let Some(deletion) = Deletion::in_conflict(undoing, store, &undo, txn, head)? {
+                deletion.make_way(undoing, store)?;
+            }
             let next = if canary::on(Bug::UndoneTwice) { head } else { prev };
-            patiently(pool, || store.undo_logged(&undo, txn, next))?;
+            patiently(undoing.pool, || store.undo_logged(&undo, txn, next))?;
             Ok(prev)
         }
         _ => Err(bad(head, "a change to undo was expected")),

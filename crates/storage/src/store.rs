@@ -5,6 +5,8 @@
 //! 2. An operation that returns `Blocked` has changed nothing (`rollback` and `scan` say what they have done).
 //! 3. Before a transaction's first undoable record is in the log, its place is published: no checkpoint lets go of the log
 //!    that an undo may need.
+//! 4. A hidden row number is given to one row only: it is above every number in the tree, and above every number whose
+//!    deletion may yet be undone.
 //!
 //! Locking: page latches only, see `mini`. A crash leaves what `recovery` says.
 
@@ -66,7 +68,16 @@ struct Entry {
     root: u32,
     /// The next hidden row number, once it was looked for.
     next_rowid: Option<u64>,
+    /// The highest hidden row number that a transaction has deleted since the start. The deletion may not be committed:
+    /// the number is still in use although it is not in the tree. Meaningless where keys are not hidden row numbers.
+    deleted_rowid: u64,
     dropping: bool,
+}
+
+impl Entry {
+    fn new(root: u32) -> Self {
+        Self { root, next_rowid: None, deleted_rowid: 0, dropping: false }
+    }
 }
 
 /// One partition's trees.
@@ -101,8 +112,7 @@ impl Store {
         if bad {
             return Err(self.core.corrupt(directory::ROOT, "an entry of the directory is malformed").into());
         }
-        let entry = |root| Entry { root, next_rowid: None, dropping: false };
-        self.trees = found.into_iter().map(|(tree, root)| (tree, entry(root))).collect();
+        self.trees = found.into_iter().map(|(tree, root)| (tree, Entry::new(root))).collect();
         Ok(())
     }
 
@@ -130,7 +140,7 @@ impl Store {
     pub fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
         let root = directory::create(&self.core, &mut self.buf, tree)?;
         let root = root.ok_or(StorageError::TreeExists(tree))?;
-        self.trees.insert(tree, Entry { root, next_rowid: None, dropping: false });
+        self.trees.insert(tree, Entry::new(root));
         Ok(())
     }
     /// Frees the tree's pages, some at a call: call again until it returns true. From the first call on the tree is gone
@@ -222,11 +232,14 @@ impl Store {
     }
     /// Deletes a key; false if it is not there.
     pub fn delete(&mut self, txn: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
-        let tree = self.tree(tree)?;
+        let Tree { id, root } = self.tree(tree)?;
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
-        let done = change::delete(&self.core, &mut self.buf, tree, key, by)?;
+        let done = change::delete(&self.core, &mut self.buf, Tree { id, root }, key, by)?;
         self.pledge(before, txn.undo_cost);
+        if mode == TxnMode::Logged {
+            self.keep_rowid(id, key);
+        }
         Ok(done.is_some())
     }
     fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> As<'t> {
@@ -317,11 +330,18 @@ impl Store {
         self.core.wal.append(&[&record::abort_end(txn, self.core.partition)]);
     }
 
-    /// A hidden row number above every existing one of the tree, whose keys are [`rowid_key`]s. Counted in memory: each
+    /// Invariant 4 for a deletion that may be undone.
+    pub(crate) fn keep_rowid(&mut self, tree: TreeId, key: &[u8]) {
+        if let (Some(rowid), Some(entry)) = (rowid_of_key(key), self.trees.get_mut(&tree)) {
+            entry.deleted_rowid = entry.deleted_rowid.max(rowid);
+        }
+    }
+
+    /// A hidden row number above every one in use in the tree, whose keys are [`rowid_key`]s. Counted in memory: each
     /// call gives another one.
     pub fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
         let root = self.tree(tree)?.root;
-        let known = self.trees.get(&tree).and_then(|e| e.next_rowid);
+        let (known, deleted) = self.trees.get(&tree).map_or((None, 0), |e| (e.next_rowid, e.deleted_rowid));
         let next = match known {
             Some(next) => Some(next),
             None => {
@@ -330,7 +350,7 @@ impl Store {
                     last = rowid_of_key(key).unwrap_or(0);
                     ControlFlow::Break(())
                 })?;
-                last.checked_add(1)
+                last.max(deleted).checked_add(1)
             }
         };
         let next = next
@@ -365,7 +385,7 @@ pub fn rowid_key(rowid: u64) -> [u8; 9] {
     key
 }
 
-fn rowid_of_key(key: &[u8]) -> Option<u64> {
+pub(crate) fn rowid_of_key(key: &[u8]) -> Option<u64> {
     let bytes = key.get(1..)?.try_into().ok()?;
     Some(u64::from_be_bytes(bytes) ^ 1 << 63)
 }

@@ -6,6 +6,7 @@ mod exits;
 mod full;
 mod pack;
 mod place;
+mod row_number;
 mod stop;
 mod upgrade;
 mod world;

@@ -11,4 +11,5 @@ mod engines;
 mod faults;
 mod long;
 mod nonsense;
+mod row_number;
 mod tree_model;
