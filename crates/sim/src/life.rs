@@ -194,7 +194,10 @@ impl Story<'_> {
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         let (bells, wakers) = doorbells(workers);
         let traced = Arc::new(TracedDisk::new(disk.clone(), self.trace.clone()));
-        let engine = Engine::open(traced, Path::new("/db"), config, wakers)?;
+        let opened = Engine::open(traced.clone(), Path::new("/db"), config, wakers);
+        let running = traced.running();
+        assert!(opened.is_ok() || running == 0, "{running} operations are under way after an open that failed");
+        let engine = opened?;
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         Ok((engine, bells))
     }

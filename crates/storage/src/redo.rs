@@ -149,13 +149,15 @@ struct Ahead<'p, I> {
     asked: VecDeque<Option<Keep>>,
     /// The number of the first of them.
     first: usize,
+    /// How many were asked for and have not been answered.
+    pending: usize,
     most: usize,
 }
 
 impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
     fn new(pool: &'p Arc<Pool>, most: usize, pages: I) -> Self {
         let (sender, receiver) = channel();
-        Self { pool, pages, sender, receiver, asked: VecDeque::with_capacity(most), first: 0, most }
+        Self { pool, pages, sender, receiver, asked: VecDeque::with_capacity(most), first: 0, pending: 0, most }
     }
 
     /// The next page, kept in the pool, when it is there.
@@ -165,14 +167,25 @@ impl<'p, I: Iterator<Item = PageId>> Ahead<'p, I> {
         {
             let (number, sender) = (self.first + self.asked.len(), self.sender.clone());
             self.asked.push_back(None);
-            // Nobody receives after an error.
+            self.pending += 1;
+            // The receiver outlives all that is pending, so that the send succeeds.
             self.pool.fetch(Want::Page(page), Box::new(move |result| drop(sender.send((number, result)))));
         }
         while let Some(None) = self.asked.front() {
             let (number, result) = self.receiver.recv().map_err(|_| PageError::Closed)?;
+            self.pending -= 1;
             self.asked[number - self.first] = Some(result?);
         }
         self.first += 1;
         Ok(self.asked.pop_front().flatten())
+    }
+}
+
+impl<I> Drop for Ahead<'_, I> {
+    /// After an error, too, no read goes on when redo has returned: the directory may be given up next.
+    fn drop(&mut self) {
+        for _ in 0..self.pending {
+            drop(self.receiver.recv());
+        }
     }
 }
