@@ -49,6 +49,14 @@ impl Default for FrameWaits {
     }
 }
 
+impl FrameWaits {
+    /// A round that follows at once leaves nobody the time to let go of anything.
+    fn at_least(self) -> Self {
+        let least = Duration::from_micros(100);
+        Self { retry: self.retry.max(least), idle_retry: self.idle_retry.max(least), ..self }
+    }
+}
+
 static FREE_LIST: Class = Class::new("buffer.free_list");
 /// Frames for reads and for promises: who waits found too few free.
 static FREE_FRAME: Class = Class::new("buffer.free_frame");
@@ -58,10 +66,10 @@ pub(crate) struct FreeList {
     state: Monitor<State>,
     /// Below so many free frames the cooler works, until there are twice as many.
     low: usize,
-    waits: FrameWaits,
 }
 
 struct State {
+    limits: FrameWaits,
     frames: Vec<FreeFrame>,
     promised: usize,
     starved: VecDeque<Starved>,
@@ -131,13 +139,13 @@ impl State {
     }
 
     /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
-    fn serve(&mut self, waits: &FrameWaits) -> Vec<Granted> {
+    fn serve(&mut self) -> Vec<Granted> {
         let (mut granted, mut at) = (Vec::new(), 0);
         // Most often the oldest get all that is free, however many wait behind them.
         while !self.frames.is_empty()
             && let Some(Starved { need, rounds, .. }) = self.starved.get(at)
         {
-            if self.frames.len() < self.least(need, *rounds > waits.promise_rounds) {
+            if self.frames.len() < self.least(need, *rounds > self.limits.promise_rounds) {
                 at += 1;
             } else if let Some(Starved { need, wait, .. }) = self.starved.remove(at) {
                 wait.end();
@@ -152,11 +160,14 @@ impl FreeList {
     pub fn new(frames: Vec<FreeFrame>, waits: FrameWaits) -> Self {
         let low = (frames.len() / 16).clamp(2, 1024);
         let starved = VecDeque::new();
-        let state = State { frames, promised: 0, starved, cooler_awake: true, stopped: false, waits: 0 };
-        // A round that follows at once leaves nobody the time to let go of anything.
-        let least = Duration::from_micros(100);
-        let waits = FrameWaits { retry: waits.retry.max(least), idle_retry: waits.idle_retry.max(least), ..waits };
-        Self { state: Monitor::new(&FREE_LIST, state), low, waits }
+        let limits = waits.at_least();
+        let state = State { limits, frames, promised: 0, starved, cooler_awake: true, stopped: false, waits: 0 };
+        Self { state: Monitor::new(&FREE_LIST, state), low }
+    }
+
+    /// Replaces the limits, also for who waits now.
+    pub fn set_waits(&self, waits: FrameWaits) {
+        self.state.lock().limits = waits.at_least();
     }
 
     fn wake_cooler(&self, state: &mut State) {
@@ -207,14 +218,14 @@ impl FreeList {
     pub fn put(&self, frames: impl IntoIterator<Item = FreeFrame>) -> Vec<Granted> {
         let mut state = self.state.lock();
         state.frames.extend(frames);
-        state.serve(&self.waits)
+        state.serve()
     }
 
     #[must_use]
     pub fn end_promise(&self, n: u32) -> Vec<Granted> {
         let mut state = self.state.lock();
         state.promised -= n as usize;
-        state.serve(&self.waits)
+        state.serve()
     }
 
     /// How many frames are free, and how many have had to wait for some.
@@ -238,7 +249,7 @@ impl FreeList {
         for Starved { need, rounds, wait } in std::mem::take(&mut state.starved) {
             let error = match failed {
                 Some(error) => error.clone(),
-                None if rounds >= self.waits.starved_rounds => PageError::NoFrames,
+                None if rounds >= state.limits.starved_rounds => PageError::NoFrames,
                 None => {
                     waiting.push_back(Starved { need, rounds: rounds + 1, wait });
                     continue;
@@ -248,7 +259,7 @@ impl FreeList {
             refused.push(Granted::Refused(need, error));
         }
         state.starved = waiting;
-        refused.extend(state.serve(&self.waits));
+        refused.extend(state.serve());
         refused
     }
 
@@ -256,7 +267,7 @@ impl FreeList {
     pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
         let mut state = self.state.lock();
         if !last_round_fruitful && !state.stopped && state.wanting(self.low) {
-            let pause = if state.starved.is_empty() { self.waits.idle_retry } else { self.waits.retry };
+            let pause = if state.starved.is_empty() { state.limits.idle_retry } else { state.limits.retry };
             state = self.state.wait_timeout(state, pause).0;
         }
         while !state.stopped && !state.wanting(self.low) {

@@ -473,6 +473,11 @@ impl Pool {
         self.core.stats()
     }
 
+    /// Sets how long a free frame is waited for from now on.
+    pub fn set_frame_waits(&self, waits: FrameWaits) {
+        self.core.free.set_waits(waits);
+    }
+
     /// Stops the cooler, refuses all who wait for a frame with [`PageError::Closed`], and ends the second level. Idempotent; `drop` does it too.
     pub fn shutdown(&self) {
         self.core.dispatch(self.core.free.stop());
