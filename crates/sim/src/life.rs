@@ -260,8 +260,11 @@ impl Story<'_> {
         let ended = engine.shutdown();
         self.watch.set_full(None);
         disk.set_capacity(u64::MAX);
-        if !faulty {
-            ended.map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        if let Err(e) = ended
+            && !faulty
+            && !shared.has_lost_a_write(&e.to_string())
+        {
+            return Err(format!("an orderly shutdown failed: {e}"));
         }
         drop(engine);
         let (committed, acknowledged) = shared.history.counts();

@@ -43,6 +43,12 @@ impl Shared {
         needed.filter_map(|hit| Some(Rotten::new(hit.path, hit.at? / PAGE_SIZE as u64))).collect()
     }
 
+    /// Whether the engine stopped because a bit flipped in a page whose write it did not yet know to be synced: it cannot tell that from
+    /// a write that the disk has lost.
+    pub fn has_lost_a_write(&self, why: &str) -> bool {
+        why.contains("the disk has lost what was written") && self.rotten().iter().any(|page| page.explains(why))
+    }
+
     /// Whether a session was cut off in a statement that may have committed. Its record may be in the log: the engine frees dropped trees, and
     /// waits for their pages, between the record and the answer.
     pub fn commits_unanswered(&self) -> bool {

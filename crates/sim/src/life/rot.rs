@@ -5,7 +5,8 @@
 //! 1. `clearway check` names each page that was hit, but for those that the next start mends from their copies.
 //! 2. The directory opens, or the error names a page that was hit: recovery or the catalog needs it.
 //! 3. Every statement answers what the model says, or XX001 and the name of a page that was hit; what is refused has done nothing.
-//! 4. It shuts down in order: no damage to a page is the end of the server.
+//! 4. It shuts down in order: no damage to a page is the end of the server. Exception: a page that is read before its write is known to
+//!    be synced, as the write may be lost.
 //! 5. While bits flip, XX001 always names such a page, everything else is answered, and who cannot be rolled back keeps nobody waiting.
 
 use super::Story;
