@@ -1,0 +1,168 @@
+//! What the operations say about each other: who committed, who wrote what, which operations share a key.
+
+use crate::graph::Builder;
+use crate::history::{History, Key, OpKind, Outcome, PackedOp, TxnIndex};
+use crate::internal::{self, Internal};
+use crate::report::{Anomaly, Finding, Order, Report};
+use crate::{lists, registers};
+use hashbrown::HashMap;
+
+/// No transaction.
+pub const NOBODY: u32 = u32::MAX;
+
+/// The history with all that is derived from it before the dependencies.
+pub struct Facts<'h> {
+    pub history: &'h History,
+    /// Whether a transaction committed: it was acknowledged, or its writes were seen.
+    pub committed: Vec<bool>,
+    /// The transaction of each operation.
+    pub owner: Vec<u32>,
+    /// Operations by key.
+    by_key: Vec<u32>,
+    starts: Vec<u32>,
+    pub options: crate::CheckOptions,
+}
+
+/// Finds the transactions with an unknown outcome that others have seen, and takes in what they read.
+///
+/// Returns whether each transaction committed, and what contradicts itself in those that were found.
+pub fn settle(history: &mut History) -> (Vec<bool>, Vec<Internal>) {
+    let mut committed: Vec<bool> = history.heads.iter().map(|h| h.outcome == Outcome::Committed).collect();
+    let mut internal = Vec::new();
+    let mut left: Vec<u32> = Vec::new();
+    if history.heads.iter().all(|h| h.outcome != Outcome::Unknown) {
+        return (committed, internal);
+    }
+    let mut see = |history: &History, left: &mut Vec<u32>, key: u32, value: u64| {
+        let Some(writer) = history.writers.get(&(key, value)).map(|op| history.owner(*op)) else { return };
+        if history.heads[writer as usize].outcome == Outcome::Unknown && !committed[writer as usize] {
+            committed[writer as usize] = true;
+            left.push(writer);
+        }
+    };
+    for (key, state) in history.keys.iter().enumerate() {
+        state.longest.iter().for_each(|value| see(history, &mut left, key as u32, *value));
+    }
+    for txn in (0..history.heads.len() as u32).filter(|t| history.heads[*t as usize].outcome == Outcome::Committed) {
+        for op in &history.ops[history.range(txn)] {
+            match op.kind {
+                OpKind::Read => see(history, &mut left, op.key, op.value),
+                OpKind::Apart => history.list(op).iter().for_each(|v| see(history, &mut left, op.key, *v)),
+                _ => {}
+            }
+        }
+    }
+    while let Some(txn) = left.pop() {
+        let index = TxnIndex(txn);
+        internal.extend(internal::find(&history.txn(index).ops).map(|found| Internal { txn: index, ..found }));
+        for at in history.range(txn) {
+            let PackedOp { key, kind, value } = history.ops[at];
+            match kind {
+                OpKind::Read => see(history, &mut left, key, value),
+                OpKind::Apart => {
+                    let list = history.apart[value as usize].clone();
+                    list.iter().for_each(|value| see(history, &mut left, key, *value));
+                    let (kind, value) = history.fold(Key(key), list);
+                    history.ops[at] = PackedOp { key, kind, value };
+                }
+                _ => {}
+            }
+        }
+    }
+    (committed, internal)
+}
+
+impl<'h> Facts<'h> {
+    /// Sorts the operations by key.
+    pub fn new(history: &'h History, committed: Vec<bool>, options: crate::CheckOptions) -> Self {
+        let mut owner = vec![0; history.ops.len()];
+        for txn in 0..history.heads.len() as u32 {
+            owner[history.range(txn)].fill(txn);
+        }
+        let mut starts = vec![0_u32; history.keys.len() + 1];
+        for op in &history.ops {
+            starts[op.key as usize + 1] += 1;
+        }
+        for key in 0..history.keys.len() {
+            starts[key + 1] += starts[key];
+        }
+        let mut next = starts.clone();
+        let mut by_key = vec![0; history.ops.len()];
+        for (at, op) in history.ops.iter().enumerate() {
+            let next = &mut next[op.key as usize];
+            by_key[*next as usize] = at as u32;
+            *next += 1;
+        }
+        Self { history, committed, owner, by_key, starts, options }
+    }
+
+    /// The operations on a key, by transaction, each transaction's in its own order.
+    pub fn groups(&self, key: u32) -> impl Iterator<Item = (u32, &[u32])> {
+        let range = self.starts[key as usize] as usize..self.starts[key as usize + 1] as usize;
+        let same = |a: &u32, b: &u32| self.owner[*a as usize] == self.owner[*b as usize];
+        self.by_key[range].chunk_by(same).map(|group| (self.owner[group[0] as usize], group))
+    }
+
+    /// As [`Facts::groups`], of the transactions that committed.
+    pub fn committed_groups(&self, key: u32) -> impl Iterator<Item = (u32, &[u32])> {
+        self.groups(key).filter(|(txn, _)| self.committed[*txn as usize])
+    }
+
+    /// An operation.
+    pub fn op(&self, at: u32) -> PackedOp {
+        self.history.ops[at as usize]
+    }
+
+    /// A finding that is no cycle.
+    pub fn report(&self, report: &mut Report, anomaly: Anomaly, txns: &[u32], text: impl FnOnce() -> String) {
+        self.report_in(report, (anomaly, Order::Data), txns, text);
+    }
+
+    /// As [`Facts::report`], of what contradicts this order.
+    pub fn report_in(
+        &self,
+        report: &mut Report,
+        (anomaly, order): (Anomaly, Order),
+        txns: &[u32],
+        text: impl FnOnce() -> String,
+    ) {
+        report.add((anomaly, order), self.options.examples, || Finding {
+            anomaly,
+            order,
+            text: text(),
+            steps: Vec::new(),
+            transactions: txns.iter().map(|t| (TxnIndex(*t), self.history.describe(*t))).collect(),
+        });
+    }
+
+    /// Adds the edges of all keys, and reports what is no cycle.
+    pub fn add_all(&self, builder: &mut Builder, report: &mut Report) {
+        for (key, state) in self.history.keys.iter().enumerate() {
+            match state.is_list {
+                Some(true) => lists::Lists::new(self, key as u32).add(builder, report),
+                Some(false) => registers::Registers::new(self, key as u32).add(builder, report),
+                None => {}
+            }
+        }
+    }
+
+    /// Reports transactions that read one version of a key and each replaced it. `entries`: the version, a
+    /// transaction.
+    pub fn lost_updates(&self, report: &mut Report, key: u32, mut entries: Vec<(u64, u32)>) {
+        entries.sort_unstable();
+        for group in entries.chunk_by(|a, b| a.0 == b.0).filter(|group| group.len() > 1) {
+            let txns: Vec<u32> = group.iter().map(|(_, txn)| *txn).collect();
+            self.report(report, Anomaly::LostUpdate, &txns, || {
+                let names: Vec<String> = txns.iter().map(|t| TxnIndex(*t).to_string()).collect();
+                let name = &self.history.keys[key as usize].name;
+                format!("{} all read the same version of {name}, and each changed it", names.join(", "))
+            });
+        }
+    }
+}
+
+/// The first value that is there twice.
+pub fn repeated(list: &[u64]) -> Option<u64> {
+    let mut seen = HashMap::with_capacity(list.len());
+    list.iter().find(|value| seen.insert(**value, ()).is_some()).copied()
+}

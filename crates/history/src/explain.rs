@@ -1,0 +1,140 @@
+//! Findings in words.
+
+use crate::cycles::{Cycle, Link};
+use crate::graph::{RW, RW_TIME, SESSION, TIME, WR, WW, WW_TIME};
+use crate::history::{History, OpKind, Outcome, PackedOp, TxnIndex};
+use crate::report::{Finding, Step};
+use std::fmt::Write;
+
+/// Operations of a transaction that its description shows.
+const SHOWN_OPS: usize = 12;
+/// Elements of a list that a description shows: the last ones.
+const SHOWN_ELEMENTS: usize = 8;
+
+impl History {
+    /// A transaction in one line.
+    pub(crate) fn describe(&self, txn: u32) -> String {
+        let head = self.heads[txn as usize];
+        let outcome = match head.outcome {
+            Outcome::Committed => "committed",
+            Outcome::Aborted => "rolled back",
+            Outcome::Unknown => "outcome unknown",
+        };
+        let mut text = format!("session {}, {} to ", head.session, head.start);
+        // Writing to a String cannot fail.
+        let _ = if head.end == u64::MAX { write!(text, "?") } else { write!(text, "{}", head.end) };
+        let _ = write!(text, ", {outcome}:");
+        let ops = &self.ops[self.range(txn)];
+        for op in ops.iter().take(SHOWN_OPS) {
+            let name = &self.keys[op.key as usize].name;
+            let _ = match op.kind {
+                OpKind::Append => write!(text, " {name} append {};", op.value),
+                OpKind::Prefix | OpKind::Apart => write!(text, " {name} is {};", short(self.list(op))),
+                OpKind::Write => write!(text, " {name} := {};", op.value),
+                OpKind::Read => write!(text, " {name} is {};", op.value),
+                OpKind::ReadNothing => write!(text, " {name} is nothing;"),
+            };
+        }
+        if ops.len() > SHOWN_OPS {
+            let _ = write!(text, " and {} more", ops.len() - SHOWN_OPS);
+        }
+        text
+    }
+
+    /// A cycle as a finding.
+    pub(crate) fn explain(&self, cycle: &Cycle) -> Finding {
+        let step = |link: &Link| Step { from: TxnIndex(link.from), to: TxnIndex(link.to), reason: self.reason(link) };
+        Finding {
+            anomaly: cycle.anomaly,
+            order: cycle.order,
+            text: String::new(),
+            steps: cycle.links.iter().map(step).collect(),
+            transactions: cycle.links.iter().map(|l| (TxnIndex(l.from), self.describe(l.from))).collect(),
+        }
+    }
+
+    fn reason(&self, link: &Link) -> String {
+        let (from, to) = (TxnIndex(link.from), TxnIndex(link.to));
+        let ends = (self.heads[link.from as usize], self.heads[link.to as usize]);
+        match link.kind {
+            SESSION => format!("session {} ran {to} after {from}", ends.0.session),
+            TIME => format!("{from} had ended at {} when {to} began at {}", ends.0.end, ends.1.start),
+            _ if self.keys[link.key as usize].is_list == Some(true) => self.list_reason(link),
+            _ => self.register_reason(link),
+        }
+    }
+
+    fn list_reason(&self, link: &Link) -> String {
+        let (from, to, name) = (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
+        let longest = &self.keys[link.key as usize].longest;
+        let (before, after) = (self.appends(link.from, link.key), self.appends(link.to, link.key));
+        match link.kind {
+            WW => {
+                let neighbours = longest.windows(2).find(|w| before.contains(&w[0]) && after.contains(&w[1]));
+                match neighbours {
+                    Some(pair) => format!("{from} appended {} to {name}, and {to} appended {} next", pair[0], pair[1]),
+                    None => format!("{from} appended to {name}, and {to} appended {after:?} later"),
+                }
+            }
+            WR => {
+                let seen = self.lists(link.to, link.key).find_map(|list| {
+                    let value = list.iter().rev().find(|v| before.contains(v))?;
+                    Some(format!("{to} read {} of {name}, the {value} of which {from} appended", short(list)))
+                });
+                seen.unwrap_or_else(|| format!("{to} read what {from} appended to {name}"))
+            }
+            _ => {
+                let missed = self.lists(link.from, link.key).find_map(|list| {
+                    let value = after.iter().find(|v| !list.contains(v))?;
+                    Some(format!("{from} read {} of {name}, without the {value} that {to} appended", short(list)))
+                });
+                missed.unwrap_or_else(|| format!("{from} read {name} before {to} appended to it"))
+            }
+        }
+    }
+
+    fn register_reason(&self, link: &Link) -> String {
+        let (from, to, name) = (TxnIndex(link.from), TxnIndex(link.to), &self.keys[link.key as usize].name);
+        let written =
+            |txn| self.on_key(txn, link.key).rev().find(|op| op.kind == OpKind::Write).map_or(0, |op| op.value);
+        let read = self.on_key(link.from, link.key).find(|op| matches!(op.kind, OpKind::Read | OpKind::ReadNothing));
+        let seen = match read {
+            Some(op) if op.kind == OpKind::Read => op.value.to_string(),
+            _ => "nothing".into(),
+        };
+        let (before, after) = (written(link.from), written(link.to));
+        match link.kind {
+            WW => format!("{from} wrote {before} to {name}, and {to} replaced it by {after}"),
+            WR => format!("{to} read from {name} what {from} wrote, {before}"),
+            RW => format!("{from} read {seen} from {name}, which {to} replaced by {after}"),
+            WW_TIME => {
+                format!("{before}, which {from} wrote to {name}, was there before the {after} of {to} in real time")
+            }
+            RW_TIME => {
+                format!("{from} read {seen} from {name}, which was there before the {after} of {to} in real time")
+            }
+            _ => String::new(),
+        }
+    }
+
+    fn on_key(&self, txn: u32, key: u32) -> impl DoubleEndedIterator<Item = &PackedOp> {
+        self.ops[self.range(txn)].iter().filter(move |op| op.key == key)
+    }
+
+    fn appends(&self, txn: u32, key: u32) -> Vec<u64> {
+        self.on_key(txn, key).filter(|op| op.kind == OpKind::Append).map(|op| op.value).collect()
+    }
+
+    fn lists(&self, txn: u32, key: u32) -> impl Iterator<Item = &[u64]> {
+        let is_list = |op: &&PackedOp| matches!(op.kind, OpKind::Prefix | OpKind::Apart);
+        self.on_key(txn, key).filter(is_list).map(|op| self.list(op))
+    }
+}
+
+/// A list, or its end.
+fn short(list: &[u64]) -> String {
+    match list.len().checked_sub(SHOWN_ELEMENTS) {
+        Some(hidden) if hidden > 0 => format!("[{hidden} elements, {:?}]", &list[hidden..]).replace("[[", "["),
+        _ => format!("{list:?}"),
+    }
+}

@@ -1,0 +1,67 @@
+//! Whether a transaction's reads agree with its own earlier reads and writes.
+
+use crate::history::{Key, Op, TxnIndex};
+use hashbrown::HashMap;
+
+/// A read that contradicts what its transaction did before.
+#[derive(Clone, Debug)]
+pub(crate) struct Internal {
+    pub txn: TxnIndex,
+    pub key: Key,
+    pub expected: String,
+    pub found: String,
+}
+
+/// What a transaction must see of a key.
+enum Known {
+    /// Exactly this list.
+    List(Vec<u64>),
+    /// A list that ends with these elements.
+    Ending(Vec<u64>),
+    /// This register.
+    Register(Option<u64>),
+}
+
+/// The first read that contradicts an earlier operation of the same transaction.
+pub(crate) fn find(ops: &[Op]) -> Option<Internal> {
+    // Most transactions touch a key once: nothing to compare.
+    if ops.len() < 2 {
+        return None;
+    }
+    let mut known: HashMap<Key, Known> = HashMap::with_capacity(ops.len());
+    for op in ops {
+        match op {
+            Op::Append { key, value } => match known.entry(*key).or_insert(Known::Ending(Vec::new())) {
+                Known::List(list) | Known::Ending(list) => list.push(*value),
+                Known::Register(_) => {}
+            },
+            Op::Write { key, value } => {
+                known.insert(*key, Known::Register(Some(*value)));
+            }
+            Op::List { key, values } => {
+                let expected = match known.get(key) {
+                    Some(Known::List(list)) if list != values => Some(format!("{list:?}")),
+                    Some(Known::Ending(end)) if !values.ends_with(end) => {
+                        Some(format!("a list that ends with {end:?}"))
+                    }
+                    _ => None,
+                };
+                if let Some(expected) = expected {
+                    return Some(Internal { txn: TxnIndex(0), key: *key, expected, found: format!("{values:?}") });
+                }
+                known.insert(*key, Known::List(values.clone()));
+            }
+            Op::Read { key, value } => {
+                if let Some(Known::Register(before)) =
+                    known.get(key).filter(|k| !matches!(k, Known::Register(v) if v == value))
+                {
+                    let show = |v: Option<u64>| v.map_or("nothing".to_owned(), |v| v.to_string());
+                    let (expected, found) = (show(*before), show(*value));
+                    return Some(Internal { txn: TxnIndex(0), key: *key, expected, found });
+                }
+                known.insert(*key, Known::Register(*value));
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,53 @@
+//! A checker of transaction histories: finds isolation anomalies in what clients saw.
+//!
+//! A [`History`] holds transactions over two kinds of objects: lists that transactions append unique
+//! elements to, and registers that transactions write unique values to. [`History::check`] infers the
+//! order of each object's versions from the reads, derives the dependencies between transactions, adds
+//! the order of sessions and of real time, and reports every kind of anomaly with its evidence.
+//!
+//! Nothing here knows a database: what is checked is what the clients recorded.
+//!
+//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations",
+//! VLDB 2020; Adya, Liskov and O'Neil, "Generalized Isolation Level Definitions", ICDE 2000.
+//!
+//! ```
+//! use clearway_history::{Anomaly, CheckOptions, History, Op, Outcome, Txn};
+//!
+//! let mut history = History::new();
+//! let (x, y) = (history.key("x"), history.key("y"));
+//! // Write skew: each transaction reads what the other one writes.
+//! for (session, read, write) in [(0, x, y), (1, y, x)] {
+//!     history.push(Txn {
+//!         session,
+//!         start: 10,
+//!         end: Some(20),
+//!         outcome: Outcome::Committed,
+//!         ops: vec![Op::Read { key: read, value: None }, Op::Write { key: write, value: 1 }],
+//!     })?;
+//! }
+//! let report = history.check(&CheckOptions::default());
+//! assert_eq!(report.anomalies().collect::<Vec<_>>(), [Anomaly::G2]);
+//! println!("{report}");
+//! # Ok::<(), clearway_history::HistoryError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod components;
+mod cycles;
+mod dependencies;
+mod explain;
+mod graph;
+mod history;
+mod internal;
+pub mod jsonl;
+mod lists;
+mod realtime;
+mod registers;
+mod report;
+mod versions;
+
+pub use check::CheckOptions;
+pub use history::{History, HistoryError, Key, Op, Outcome, Txn, TxnIndex};
+pub use report::{Anomaly, Counts, Finding, Order, Report, Step};

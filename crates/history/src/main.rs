@@ -1,0 +1,49 @@
+//! `clearway-history FILE`: checks a history in the format of [`clearway_history::jsonl`].
+//!
+//! Exit codes: 0 no anomalies, 1 anomalies, 2 the history cannot be read.
+
+#![forbid(unsafe_code)]
+
+use clearway_history::{CheckOptions, jsonl};
+use std::fs::File;
+use std::io::BufReader;
+use std::process::ExitCode;
+use std::time::Instant;
+
+const HELP: &str = "\
+usage: clearway-history [--no-real-time] [--examples N] FILE
+
+  --no-real-time   check serializability; without it strict serializability, which also keeps real time
+  --examples N     examples to print of each anomaly [default: 4]";
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<bool, String> {
+    let (mut options, mut file) = (CheckOptions::default(), None);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--no-real-time" => options.real_time = false,
+            "--examples" => options.examples = args.next().and_then(|n| n.parse().ok()).ok_or(HELP)?,
+            _ if arg.starts_with('-') || file.is_some() => return Err(HELP.into()),
+            _ => file = Some(arg),
+        }
+    }
+    let file = file.ok_or(HELP)?;
+    let input = File::open(&file).map_err(|e| format!("{file}: {e}"))?;
+    let mut history = jsonl::read(BufReader::new(input)).map_err(|e| format!("{file}: {e}"))?;
+    let started = Instant::now();
+    let report = history.check(&options);
+    println!("{report}");
+    println!("{} transactions checked in {:.1?}", history.len(), started.elapsed());
+    Ok(report.is_clean())
+}

@@ -1,0 +1,196 @@
+//! Random executions: what one order explains gives no finding; an anomaly that is planted in it is found.
+
+use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// Objects of the executions: the lower half are lists.
+const KEYS: usize = 6;
+
+/// A transaction to run: who, what (an object; whether to write), how long before and after the moment at which
+/// it happens its client waits, and how it ends.
+#[derive(Clone, Debug)]
+struct Plan {
+    session: u32,
+    work: Vec<(usize, bool)>,
+    before: u64,
+    after: u64,
+    ending: u8,
+}
+
+fn plans() -> impl Strategy<Value = Vec<Plan>> {
+    let work = prop::collection::vec((0..KEYS, any::<bool>()), 1..6);
+    let plan = (0_u32..4, work, 0_u64..90, 0_u64..90, 0_u8..10);
+    let plan = plan.prop_map(|(session, work, before, after, ending)| Plan { session, work, before, after, ending });
+    prop::collection::vec(plan, 1..60)
+}
+
+/// Runs the plans one after the other, with transactions of other clients around the same moment.
+fn run(plans: &[Plan]) -> (History, u64) {
+    let mut history = History::new();
+    let keys: Vec<Key> = (0..KEYS).map(|k| history.key(&format!("k{k}"))).collect();
+    let mut lists: HashMap<usize, Vec<u64>> = HashMap::new();
+    let mut registers: HashMap<usize, u64> = HashMap::new();
+    let mut ended = [0; 4];
+    let mut value = 0;
+    for (at, plan) in plans.iter().enumerate() {
+        let moment = 100 * (at as u64 + 1);
+        let (saved_lists, saved_registers) = (lists.clone(), registers.clone());
+        let mut ops = Vec::new();
+        for (k, write) in &plan.work {
+            value += 1;
+            let (key, list) = (keys[*k], lists.entry(*k).or_default());
+            ops.push(match (*k < KEYS / 2, write) {
+                (true, true) => {
+                    list.push(value);
+                    Op::Append { key, value }
+                }
+                (true, false) => Op::List { key, values: list.clone() },
+                (false, true) => {
+                    registers.insert(*k, value);
+                    Op::Write { key, value }
+                }
+                (false, false) => Op::Read { key, value: registers.get(k).copied() },
+            });
+        }
+        let outcome = match plan.ending {
+            0 => Outcome::Aborted,
+            1 | 2 => Outcome::Unknown,
+            _ => Outcome::Committed,
+        };
+        if plan.ending < 2 {
+            (lists, registers) = (saved_lists, saved_registers);
+        }
+        // A session waits for its last transaction, unless that was never answered.
+        let ended = &mut ended[plan.session as usize];
+        let start = (moment - plan.before).max(*ended);
+        let end = moment + plan.after;
+        *ended = if outcome == Outcome::Unknown { moment } else { end.min(moment + 99) };
+        let end = (outcome != Outcome::Unknown).then_some(*ended);
+        history.push(Txn { session: plan.session, start, end, outcome, ops }).unwrap();
+    }
+    (history, 100 * (plans.len() as u64 + 2))
+}
+
+/// Adds transactions of sessions of their own that show this anomaly.
+fn plant(history: &mut History, anomaly: Anomaly, from: u64) {
+    let (x, y, r) = (history.key("planted x"), history.key("planted y"), history.key("planted r"));
+    let append = |key, value| Op::Append { key, value };
+    let list = |key, values: &[u64]| Op::List { key, values: values.to_vec() };
+    let (write, read) = (|value| Op::Write { key: r, value }, |value| Op::Read { key: r, value });
+    use Outcome::{Aborted, Committed};
+    let all: Vec<(Outcome, Vec<Op>)> = match anomaly {
+        Anomaly::G0 => vec![
+            (Committed, vec![append(x, 1), append(y, 1)]),
+            (Committed, vec![append(x, 2), append(y, 2)]),
+            (Committed, vec![list(x, &[1, 2]), list(y, &[2, 1])]),
+        ],
+        Anomaly::G1a => vec![(Aborted, vec![append(x, 1)]), (Committed, vec![list(x, &[1])])],
+        Anomaly::G1b => vec![(Committed, vec![write(1), write(2)]), (Committed, vec![read(Some(1))])],
+        Anomaly::G1c => {
+            vec![(Committed, vec![append(x, 1), list(y, &[1])]), (Committed, vec![append(y, 1), list(x, &[1])])]
+        }
+        Anomaly::GSingle => {
+            vec![(Committed, vec![list(x, &[]), list(y, &[1])]), (Committed, vec![append(x, 1), append(y, 1)])]
+        }
+        Anomaly::G2 => {
+            vec![(Committed, vec![list(x, &[]), append(y, 1)]), (Committed, vec![list(y, &[]), append(x, 1)])]
+        }
+        Anomaly::LostUpdate => vec![(Committed, vec![read(None), write(1)]), (Committed, vec![read(None), write(2)])],
+        Anomaly::Internal => vec![(Committed, vec![append(x, 1), list(x, &[])])],
+        Anomaly::Garbage => vec![(Committed, vec![list(x, &[9])])],
+        Anomaly::Duplicate => vec![(Committed, vec![append(x, 1)]), (Committed, vec![list(x, &[1, 1])])],
+        Anomaly::IncompatibleOrder => vec![
+            (Committed, vec![append(x, 1)]),
+            (Committed, vec![append(x, 2)]),
+            (Committed, vec![list(x, &[1, 2])]),
+            (Committed, vec![list(x, &[2, 1])]),
+        ],
+        Anomaly::CyclicVersions => {
+            vec![(Committed, vec![read(Some(1)), write(2)]), (Committed, vec![read(Some(2)), write(1)])]
+        }
+    };
+    for (at, (outcome, ops)) in all.into_iter().enumerate() {
+        // All at once: nothing but the data orders them.
+        history.push(Txn { session: 100 + at as u32, start: from, end: Some(from + 10), outcome, ops }).unwrap();
+    }
+}
+
+/// What may be found with an anomaly, since the same history shows it, too.
+fn companions(anomaly: Anomaly) -> &'static [Anomaly] {
+    match anomaly {
+        Anomaly::LostUpdate => &[Anomaly::G2],
+        Anomaly::CyclicVersions => &[Anomaly::G1c],
+        // An append that its own transaction did not see: others must come in between.
+        Anomaly::Internal => &[Anomaly::GSingle],
+        _ => &[],
+    }
+}
+
+const ANOMALIES: [Anomaly; 12] = [
+    Anomaly::G0,
+    Anomaly::G1a,
+    Anomaly::G1b,
+    Anomaly::G1c,
+    Anomaly::GSingle,
+    Anomaly::G2,
+    Anomaly::LostUpdate,
+    Anomaly::Internal,
+    Anomaly::Garbage,
+    Anomaly::Duplicate,
+    Anomaly::IncompatibleOrder,
+    Anomaly::CyclicVersions,
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn serial_executions_are_clean(plans in plans()) {
+        let (mut history, _) = run(&plans);
+        let report = history.check(&CheckOptions::default());
+        prop_assert!(report.is_clean(), "{report}");
+    }
+
+    #[test]
+    fn a_planted_anomaly_is_found_and_named(plans in plans(), at in 0..ANOMALIES.len(), early in any::<bool>()) {
+        let anomaly = ANOMALIES[at];
+        let (mut history, end) = run(&plans);
+        plant(&mut history, anomaly, if early { 50 } else { end });
+        let report = history.check(&CheckOptions::default());
+        let found: Vec<Anomaly> = report.anomalies().collect();
+        prop_assert!(found.contains(&anomaly), "{anomaly:?} is missing\n{report}");
+        let expected = |a: &Anomaly| *a == anomaly || companions(anomaly).contains(a);
+        prop_assert!(found.iter().all(expected), "planted {anomaly:?}\n{report}");
+    }
+
+    /// Takes one element away from the end of a read: somebody must have seen the element before, or written it.
+    #[test]
+    fn a_read_that_is_made_stale_is_found(plans in plans()) {
+        let (history, end) = run(&plans);
+        let mut txns: Vec<Txn> = history.txns().collect();
+        // The last list of a final read of everything.
+        let mut changed = History::new();
+        let keys: Vec<Key> = (0..KEYS / 2).map(|k| changed.key(&format!("k{k}"))).collect();
+        let mut lists: HashMap<Key, Vec<u64>> = HashMap::new();
+        for (plan, txn) in plans.iter().zip(&txns).filter(|(plan, _)| plan.ending >= 2) {
+            for op in &txn.ops {
+                if let Op::Append { key, value } = op {
+                    lists.entry(*key).or_default().push(*value);
+                }
+            }
+            prop_assert!(plan.ending >= 2);
+        }
+        let Some(stale) = keys.iter().copied().find(|key| lists.contains_key(key)) else { return Ok(()) };
+        let lost = lists.get_mut(&stale).and_then(Vec::pop);
+        let known = txns.iter().any(|txn| txn.outcome == Outcome::Committed
+            && txn.ops.iter().any(|op| matches!(op, Op::Append { key, value } if *key == stale && Some(*value) == lost)));
+        let ops = keys.iter().map(|key| Op::List { key: *key, values: lists.remove(key).unwrap_or_default() }).collect();
+        txns.push(Txn { session: 50, start: end, end: Some(end + 1), outcome: Outcome::Committed, ops });
+        // Keys keep their numbers, since both histories name the lists first.
+        (0..KEYS).for_each(|k| { changed.key(&format!("k{k}")); });
+        txns.into_iter().for_each(|txn| { changed.push(txn).unwrap(); });
+        let report = changed.check(&CheckOptions::default());
+        prop_assert!(!known || !report.is_clean(), "{stale:?} lost {lost:?}\n{report}");
+    }
+}
