@@ -3,7 +3,16 @@
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use rustix::net::sockopt;
 use std::io::{self, Read, Write};
+use std::time::Duration;
+
+/// A silent connection is probed after this time,
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// again at this interval,
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// and has ended when this many probes in a row were not answered.
+const KEEPALIVE_COUNT: u32 = 6;
 
 /// A client's connection.
 #[derive(Debug)]
@@ -34,9 +43,10 @@ impl Listener {
                 let (stream, peer) = l.accept()?;
                 // A reply is one send: waiting to fill a packet would only delay it.
                 stream.set_nodelay(true)?;
+                keep_alive(&stream)?;
                 if peer.ip().is_loopback() {
                     // Pacing, as BBR does it, costs timers and gains nothing where there is no network. Refused: it stays as it is.
-                    let _ = rustix::net::sockopt::set_tcp_congestion(&stream, "reno");
+                    let _ = sockopt::set_tcp_congestion(&stream, "reno");
                 }
                 Ok(Stream::Tcp(stream))
             }
@@ -51,6 +61,14 @@ impl Listener {
             Self::Unix(l) | Self::Control(l) => l,
         }
     }
+}
+
+/// A client whose machine is gone answers no probe: its connection ends, and so do the transaction and the locks that it held.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    Ok(sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?)
 }
 
 impl Stream {
@@ -83,5 +101,25 @@ impl Stream {
             Self::Tcp(s) => s.write(bytes),
             Self::Unix(s) | Self::Control(s) => s.write(bytes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accepted_connection_is_kept_alive() {
+        let mut poll = mio::Poll::new().unwrap();
+        let mut listener = Listener::Tcp(TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+        poll.registry().register(listener.source(), Token(0), Interest::READABLE).unwrap();
+        let Listener::Tcp(tcp) = &listener else { unreachable!() };
+        let _client = std::net::TcpStream::connect(tcp.local_addr().unwrap()).unwrap();
+        poll.poll(&mut mio::Events::with_capacity(1), None).unwrap();
+        let Stream::Tcp(stream) = listener.accept().unwrap() else { unreachable!() };
+        assert!(sockopt::socket_keepalive(&stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(&stream).unwrap(), KEEPALIVE_IDLE);
+        assert_eq!(sockopt::tcp_keepintvl(&stream).unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(&stream).unwrap(), KEEPALIVE_COUNT);
     }
 }
