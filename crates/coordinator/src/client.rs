@@ -11,7 +11,7 @@
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
 use crate::port::Port;
-use crate::statement::{self, command, failed_block, modify_tag, read_only, writes};
+use crate::statement::{self, command, controls, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::{copy, finish, insert, multi, txn};
 use clearway_partition::{Body, Failure};
@@ -23,12 +23,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// How a statement is run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunOptions {
     /// It is one of several in an implicit transaction: do not commit after it; [`Client::end_implicit`] will.
     pub implicit_block: bool,
+    /// The transaction that it begins, if it begins one, only reads unless it says otherwise: `default_transaction_read_only`.
+    pub read_only: bool,
 }
 
 /// What a session's transaction status byte says.
@@ -151,7 +154,7 @@ impl Client {
     pub fn start(&mut self, _port: &mut Port, plan: &Arc<Plan>, env: &Arc<Env>, options: RunOptions) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
-        if let Some(refused) = self.refuse(&plan.statement) {
+        if let Some(refused) = self.refuse(&plan.statement, options) {
             return Step::Done(Err(refused));
         }
         if plan.catalog.is_some_and(|v| v != self.core.catalog().version) {
@@ -162,9 +165,8 @@ impl Client {
         {
             let mut txn = self.core.txn();
             txn.depends_on = txn.depends_on.max(catalog);
-            if options.implicit_block && txn.block == Block::None {
-                txn.block = Block::Implicit;
-            }
+            txn.enter(options);
+            txn.queried |= !controls(&plan.statement);
         }
         if let Some(step) = self.start_simple(plan, env) {
             return step;
@@ -187,8 +189,8 @@ impl Client {
         }
     }
 
-    /// What the running statement has to say before it ends: SQLSTATE and text. Ask after [`Step::Pending`].
-    pub fn take_notices(&mut self) -> Vec<(SqlState, String)> {
+    /// What the running statement has to say before it ends: SQLSTATE and text. Ask after [`Step::Pending`], and before an error is told.
+    pub fn take_notices(&self) -> Vec<(SqlState, String)> {
         self.core.take_notices()
     }
 
@@ -224,11 +226,13 @@ impl Client {
         if self.core.txn().failed {
             return Err(failed_block());
         }
-        if self.core.txn().read_only {
+        if self.read_only(options.read_only) {
             return Err(read_only("COPY FROM"));
         }
-        if options.implicit_block && self.core.txn().block == Block::None {
-            self.core.txn().block = Block::Implicit;
+        {
+            let mut txn = self.core.txn();
+            txn.enter(options);
+            txn.queried = true;
         }
         self.copy = Some(CopyIn::new(&self.core, copy, env)?);
         Ok(())
@@ -264,6 +268,29 @@ impl Client {
         }
     }
 
+    /// How long what runs has waited for a lock that it still waits for; `None`: it waits for none.
+    pub fn waited_for_lock(&self) -> Option<Duration> {
+        let waits = self.core.engine().waits_for();
+        self.core.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
+    }
+
+    /// Whether the transaction may only read; `default`: what the next one may.
+    pub fn read_only(&self, default: bool) -> bool {
+        let txn = self.core.txn();
+        if txn.block == Block::None { default } else { txn.read_only }
+    }
+
+    /// A statement that the session carries out by itself is about to run.
+    pub fn enter(&mut self, options: RunOptions) {
+        self.core.txn().enter(options);
+    }
+
+    /// SET transaction_read_only: no effect outside a transaction block.
+    pub fn set_read_only(&mut self, read_only: bool) -> SqlResult<()> {
+        let mut txn = self.core.txn();
+        if txn.block == Block::None { Ok(()) } else { txn.set_read_only(read_only) }
+    }
+
     /// A statement failed before it came here, in the parser say: that fails an open transaction block all the same.
     pub fn fail(&mut self) {
         let mut txn = self.core.txn();
@@ -293,13 +320,12 @@ impl Client {
         self.core.port.adopt(self.core.token, ending);
     }
 
-    fn refuse(&self, statement: &Statement) -> Option<SqlError> {
-        let txn = self.core.txn();
+    fn refuse(&self, statement: &Statement, options: RunOptions) -> Option<SqlError> {
         let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
-        if txn.failed && !ends {
+        if self.core.txn().failed && !ends {
             return Some(failed_block());
         }
-        if txn.read_only && writes(statement) {
+        if self.read_only(options.read_only) && writes(statement) {
             return Some(read_only(command(statement)));
         }
         None
@@ -403,7 +429,10 @@ impl Client {
 
     fn start_task(&mut self, plan: Arc<Plan>, env: Arc<Env>) -> Step {
         if let Statement::Begin(options) = &plan.statement {
-            return Step::Done(Ok(self.begin(options)));
+            return match self.begin(options) {
+                Ok(outcome) => Step::Done(Ok(outcome)),
+                Err(e) => self.failed(e),
+            };
         }
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
@@ -422,16 +451,19 @@ impl Client {
         }))
     }
 
-    fn begin(&mut self, options: &TxnOptions) -> Outcome {
+    /// BEGIN. In a block it begins nothing, and its options are for the block that there is.
+    fn begin(&mut self, options: &TxnOptions) -> SqlResult<Outcome> {
         let mut txn = self.core.txn();
-        let already = txn.block == Block::Explicit;
-        txn.block = Block::Explicit;
-        txn.read_only = options.read_only.unwrap_or(self.core.read_only_default.get());
-        let outcome = Outcome::plain(if options.start { "START TRANSACTION" } else { "BEGIN" });
+        let already = std::mem::replace(&mut txn.block, Block::Explicit) == Block::Explicit;
+        let changed = options.read_only.map_or(Ok(()), |read_only| txn.set_read_only(read_only));
         if already {
-            return outcome.warn(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress");
+            self.core.notice(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress".to_owned());
         }
-        outcome
+        let mut outcome = Outcome::plain(if options.start { "START TRANSACTION" } else { "BEGIN" });
+        changed.map(|()| {
+            outcome.notices = self.core.take_notices();
+            outcome
+        })
     }
 
     fn poll_task(&mut self, mut task: Task) -> Step {

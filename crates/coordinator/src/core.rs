@@ -4,12 +4,13 @@
 //! 1. `calls` holds exactly the messages sent and not yet taken by [`Core::reply`]; a reply whose call is not there is stale and dropped.
 //! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction: it is entered before the first message is sent.
 
+use crate::client::RunOptions;
 use crate::engine::Engine;
 use crate::multi;
 use crate::port::PortInner;
 use clearway_partition::{Body, Failure, Message, Reply};
 use clearway_plan::Catalog;
-use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TableId, TreeId, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -45,6 +46,8 @@ pub(crate) struct Savepoint {
     pub overlay: Option<Arc<Catalog>>,
     pub drops: usize,
     pub changed: usize,
+    /// Whether the transaction might only read when it was set.
+    pub read_only: bool,
 }
 
 /// The state of the session's transaction.
@@ -63,6 +66,8 @@ pub(crate) struct Txn {
     pub savepoints: Vec<Savepoint>,
     pub next_savepoint: u32,
     pub read_only: bool,
+    /// It has run a statement that may look at data: it can no longer become one that writes.
+    pub queried: bool,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
     /// Trees made by this transaction.
@@ -77,6 +82,33 @@ impl Txn {
     /// Whether there is a transaction: a block, or a statement that has been to a partition.
     pub(crate) fn is_open(&self) -> bool {
         self.block != Block::None || self.id != TxnId(0)
+    }
+
+    /// A statement with these options is about to run: it may open the implicit block, and where there is no block it is a
+    /// transaction of its own.
+    pub(crate) fn enter(&mut self, options: RunOptions) {
+        if self.block == Block::None {
+            self.read_only = options.read_only;
+            if options.implicit_block {
+                self.block = Block::Implicit;
+            }
+        }
+    }
+
+    /// READ ONLY or READ WRITE, with PostgreSQL's rules: a transaction may give up writing at any time, and take that back only before
+    /// its first query and outside a savepoint.
+    pub(crate) fn set_read_only(&mut self, read_only: bool) -> SqlResult<()> {
+        if self.read_only && !read_only {
+            let wrong = |text| Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text));
+            if !self.savepoints.is_empty() {
+                return wrong("cannot set transaction read-write mode inside a read-only transaction");
+            }
+            if self.queried {
+                return wrong("transaction read-write mode must be set before any query");
+            }
+        }
+        self.read_only = read_only;
+        Ok(())
     }
 }
 
@@ -96,8 +128,6 @@ pub(crate) struct Core {
     stalled: Cell<bool>,
     /// What the running statement has to say before it ends.
     notices: RefCell<Vec<(SqlState, String)>>,
-    /// For all later transactions: SET SESSION CHARACTERISTICS.
-    pub read_only_default: Cell<bool>,
 }
 
 impl Core {
@@ -114,7 +144,6 @@ impl Core {
             cancelled: RefCell::default(),
             notices: RefCell::default(),
             stalled: Cell::default(),
-            read_only_default: Cell::new(false),
         }
     }
 
@@ -145,6 +174,11 @@ impl Core {
         self.port.submit(partition, Message { txn, origin: self.port.origin(self.token, seq), body });
         self.sending.set(false);
         seq
+    }
+
+    /// The transactions of the calls that wait for an answer.
+    pub(crate) fn calling(&self) -> Vec<TxnId> {
+        self.calls.borrow().iter().filter(|c| c.answer.is_none()).map(|c| c.txn).collect()
     }
 
     pub(crate) fn deliver(&self, seq: u32, answer: Answer) {

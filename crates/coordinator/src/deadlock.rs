@@ -9,9 +9,10 @@
 //! 2. After [`WaitsFor::add`] has found no deadlock in any wait so far, the graph has no cycle.
 //! 3. A wait whose end was told here before its beginning (by another thread, which had the partition next) never gets an edge.
 //!
-//! Locking: the engine keeps it behind a latch, which only waits take. A crash leaves nothing.
+//! Locking: the engine keeps it behind a latch, which only waits and their time-outs take. A crash leaves nothing.
 
 use clearway_latch::lockstat::Wait;
+use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};
 use hashbrown::{HashMap, HashSet};
 
@@ -22,6 +23,7 @@ struct Edges {
     id: WaitId,
     on: Vec<TxnId>,
     wait: Wait,
+    since: Instant,
 }
 
 /// What became of a wait that was added.
@@ -48,7 +50,7 @@ impl WaitsFor {
         if self.over.remove(&id) {
             return Added::Over(wait);
         }
-        self.edges.entry(txn).or_default().push(Edges { id, on, wait });
+        self.edges.entry(txn).or_default().push(Edges { id, on, wait, since: Instant::now() });
         if self.reaches_itself(txn) { Added::Deadlock } else { Added::Waits }
     }
 
@@ -64,6 +66,11 @@ impl WaitsFor {
             self.edges.remove(&txn);
         }
         Some(ended.wait)
+    }
+
+    /// How long the longest wait of `txn` lasts, if it waits.
+    pub(crate) fn longest(&self, txn: TxnId) -> Option<Duration> {
+        self.edges.get(&txn)?.iter().map(|wait| wait.since.elapsed()).max()
     }
 
     fn reaches_itself(&self, txn: TxnId) -> bool {

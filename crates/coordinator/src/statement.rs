@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::tag::Tag;
 use crate::{backup, ddl, insert, query, txn};
 use clearway_plan::program::Env;
-use clearway_plan::statement::{Copy, CopyDirection, Maintain};
+use clearway_plan::statement::{Copy, CopyDirection, Maintain, Query, Source};
 use clearway_plan::{Plan, Program, Statement};
 use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::Savepoint(name) => txn::savepoint(core, name).await,
         Statement::RollbackTo(name) => txn::rollback_to(core, name).await,
         Statement::Release(name) => txn::release(core, name),
-        Statement::SetTransaction { options, session } => txn::set_options(core, *options, *session),
+        Statement::SetTransaction { options, session: false } => txn::set_options(core, *options),
         Statement::Explain(lines) => Ok(explain(lines)),
         Statement::Maintain { kind, .. } => maintain(core, *kind).await,
         Statement::Backup(b) => backup::run(core, b).await,
@@ -75,11 +75,33 @@ pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
     if matches!(program, Program::Delete { .. }) { Tag::Delete(n) } else { Tag::Update(n) }
 }
 
+/// Whether the statement only controls transactions: in PostgreSQL's words, whether it takes no snapshot.
+pub(crate) fn controls(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Begin(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Savepoint(_)
+            | Statement::RollbackTo(_)
+            | Statement::Release(_)
+            | Statement::SetTransaction { .. }
+    )
+}
+
+/// Whether the query locks what it finds as if it were to change it.
+fn locks(query: &Query) -> bool {
+    let Source::Table { program, .. } = &query.source else { return false };
+    matches!(&**program, Program::Scan { access, .. } if access.for_update)
+}
+
 pub(crate) fn writes(statement: &Statement) -> bool {
+    if let Statement::Query(query) = statement {
+        return locks(query);
+    }
     !matches!(
         statement,
-        Statement::Query(_)
-            | Statement::Begin(_)
+        Statement::Begin(_)
             | Statement::Commit
             | Statement::Rollback
             | Statement::Savepoint(_)
@@ -96,6 +118,7 @@ pub(crate) fn writes(statement: &Statement) -> bool {
 
 pub(crate) fn command(statement: &Statement) -> &'static str {
     match statement {
+        Statement::Query(_) => "SELECT FOR UPDATE",
         Statement::Insert(_) => "INSERT",
         Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => "DELETE",
         Statement::Modify { .. } => "UPDATE",

@@ -272,6 +272,7 @@ pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> 
         overlay: txn.overlay.clone(),
         drops: txn.drops.len(),
         changed: txn.changed.len(),
+        read_only: txn.read_only,
     };
     txn.savepoints.push(savepoint);
     Ok(Outcome::plain("SAVEPOINT"))
@@ -307,11 +308,12 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
     everywhere(core, participants, |_| Body::RollbackTo(id)).await?;
     let mut txn = core.txn();
     let at = find_savepoint(&txn, name)?;
-    let (overlay, drops, changed) = {
+    let (overlay, drops, changed, read_only) = {
         let s = &txn.savepoints[at];
-        (s.overlay.clone(), s.drops, s.changed)
+        (s.overlay.clone(), s.drops, s.changed, s.read_only)
     };
     txn.overlay = overlay;
+    txn.read_only = read_only;
     txn.drops.truncate(drops);
     txn.changed.truncate(changed);
     txn.failed = false;
@@ -323,27 +325,23 @@ pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
     only_in_block(core, "RELEASE SAVEPOINT")?;
     let mut txn = core.txn();
     let at = find_savepoint(&txn, name)?;
+    // As in PostgreSQL, READ ONLY since the savepoint ends with it.
+    txn.read_only = txn.savepoints[at].read_only;
     txn.savepoints.truncate(at);
     Ok(Outcome::plain("RELEASE"))
 }
 
-/// SET TRANSACTION and SET SESSION CHARACTERISTICS. Every isolation level is served by serialisable.
-pub(crate) fn set_options(core: &Core, options: TxnOptions, session: bool) -> Result<Outcome, Stop> {
-    let in_block = core.txn().block != Block::None;
+/// SET TRANSACTION. Every isolation level is served by serialisable.
+pub(crate) fn set_options(core: &Core, options: TxnOptions) -> Result<Outcome, Stop> {
+    let mut txn = core.txn();
+    if txn.block == Block::None {
+        let text = "SET TRANSACTION can only be used in transaction blocks";
+        return Ok(Outcome::plain("SET").warn(SqlState::NO_ACTIVE_TRANSACTION, text));
+    }
     if let Some(read_only) = options.read_only {
-        if session {
-            core.read_only_default.set(read_only);
-        } else if in_block {
-            core.txn().read_only = read_only;
-        }
+        txn.set_read_only(read_only)?;
     }
-    let outcome = Outcome::plain("SET");
-    if !session && !in_block {
-        return Ok(
-            outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, "SET TRANSACTION can only be used in transaction blocks")
-        );
-    }
-    Ok(outcome)
+    Ok(Outcome::plain("SET"))
 }
 
 static ANSWER: Class = Class::new("coordinator.checkpoint_answer");

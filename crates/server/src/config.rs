@@ -68,6 +68,9 @@ pub struct Flags {
     /// Connections at most; more are refused with SQLSTATE 53300 [default: 10000]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<usize>,
+    /// Milliseconds that a new connection may take to send its startup packet, 10 to 600000; it is closed after that [default: 60000]
+    #[arg(long, value_name = "MILLISECONDS")]
+    pub startup_timeout_ms: Option<u64>,
     /// Microseconds that a worker looks for news before it sleeps, while few sessions are active; 0: sleep at once [default: 50]
     #[arg(long, value_name = "MICROSECONDS")]
     pub spin_us: Option<u64>,
@@ -182,6 +185,7 @@ struct File {
     io_engine: Option<IoEngine>,
     direct_io: Option<DirectIo>,
     max_connections: Option<usize>,
+    startup_timeout_ms: Option<u64>,
     spin_us: Option<u64>,
     metrics: Option<SocketAddr>,
     latch: Option<TextOrNumber>,
@@ -243,6 +247,8 @@ pub struct Config {
     pub direct_io: DirectIo,
     /// Connections at most.
     pub max_connections: usize,
+    /// Milliseconds that a connection may take to send its startup packet.
+    pub startup_timeout_ms: u64,
     /// Microseconds of spinning before sleep.
     pub spin_us: u64,
     /// Where metrics are served.
@@ -296,6 +302,7 @@ impl Config {
             io_engine: IoEngine::Auto,
             direct_io: DirectIo::Auto,
             max_connections: 10_000,
+            startup_timeout_ms: 60_000,
             spin_us: 50,
             metrics: None,
             latch: LatchChoice::Auto,
@@ -355,6 +362,7 @@ impl Config {
             io_engine: flags.io_engine.or(file.io_engine).unwrap_or(d.io_engine),
             direct_io: flags.direct_io.or(file.direct_io).unwrap_or(d.direct_io),
             max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
+            startup_timeout_ms: flags.startup_timeout_ms.or(file.startup_timeout_ms).unwrap_or(d.startup_timeout_ms),
             spin_us: flags.spin_us.or(file.spin_us).unwrap_or(d.spin_us),
             metrics: flags.metrics.or(file.metrics),
             latch: told("latch", flags.latch, file.latch)?,
@@ -382,6 +390,7 @@ impl Config {
         range("checkpoint_interval_s", self.checkpoint_interval_s, 1, 86_400)?;
         range("checkpoint_log", self.checkpoint_log, 1 << 20, 1 << 44)?;
         range("max_connections", self.max_connections as u64, 1, 1 << 20)?;
+        range("startup_timeout_ms", self.startup_timeout_ms, 10, 600_000)?;
         range("spin_us", self.spin_us, 0, 10_000)?;
         if !self.log_segment.is_multiple_of(4096) {
             return Err("log_segment must be a multiple of 4KiB".to_owned());

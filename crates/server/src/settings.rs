@@ -5,6 +5,8 @@
 //!    leaves what the savepoint found.
 //! 2. Every value has passed its check; `client_encoding` is always one that needs no conversion.
 
+mod time;
+
 use clearway_plan::{SessionEnv, Zone};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
@@ -13,6 +15,8 @@ enum Kind {
     Text,
     Bool,
     Int,
+    /// A time in milliseconds, 0 to 2^31 - 1.
+    Ms,
     Float,
     OneOf(&'static [&'static str]),
     Encoding,
@@ -65,7 +69,7 @@ static SETTINGS: &[Setting] = &[
     s("default_transaction_isolation", "serializable", ISOLATION, false),
     s("escape_string_warning", "on", Kind::Bool, false),
     s("extra_float_digits", "1", Kind::Int, false),
-    s("idle_in_transaction_session_timeout", "0", Kind::Int, false),
+    s("idle_in_transaction_session_timeout", "0", Kind::Ms, false),
     s("jit", "off", Kind::Bool, false),
     s("lc_collate", "C", Kind::Fixed, false),
     s("lc_ctype", "C", Kind::Fixed, false),
@@ -73,14 +77,14 @@ static SETTINGS: &[Setting] = &[
     s("lc_monetary", "C", Kind::Text, false),
     s("lc_numeric", "C", Kind::Text, false),
     s("lc_time", "C", Kind::Text, false),
-    s("lock_timeout", "0", Kind::Int, false),
+    s("lock_timeout", "0", Kind::Ms, false),
     s("max_identifier_length", "63", Kind::Fixed, false),
     s("row_security", "on", Kind::Bool, false),
     s("search_path", "\"$user\", public", Kind::Text, false),
     s("seq_page_cost", "1", Kind::Float, false),
     s("random_page_cost", "4", Kind::Float, false),
     s("server_version_num", "150000", Kind::Fixed, false),
-    s("statement_timeout", "0", Kind::Int, false),
+    s("statement_timeout", "0", Kind::Ms, false),
     s("synchronous_commit", "on", SYNC, false),
     s("transaction_isolation", "serializable", ISOLATION, false),
     s("transaction_read_only", "off", Kind::Bool, false),
@@ -191,11 +195,11 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether a setting could be changed so.
-    pub fn check(&self, name: &str, value: Option<&str>) -> SqlResult<()> {
+    /// What a setting would become if it were changed so; `None`: what a RESET goes back to.
+    pub fn check(&self, name: &str, value: Option<&str>) -> SqlResult<Option<String>> {
         match self.position(name) {
-            Some(i) => value.map_or(Ok(()), |value| self.checked(i, value).map(drop)),
-            None if name.contains('.') => Ok(()),
+            Some(i) => value.map(|value| self.checked(i, value)).transpose(),
+            None if name.contains('.') => Ok(value.map(str::to_owned)),
             None => Err(unrecognized(name)),
         }
     }
@@ -216,10 +220,10 @@ impl Settings {
         self.values[i].1 = value;
     }
 
-    /// RESET ALL.
+    /// RESET ALL: everything but whose session it is, and what the transaction may do.
     pub fn reset_all(&mut self) {
-        let session = self.position("session_authorization");
-        for i in (0..self.values.len()).filter(|i| Some(*i) != session) {
+        let kept = ["session_authorization", "transaction_read_only"].map(|name| self.position(name));
+        for i in (0..self.values.len()).filter(|i| !kept.contains(&Some(*i))) {
             let value = self.initially(i);
             if let Some(txn) = &mut self.txn {
                 txn.kept[i].1.clone_from(&value);
@@ -285,9 +289,21 @@ impl Settings {
         !matches!(self.get("synchronous_commit"), Ok("off"))
     }
 
-    /// `statement_timeout`, in milliseconds; 0: none.
-    pub fn statement_timeout_ms(&self) -> u64 {
-        self.get("statement_timeout").ok().and_then(milliseconds).unwrap_or(0)
+    /// A setting that is a time, in milliseconds.
+    pub fn milliseconds(&self, name: &str) -> u64 {
+        self.get(name).ok().and_then(|value| time::parse(value).ok()).unwrap_or(0)
+    }
+
+    /// Whether transactions only read that do not say otherwise.
+    pub fn default_read_only(&self) -> bool {
+        self.get("default_transaction_read_only") == Ok("on")
+    }
+
+    /// Says in `transaction_read_only` what the transaction may do.
+    pub fn put_transaction_read_only(&mut self, read_only: bool) {
+        if let Some(i) = self.position("transaction_read_only") {
+            self.store(i, if read_only { "on" } else { "off" }.to_owned());
+        }
     }
 
     /// What expressions may see of the session.
@@ -306,19 +322,6 @@ impl Settings {
 fn put_back(values: &mut Values, to: Values) {
     for (have, old) in values.iter_mut().zip(to) {
         *have = old;
-    }
-}
-
-fn milliseconds(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let n: u64 = text[..digits].parse().ok()?;
-    match text[digits..].trim() {
-        "" | "ms" => Some(n),
-        "s" => n.checked_mul(1000),
-        "min" => n.checked_mul(60_000),
-        "h" => n.checked_mul(3_600_000),
-        _ => None,
     }
 }
 
@@ -342,11 +345,23 @@ fn check(setting: &Setting, value: &str) -> SqlResult<String> {
             }
         },
         Kind::Int => {
-            if milliseconds(&lower).is_none() && lower.parse::<i64>().is_err() {
-                return Err(wrong());
-            }
+            lower.parse::<i64>().map_err(|_| wrong())?;
             lower
         }
+        Kind::Ms => match time::parse(value) {
+            Ok(ms) => time::text(ms),
+            Err(time::Wrong::Number) => return Err(wrong()),
+            Err(time::Wrong::Unit) => return Err(wrong().hint(time::UNITS_HINT)),
+            Err(time::Wrong::Huge) => return Err(wrong().hint("Value exceeds integer range.")),
+            Err(time::Wrong::Range(ms)) => {
+                let text = format!(
+                    "{ms} ms is outside the valid range for parameter \"{}\" (0 .. {})",
+                    setting.name,
+                    time::LONGEST_MS
+                );
+                return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
+            }
+        },
         Kind::Float => lower.parse::<f64>().map_err(|_| wrong())?.to_string(),
         Kind::OneOf(values) if values.contains(&lower.as_str()) => match lower.as_str() {
             "true" | "1" => "on".to_owned(),
@@ -415,7 +430,7 @@ mod tests {
         s.set("my.own", Some("x"), false).unwrap();
         assert_eq!(s.get("my.own").unwrap(), "x");
         s.set("statement_timeout", Some("2s"), false).unwrap();
-        assert_eq!(s.statement_timeout_ms(), 2000);
+        assert_eq!(s.milliseconds("statement_timeout"), 2000);
     }
 
     #[test]

@@ -372,7 +372,9 @@ impl Worker {
             tracing::warn!("a connection could not be registered: {e}");
             return self.shared.disconnect();
         }
-        entry.insert(Session::new(stream, slot as u32, refused, &self.shared));
+        let session = entry.insert(Session::new(stream, slot as u32, refused, &self.shared));
+        let limit = Duration::from_millis(self.shared.config.startup_timeout_ms);
+        session.expect_startup(self.timers.set(Instant::now() + limit, slot as u32));
         self.drive(slot as u32);
     }
 

@@ -44,6 +44,7 @@ scripts! {
     date
     errors
     modify
+    readonly
     select
     settings
     system

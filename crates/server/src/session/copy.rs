@@ -32,7 +32,7 @@ impl Session {
         let plan = run.plan.clone();
         let Statement::Copy(copy) = &plan.statement else { return };
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions { implicit_block: run.implicit_block };
+        let options = RunOptions { implicit_block: run.implicit_block, read_only: self.read_only };
         self.implicit_open |= run.implicit_block;
         if let Err(e) = client.copy_in_start(cx.port, copy, &run.env, options) {
             return self.complete(cx, run, Err(e));
@@ -46,6 +46,7 @@ impl Session {
         backend::copy_response(&mut self.io.out, true, copy.types.len());
         self.copy = Some(CopyIn { reader, incoming: RowBatch::new(), plan, env, origin, all: false });
         self.io.release();
+        self.limit_wait(cx);
         self.phase = Phase::CopyIn;
     }
 
@@ -124,6 +125,7 @@ impl Session {
 
     pub(super) fn copy_ended(&mut self, cx: &mut Context<'_>, result: SqlResult<Outcome>) {
         let Some(copy) = self.copy.take() else { return };
+        self.statement_ended();
         self.phase = Phase::Idle;
         match result {
             Err(e) => {

@@ -2,13 +2,13 @@
 
 use super::run::Run;
 use super::{Context, Session};
-use clearway_coordinator::{Outcome, Tag, TxnStatus};
+use clearway_coordinator::{Outcome, RunOptions, Tag, TxnStatus};
+use clearway_plan::statement::{Isolation, TxnOptions};
 use clearway_plan::{Statement, cast};
 use clearway_types::{DatumRef, Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 fn outcome(tag: Tag, rows: RowBatch) -> Outcome {
     Outcome { rows, tag, wait: Lsn(0), notices: Vec::new() }
@@ -22,6 +22,7 @@ impl Session {
                 self.set(name, value.as_deref(), *local, run.implicit_block)?;
                 done(if value.is_none() { "RESET" } else { "SET" })
             }
+            Statement::SetTransaction { options, .. } => self.set_characteristics(*options, run.implicit_block),
             Statement::Show(name) => self.show(name),
             Statement::Prepare { name, plan } => {
                 if self.statements.contains_key(name.as_str()) {
@@ -91,13 +92,16 @@ impl Session {
             let text = "SET LOCAL can only be used in transaction blocks".to_owned();
             self.notices(&[(SqlState::NO_ACTIVE_TRANSACTION, text)]);
             // Nothing that would outlive the statement.
-            return self.settings.check(name, value);
+            return self.settings.check(name, value).map(drop);
         }
         if in_block {
+            self.enter(implicit_block);
             self.settings.enter_txn();
-            self.implicit_open |= implicit_block;
         }
-        if name == "all" && value.is_none() {
+        if name == "transaction_read_only" {
+            let read_only = self.settings.check(name, value)?.as_deref() == Some("on");
+            self.client.as_mut().map_or(Ok(()), |client| client.set_read_only(read_only))?;
+        } else if name == "all" && value.is_none() {
             self.settings.reset_all();
         } else {
             self.settings.set(name, value, local)?;
@@ -106,7 +110,44 @@ impl Session {
         Ok(())
     }
 
+    /// A statement that the session carries out by itself belongs to the implicit transaction, too: that one keeps what it began with.
+    fn enter(&mut self, implicit_block: bool) {
+        self.implicit_open |= implicit_block;
+        let options = RunOptions { implicit_block, read_only: self.read_only };
+        if let Some(client) = self.client.as_mut().filter(|_| implicit_block) {
+            client.enter(options);
+        }
+    }
+
+    /// SET SESSION CHARACTERISTICS: what later transactions begin with.
+    fn set_characteristics(&mut self, options: TxnOptions, implicit_block: bool) -> SqlResult<Outcome> {
+        if let Some(read_only) = options.read_only {
+            let value = if read_only { "on" } else { "off" };
+            self.set("default_transaction_read_only", Some(value), false, implicit_block)?;
+        }
+        if let Some(isolation) = options.isolation {
+            let value = match isolation {
+                Isolation::ReadUncommitted => "read uncommitted",
+                Isolation::ReadCommitted => "read committed",
+                Isolation::RepeatableRead => "repeatable read",
+                Isolation::Serializable => "serializable",
+            };
+            self.set("default_transaction_isolation", Some(value), false, implicit_block)?;
+        }
+        Ok(outcome(Tag::Plain("SET"), RowBatch::new()))
+    }
+
+    /// Takes over into `transaction_read_only` what the transaction may do.
+    pub(super) fn follow_transaction(&mut self) {
+        let read_only = self.client.as_ref().map_or(self.read_only, |client| client.read_only(self.read_only));
+        if std::mem::replace(&mut self.shows_read_only, read_only) != read_only {
+            self.settings.put_transaction_read_only(read_only);
+            self.settings_changed();
+        }
+    }
+
     fn show(&mut self, name: &str) -> SqlResult<Outcome> {
+        self.follow_transaction();
         let mut rows = RowBatch::new();
         if name == "all" {
             for (name, value) in self.settings.all() {
@@ -170,10 +211,8 @@ impl Session {
     /// Takes over what settings decide.
     pub(super) fn settings_changed(&mut self) {
         self.synchronous_commit = self.settings.synchronous_commit();
-        self.statement_timeout = match self.settings.statement_timeout_ms() {
-            0 => None,
-            ms => Some(Duration::from_millis(ms)),
-        };
+        self.read_only = self.settings.default_read_only();
+        self.deadlines.follow(&self.settings);
         self.env = Arc::new(self.settings.env(&self.user, &self.database, self.pid));
     }
 }

@@ -11,6 +11,7 @@
 //! Source: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Flow".
 
 mod copy;
+mod deadlines;
 mod extended;
 mod local;
 mod prepared;
@@ -39,7 +40,7 @@ use run::{Emit, Origin, Run, Task};
 use simple::SimpleQuery;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Messages taken from one session before the others have a turn.
 const MESSAGES_A_TURN: usize = 256;
@@ -76,10 +77,10 @@ enum Phase {
     Startup,
     /// It waits for a message.
     Idle,
-    /// It waits for the engine; at most until the deadline with this ticket.
-    Running { task: Task, ticket: u64 },
-    /// It sleeps in pg_sleep until the deadline with the first ticket; the second one's ends the statement.
-    Sleeping { run: Run, ticket: u64, timeout: u64 },
+    /// It waits for the engine.
+    Running { task: Task },
+    /// It sleeps in pg_sleep until the deadline with this ticket.
+    Sleeping { run: Run, ticket: u64 },
     /// It is between two statements of a simple query.
     NextStatement,
     /// It writes rows.
@@ -115,7 +116,11 @@ pub struct Session {
     database: String,
     settings: Settings,
     synchronous_commit: bool,
-    statement_timeout: Option<Duration>,
+    /// What a transaction may that does not say so itself.
+    read_only: bool,
+    /// What `transaction_read_only` says.
+    shows_read_only: bool,
+    deadlines: deadlines::Deadlines,
     env: Arc<SessionEnv>,
     statements: HashMap<Box<str>, Rc<Prepared>>,
     unnamed: Option<Rc<Prepared>>,
@@ -154,7 +159,9 @@ impl Session {
             database: String::new(),
             settings: Settings::new("", shared.config.synchronous_commit),
             synchronous_commit: true,
-            statement_timeout: None,
+            read_only: false,
+            shows_read_only: false,
+            deadlines: deadlines::Deadlines::default(),
             env: Arc::default(),
             statements: HashMap::new(),
             unnamed: None,
@@ -305,6 +312,7 @@ impl Session {
     }
 
     fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
+        self.deadlines.heard();
         match message {
             Frontend::Query(sql) => self.simple_query(cx, sql),
             Frontend::Sync => {
@@ -340,7 +348,7 @@ impl Session {
     }
 
     /// Says ReadyForQuery: everything before it may go.
-    fn ready(&mut self, _cx: &mut Context<'_>) {
+    fn ready(&mut self, cx: &mut Context<'_>) {
         let status = match self.status() {
             TxnStatus::Idle => {
                 // Portals live as long as their transaction.
@@ -356,6 +364,9 @@ impl Session {
         backend::ready_for_query(&mut self.io.out, status);
         self.io.release();
         self.phase = Phase::Idle;
+        if status != b'I' {
+            self.limit_silence(cx);
+        }
     }
 
     fn status(&self) -> TxnStatus {
@@ -378,6 +389,7 @@ impl Session {
 
     /// What a statement's expressions see.
     fn make_env(&mut self, cx: &Context<'_>, params: Vec<Datum>) -> Arc<Env> {
+        self.follow_transaction();
         if self.txn_now == 0 || (!self.implicit_open && self.status() == TxnStatus::Idle) {
             self.txn_now = cx.shared.clock.wall_micros();
         }
@@ -388,22 +400,6 @@ impl Session {
         Arc::new(Env { params, now: self.txn_now, session: Some(self.env.clone()), seed: self.seed })
     }
 
-    /// A deadline of this session has come.
-    pub fn deadline(&mut self, cx: &mut Context<'_>, ticket: u64) {
-        match &self.phase {
-            Phase::Sleeping { ticket: t, .. } if *t == ticket => {
-                if let Phase::Sleeping { run, .. } = std::mem::replace(&mut self.phase, Phase::Idle) {
-                    self.start_in_engine(cx, run);
-                }
-            }
-            Phase::Running { ticket: t, .. } | Phase::Sleeping { timeout: t, .. } if *t == ticket => {
-                let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout");
-                self.interrupt(cx, e);
-            }
-            _ => {}
-        }
-    }
-
     /// A cancel request has come.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
@@ -412,11 +408,11 @@ impl Session {
 
     fn interrupt(&mut self, cx: &mut Context<'_>, error: SqlError) {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
-            Phase::Running { task, ticket } => {
+            Phase::Running { task } => {
                 if let Some(client) = &mut self.client {
                     client.cancel(cx.port, &error);
                 }
-                self.phase = Phase::Running { task, ticket };
+                self.phase = Phase::Running { task };
             }
             Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
             Phase::CopyIn => {

@@ -2,7 +2,7 @@
 
 use super::prepared::{PortalState, Prepared, ResultFormats};
 use super::{Context, Phase, Session, sleep};
-use clearway_coordinator::{Outcome, RunOptions, Step, Tag, TxnStatus};
+use clearway_coordinator::{Client, Outcome, RunOptions, Step, Tag, TxnStatus};
 use clearway_plan::statement::{Copy, CopyDirection};
 use clearway_plan::{Env, Plan, Statement};
 use clearway_types::{RowBatch, SqlError, SqlResult, SqlState};
@@ -73,11 +73,13 @@ impl Session {
         if self.status() == TxnStatus::Failed && !ends_failed_block(&run.plan.statement) {
             return self.complete(cx, run, Err(failed_block()));
         }
+        self.statement_begins(cx);
         if !matches!(run.plan.statement, Statement::Execute { .. }) {
             cx.counters().statement();
         }
         match &run.plan.statement {
             Statement::Set { .. }
+            | Statement::SetTransaction { session: true, .. }
             | Statement::Show(_)
             | Statement::Prepare { .. }
             | Statement::Deallocate(_)
@@ -98,7 +100,8 @@ impl Session {
                 Some(Err(e)) => self.complete(cx, run, Err(e)),
                 Some(Ok(how_long)) => {
                     let ticket = cx.timers.set(cx.now() + how_long, self.slot);
-                    self.phase = Phase::Sleeping { run, ticket, timeout: self.set_timeout(cx) };
+                    self.limit_wait(cx);
+                    self.phase = Phase::Sleeping { run, ticket };
                 }
             },
         }
@@ -106,7 +109,7 @@ impl Session {
 
     pub(super) fn start_in_engine(&mut self, cx: &mut Context<'_>, run: Run) {
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions { implicit_block: run.implicit_block };
+        let options = RunOptions { implicit_block: run.implicit_block, read_only: self.read_only };
         self.implicit_open |= run.implicit_block;
         let step = client.start(cx.port, &run.plan, &run.env, options);
         self.after_statement_step(cx, run, step);
@@ -153,12 +156,8 @@ impl Session {
 
     /// Waits for the engine.
     pub(super) fn wait(&mut self, cx: &mut Context<'_>, task: Task) {
-        self.phase = Phase::Running { task, ticket: self.set_timeout(cx) };
-    }
-
-    /// Sets the deadline of a statement that starts to wait now: its ticket, 0 if there is none.
-    fn set_timeout(&self, cx: &mut Context<'_>) -> u64 {
-        self.statement_timeout.map_or(0, |timeout| cx.timers.set(cx.now() + timeout, self.slot))
+        self.limit_wait(cx);
+        self.phase = Phase::Running { task };
     }
 
     /// The engine says that the session may go on.
@@ -167,12 +166,12 @@ impl Session {
         if !matches!(self.phase, Phase::Running { .. }) {
             return;
         }
-        let Phase::Running { task, ticket } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
+        let Phase::Running { task } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
         let Some(client) = &mut self.client else { return };
         match client.resume(cx.port) {
             Step::Pending => {
                 let notices = client.take_notices();
-                self.phase = Phase::Running { task, ticket };
+                self.phase = Phase::Running { task };
                 self.tell(&notices);
             }
             step => self.after_step(cx, task, step),
@@ -194,8 +193,11 @@ impl Session {
     /// A statement is over: says so.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
         let Run { plan, env, origin, .. } = run;
+        self.statement_ended();
         match result {
             Err(e) => {
+                let notices = self.client.as_ref().map(Client::take_notices).unwrap_or_default();
+                self.notices(&notices);
                 self.settle_settings(false);
                 self.fail(cx, &origin, &e);
             }

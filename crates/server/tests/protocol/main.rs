@@ -1,5 +1,6 @@
 //! The wire protocol, message by message, against a server in this process.
 
+mod deadlines;
 mod extended;
 mod many;
 mod metrics;

@@ -68,6 +68,14 @@ impl Message {
     pub fn code(&self) -> String {
         self.field(b'C')
     }
+    /// An error's primary message.
+    pub fn primary(&self) -> String {
+        self.field(b'M')
+    }
+    /// An error's severity.
+    pub fn severity(&self) -> String {
+        self.field(b'S')
+    }
     /// An error's hint.
     pub fn hint(&self) -> String {
         self.field(b'H')

@@ -1,0 +1,183 @@
+//! A session's deadlines: of its startup packet, its statement, its waits for locks, its silence inside a transaction.
+//!
+//! Invariants
+//! 1. Each kind has at most one deadline under way at the worker. One that comes too early is set again, so what begins later never
+//!    needs an earlier one.
+//! 2. A wait for a lock is measured from its own beginning, which the engine knows: [`Client::waited_for_lock`].
+//! 3. A session is idle in a transaction from its ReadyForQuery until the next message is there as a whole.
+//!
+//! Locking: none. A crash leaves nothing.
+//!
+//! [`Client::waited_for_lock`]: clearway_coordinator::Client::waited_for_lock
+
+use super::run::Task;
+use super::{Context, Phase, Session};
+use crate::io::MAX_MESSAGE;
+use crate::settings::Settings;
+use clearway_coordinator::TxnStatus;
+use clearway_types::{SqlError, SqlState};
+use clearway_wire::frame;
+use std::time::{Duration, Instant};
+
+/// What settings allow; `None`: as long as it takes.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Limits {
+    statement: Option<Duration>,
+    lock: Option<Duration>,
+    idle: Option<Duration>,
+}
+
+/// Tickets of the deadlines under way, 0 for none, and the moments that they are about.
+#[derive(Default)]
+pub(super) struct Deadlines {
+    limits: Limits,
+    startup: u64,
+    statement: u64,
+    lock: u64,
+    idle: u64,
+    statement_ends: Option<Instant>,
+    idle_since: Option<Instant>,
+}
+
+impl Deadlines {
+    /// Takes over what the settings say. What runs out under the old ones is forgotten: it could be too late for the new ones.
+    pub(super) fn follow(&mut self, settings: &Settings) {
+        let limit = |name| match settings.milliseconds(name) {
+            0 => None,
+            ms => Some(Duration::from_millis(ms)),
+        };
+        let limits = Limits {
+            statement: limit("statement_timeout"),
+            lock: limit("lock_timeout"),
+            idle: limit("idle_in_transaction_session_timeout"),
+        };
+        if limits != self.limits {
+            *self = Self { limits, ..Self::default() };
+        }
+    }
+
+    /// A message has come.
+    pub(super) fn heard(&mut self) {
+        self.idle_since = None;
+    }
+}
+
+impl Session {
+    /// The connection is new: it is closed if it has not sent its startup packet when this deadline comes.
+    pub fn expect_startup(&mut self, ticket: u64) {
+        self.deadlines.startup = ticket;
+    }
+
+    /// A statement begins: its time runs from here.
+    pub(super) fn statement_begins(&mut self, cx: &Context<'_>) {
+        self.deadlines.statement_ends = self.deadlines.limits.statement.map(|limit| cx.now() + limit);
+    }
+
+    /// The statement is over: its time no longer runs.
+    pub(super) fn statement_ended(&mut self) {
+        self.deadlines.statement_ends = None;
+    }
+
+    /// The statement starts to wait.
+    pub(super) fn limit_wait(&mut self, cx: &mut Context<'_>) {
+        let (slot, d) = (self.slot, &mut self.deadlines);
+        if let Some(ends) = d.statement_ends.filter(|_| d.statement == 0) {
+            d.statement = cx.timers.set(ends, slot);
+        }
+        if let Some(limit) = d.limits.lock.filter(|_| d.lock == 0) {
+            d.lock = cx.timers.set(cx.now() + limit, slot);
+        }
+    }
+
+    /// The session has said ReadyForQuery.
+    pub(super) fn limit_silence(&mut self, cx: &mut Context<'_>) {
+        let (slot, d) = (self.slot, &mut self.deadlines);
+        let Some(limit) = d.limits.idle else { return };
+        let now = cx.now();
+        d.idle_since = Some(now);
+        if d.idle == 0 {
+            d.idle = cx.timers.set(now + limit, slot);
+        }
+    }
+
+    /// A deadline of this session has come.
+    pub fn deadline(&mut self, cx: &mut Context<'_>, ticket: u64) {
+        let d = &mut self.deadlines;
+        if ticket == d.startup {
+            d.startup = 0;
+            return self.startup_is_due();
+        }
+        if ticket == d.statement {
+            d.statement = 0;
+            return self.statement_is_due(cx);
+        }
+        if ticket == d.lock {
+            d.lock = 0;
+            return self.lock_is_due(cx);
+        }
+        if ticket == d.idle {
+            d.idle = 0;
+            return self.silence_is_due(cx);
+        }
+        if matches!(&self.phase, Phase::Sleeping { ticket: t, .. } if *t == ticket)
+            && let Phase::Sleeping { run, .. } = std::mem::replace(&mut self.phase, Phase::Idle)
+        {
+            self.start_in_engine(cx, run);
+        }
+    }
+
+    /// As PostgreSQL, without a word: nobody has said yet which protocol it speaks.
+    fn startup_is_due(&mut self) {
+        if matches!(self.phase, Phase::Startup) {
+            self.phase = Phase::Closing;
+        }
+    }
+
+    fn statement_is_due(&mut self, cx: &mut Context<'_>) {
+        let Some(ends) = self.deadlines.statement_ends else { return };
+        if cx.now() < ends {
+            self.deadlines.statement = cx.timers.set(ends, self.slot);
+            return;
+        }
+        let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to statement timeout");
+        self.interrupt(cx, e);
+    }
+
+    fn lock_is_due(&mut self, cx: &mut Context<'_>) {
+        let (Phase::Running { task }, Some(limit), Some(client)) =
+            (&self.phase, self.deadlines.limits.lock, &self.client)
+        else {
+            return;
+        };
+        if matches!(task, Task::EndImplicit { .. }) {
+            return;
+        }
+        let waited = client.waited_for_lock().unwrap_or_default();
+        match limit.checked_sub(waited).filter(|left| !left.is_zero()) {
+            Some(left) => self.deadlines.lock = cx.timers.set(cx.now() + left, self.slot),
+            None => {
+                let e = SqlError::new(SqlState::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout");
+                self.interrupt(cx, e);
+            }
+        }
+    }
+
+    fn silence_is_due(&mut self, cx: &mut Context<'_>) {
+        let (Some(limit), Some(since)) = (self.deadlines.limits.idle, self.deadlines.idle_since) else { return };
+        if !matches!(self.phase, Phase::Idle) || self.status() == TxnStatus::Idle {
+            return;
+        }
+        if cx.now() < since + limit {
+            self.deadlines.idle = cx.timers.set(since + limit, self.slot);
+            return;
+        }
+        // A message may be in the socket, and only this thread has been too busy to see it.
+        self.io.readable = true;
+        let read = self.io.read(&mut self.input, 0);
+        if read.is_err() || !matches!(frame(self.input.bytes(), MAX_MESSAGE), Ok(None)) {
+            return;
+        }
+        let e = SqlError::new(SqlState(*b"25P03"), "terminating connection due to idle-in-transaction timeout");
+        self.fatal(cx, &e);
+    }
+}

@@ -1,0 +1,130 @@
+//! Settings that protect: time-outs of statements, of waits for locks, of silence, of the startup packet.
+
+use crate::raw::{Fixture, Raw, bind, execute, flush, message, parse, query, startup, sync};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+/// A table with one row that a block of the first session has locked, and a second session.
+fn with_locked_row(server: &Fixture) -> (Raw, Raw) {
+    let (mut holder, waiter) = (server.connect(), server.connect());
+    holder.query("create table t (a int primary key, b int)");
+    holder.query("insert into t values (1, 1), (2, 2)");
+    holder.query("begin; update t set b = 0 where a = 1");
+    (holder, waiter)
+}
+
+#[test]
+fn lock_timeout_ends_a_wait_for_a_row() {
+    let server = Fixture::new("lock-timeout");
+    let (mut holder, mut waiter) = with_locked_row(&server);
+    waiter.query("set lock_timeout = '20ms'");
+    let messages = waiter.query("update t set b = 3 where a = 1");
+    assert_eq!(messages[0].code(), "55P03");
+    assert_eq!(messages[0].primary(), "canceling statement due to lock timeout");
+    // In a block, over several partitions, for a whole table, and in COPY.
+    waiter.query("begin; update t set b = 3 where a = 2");
+    assert_eq!(waiter.column("update t set b = b + 1"), ["55P03"]);
+    assert_eq!(waiter.column("select 1"), ["25P02"]);
+    waiter.query("rollback");
+    assert_eq!(waiter.column("drop table t"), ["55P03"]);
+    holder.query("insert into t values (7, 7)");
+    waiter.send_all(&[query("copy t from stdin"), message(b'd', b"7\t7\n"), message(b'c', b"")]);
+    assert_eq!(waiter.until_ready()[1].code(), "55P03");
+    holder.query("rollback");
+    assert_eq!(waiter.column("select b from t order by a"), ["1", "2"]);
+    waiter.query("update t set b = 3 where a = 1");
+    assert_eq!(waiter.column("select b from t where a = 1"), ["3"]);
+}
+
+#[test]
+fn lock_timeout_lets_a_long_statement_run() {
+    let server = Fixture::new("lock-timeout-long");
+    let mut c = server.connect();
+    c.query("set lock_timeout = 1");
+    assert_eq!(c.column("select pg_sleep(0.05)"), [""]);
+    c.query("create table t (a int primary key)");
+    assert_eq!(c.query("insert into t select * from generate_series(1, 50000)")[0].text(), "INSERT 0 50000");
+}
+
+#[test]
+fn lock_timeout_follows_its_setting() {
+    let server = Fixture::new("lock-timeout-set");
+    let (_holder, mut waiter) = with_locked_row(&server);
+    // A deadline an hour away is under way, and the next setting is shorter.
+    waiter.query("set lock_timeout = '1h'; set statement_timeout = 20");
+    assert_eq!(waiter.column("update t set b = 3 where a = 1"), ["57014"]);
+    waiter.query("set lock_timeout = 20; set statement_timeout = 0");
+    assert_eq!(waiter.column("update t set b = 3 where a = 1"), ["55P03"]);
+}
+
+#[test]
+fn statement_timeout_covers_the_whole_copy() {
+    let server = Fixture::new("statement-timeout-copy");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    c.query("set statement_timeout = 20");
+    c.send(&query("copy t from stdin"));
+    assert_eq!(c.next().tag, 'G');
+    // The client says nothing more.
+    assert_eq!(c.until_ready()[0].code(), "57014");
+    c.query("set statement_timeout = 0");
+    assert_eq!(c.column("select count(*) from t"), ["0"]);
+}
+
+#[test]
+fn silence_in_a_transaction_ends_the_session() {
+    let server = Fixture::new("idle-in-transaction");
+    let (mut holder, mut waiter) = with_locked_row(&server);
+    // Set inside the block, it counts from that ReadyForQuery.
+    holder.query("set idle_in_transaction_session_timeout = 20");
+    let end = holder.next();
+    assert_eq!((end.tag, end.code().as_str(), end.severity().as_str()), ('E', "25P03", "FATAL"));
+    assert!(holder.try_next().is_none());
+    // Its locks are gone.
+    assert_eq!(waiter.query("update t set b = 3 where a = 1")[0].text(), "UPDATE 1");
+
+    // A failed block is one as well; half a message does not keep it.
+    let mut c = server.connect();
+    c.query("set idle_in_transaction_session_timeout = 20");
+    c.send(&query("begin; select 1 / 0"));
+    c.until_ready();
+    c.send(b"Q\0\0");
+    assert_eq!(c.next().code(), "25P03");
+}
+
+#[test]
+fn silence_outside_a_transaction_ends_nothing() {
+    let server = Fixture::new("idle-outside");
+    let mut c = server.connect();
+    c.query("set idle_in_transaction_session_timeout = 20");
+    // Each of these lasts longer than the limit, and none is silence in a transaction.
+    assert_eq!(c.column("begin; select pg_sleep(0.06); rollback"), [""]);
+    c.send_all(&[parse("", "select pg_sleep(0.06)", &[]), bind("", "", &[], false), execute("", 0), flush()]);
+    let tags: String = (0..4).map(|_| c.next().tag).collect();
+    assert_eq!(tags, "12DC");
+    c.send(&sync());
+    assert_eq!(c.tags(), "ZI");
+    // The deadline of an earlier block comes while the session is outside, and nothing happens.
+    c.query("begin");
+    c.query("commit");
+    let mut other = server.connect();
+    other.query("select pg_sleep(0.06)");
+    assert_eq!(c.column("select 1"), ["1"]);
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_closed() {
+    let server = Fixture::with("startup-timeout", |config| config.startup_timeout_ms = 50);
+    let mut begun = server.connect();
+    let half = &startup(&[("user", "tester")])[..9];
+    let ssl = [0, 0, 0, 8, 4, 210, 22, 47];
+    for (said, answer) in [(&b""[..], &b""[..]), (half, b""), (&ssl, b"N")] {
+        let mut c = Raw::open(server.address());
+        c.stream.write_all(said).unwrap();
+        let mut heard = Vec::new();
+        c.stream.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard, answer);
+        let _ = c.stream.shutdown(Shutdown::Both);
+    }
+    assert_eq!(begun.column("select 1"), ["1"]);
+}
