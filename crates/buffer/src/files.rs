@@ -33,6 +33,7 @@ use clearway_env::{Aligned, Disk, File, IoPool, Open, Write};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Latch, LatchGuard};
 use clearway_sync::atomic::{AtomicU32, Ordering};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::io;
 use std::path::Path;
@@ -133,7 +134,9 @@ impl Files {
         for &(id, _) in pages {
             self.partition(id)?;
         }
-        self.sync_places(state)?;
+        if !canary::on(Bug::DoubleWriteOrder) {
+            self.sync_places(state)?;
+        }
         let len = (1 + pages.len()) * PAGE_SIZE;
         fill_double_write(&mut state.buffer[..len], pages);
         let Named { name, file, .. } = &self.double_write;

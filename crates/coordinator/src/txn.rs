@@ -17,6 +17,7 @@ use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Access, Program};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -153,6 +154,9 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         return Err(stopped(f.into()));
     }
     let txn = std::mem::take(&mut *core.txn());
+    if canary::on(Bug::EarlyRelease) {
+        finish(core, &txn, Some(Lsn(0))).await?;
+    }
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { txn.depends_on };
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);

@@ -22,6 +22,8 @@ const TWICE: usize = 20;
 /// The seeds that once found something.
 const KEPT: &str = include_str!("../seeds.txt");
 const KEPT_OF_POOL: &str = include_str!("../pool_seeds.txt");
+/// Where the search for each planted bug starts unless told otherwise: at the seed that found it last.
+const CANARIES: &str = include_str!("../canaries.txt");
 
 /// What is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,16 @@ impl Subject {
             Self::Engine => BUGS_OF_ENGINE,
             Self::Pool => BUGS_OF_POOL,
         }
+    }
+
+    /// The seed that found the planted bug last; 0 if none is known.
+    fn found_last(self, bug: &str) -> u64 {
+        let subject = if self == Self::Engine { "engine" } else { "pool" };
+        let mut lines = CANARIES.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines
+            .find(|line| line.len() == 3 && line[..2] == [subject, bug])
+            .and_then(|line| line[2].parse().ok())
+            .unwrap_or(0)
     }
 
     fn run(self, seed: u64, trace: &Trace) -> Result<Report, String> {
@@ -193,19 +205,24 @@ fn prepare() {
     panics::install();
 }
 
-/// Plants each known kind of bug, one after the other, and sees that the judge finds it.
-pub fn canaries(subject: Subject) -> Result<(), String> {
+/// Plants each known kind of bug, or only the one called `only`, and checks that the judge finds it within [`CANARY_SEEDS`] seeds from `first`
+/// on, by default from where it was found last.
+pub fn canaries(subject: Subject, first: Option<u64>, only: Option<&str>) -> Result<(), String> {
     prepare();
     let mut missed = Vec::new();
     for &bug in subject.bugs() {
+        let name = format!("{bug:?}");
+        if only.is_some_and(|only| only != name) {
+            continue;
+        }
+        let first = first.unwrap_or_else(|| subject.found_last(&name));
         let began = Instant::now();
-        let found = found_only_with(subject, bug);
-        match found {
+        match found_only_with(subject, bug, first) {
             Some((seed, finding)) => {
                 let finding: String = finding.chars().take(300).collect();
-                println!("sim: {bug:?}: found by seed {seed} after {:.1?}: {finding}", began.elapsed());
+                println!("sim: {name}: found by seed {seed} after {:.1?}: {finding}", began.elapsed());
             }
-            None => missed.push(format!("{bug:?}")),
+            None => missed.push(format!("{name} from {first} on")),
         }
     }
     canary::plant(None);
@@ -217,11 +234,11 @@ pub fn canaries(subject: Subject) -> Result<(), String> {
 }
 
 /// The first seed that finds something with the bug, and nothing without.
-fn found_only_with(subject: Subject, bug: Bug) -> Option<(u64, String)> {
-    let mut from = 0;
-    while from < CANARY_SEEDS {
+fn found_only_with(subject: Subject, bug: Bug, first: u64) -> Option<(u64, String)> {
+    let (mut from, end) = (first, first + CANARY_SEEDS);
+    while from < end {
         canary::plant(Some(bug));
-        let (seed, finding) = first_finding(subject, from, CANARY_SEEDS)?;
+        let (seed, finding) = first_finding(subject, from, end)?;
         canary::plant(None);
         if subject.quietly(seed).is_ok() {
             return Some((seed, finding));
@@ -231,8 +248,8 @@ fn found_only_with(subject: Subject, bug: Bug) -> Option<(u64, String)> {
     None
 }
 
-/// The first of the seeds from `from` to `count` that finds something, or nearly: several run at once.
-fn first_finding(subject: Subject, from: u64, count: u64) -> Option<(u64, String)> {
+/// The first of the seeds from `from` to `end` that finds something, or nearly: several run at once.
+fn first_finding(subject: Subject, from: u64, end: u64) -> Option<(u64, String)> {
     let next = AtomicU64::new(from);
     let found = Mutex::new(None);
     let is_found = || found.lock().unwrap_or_else(PoisonError::into_inner).is_some();
@@ -241,7 +258,7 @@ fn first_finding(subject: Subject, from: u64, count: u64) -> Option<(u64, String
             scope.spawn(|| {
                 while !is_found() {
                     let seed = next.fetch_add(1, Ordering::Relaxed); // Relaxed: only uniqueness matters.
-                    if seed >= count {
+                    if seed >= end {
                         return;
                     }
                     if let Err(finding) = subject.quietly(seed) {

@@ -1,6 +1,6 @@
 //! Runs seeds: `cargo xtask sim` builds this with `--cfg shuttle` and starts it.
 //!
-//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries`, with `engine` or `pool` for the subject
+//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries [FIRST [BUG]]`, with `engine` or `pool` for the subject
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@
 use clearway_sim::campaign::{self, Subject};
 
 #[cfg(shuttle)]
-const USAGE: &str = "usage: clearway-sim engine|pool run FIRST COUNT [MINUTES] | replay SEED | canaries";
+const USAGE: &str = "usage: clearway-sim engine|pool run FIRST COUNT [MINUTES] | replay SEED | canaries [FIRST [BUG]]";
 
 #[cfg(not(shuttle))]
 fn main() -> std::process::ExitCode {
@@ -43,7 +43,9 @@ fn obey(subject: Subject, args: &[&str]) -> Result<(), String> {
             campaign::run(subject, number(first)?, number(count)?, Some(number(minutes)?))
         }
         ["replay", seed] => campaign::replay(subject, number(seed)?),
-        ["canaries"] => campaign::canaries(subject),
+        ["canaries"] => campaign::canaries(subject, None, None),
+        ["canaries", first] => campaign::canaries(subject, Some(number(first)?), None),
+        ["canaries", first, bug] => campaign::canaries(subject, Some(number(first)?), Some(bug)),
         _ => Err(USAGE.into()),
     }
 }

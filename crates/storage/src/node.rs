@@ -20,6 +20,7 @@ use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicU64, Ordering};
+use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
@@ -419,7 +420,8 @@ impl Node {
         let state = State { complete: true, redo, scan_from, next_txn, durable, ..control.state() };
         control.write(state)?;
         // Relaxed: see `LogPin::take`.
-        let unneeded = scan_from.min(Lsn(self.pinned.load(Ordering::Relaxed)));
+        let needed = if canary::on(Bug::TruncatedLog) { redo } else { scan_from };
+        let unneeded = needed.min(Lsn(self.pinned.load(Ordering::Relaxed)));
         self.wal.remove_before(unneeded).map_err(OpenError::io("cannot remove old log"))?;
         tracing::debug!(%redo, %scan_from, "checkpoint");
         Ok(state)

@@ -130,7 +130,11 @@ pub(crate) fn undo(
     let mut heads: BinaryHeap<(Lsn, TxnId, PartitionId)> = all.collect();
     while let Some((head, txn, partition)) = heads.pop() {
         let store = stores.get_mut(usize::from(partition.0)).ok_or(bad(head, "there is no such partition"))?;
-        let next = if head > Lsn(0) { undo_record(undoing, store, txn, head)? } else { head };
+        let next = match head {
+            Lsn(0) => head,
+            _ if canary::on(Bug::UndoneOldestFirst) => undo_oldest_first(undoing, store, txn, head)?,
+            _ => undo_record(undoing, store, txn, head)?,
+        };
         if next > Lsn(0) {
             heads.push((next, txn, partition));
         } else {
@@ -139,6 +143,19 @@ pub(crate) fn undo(
         }
     }
     Ok(undone)
+}
+
+/// The mistake that [`Bug::UndoneOldestFirst`] stands for.
+fn undo_oldest_first(undoing: &mut Undoing<'_>, store: &mut Store, txn: TxnId, head: Lsn) -> Result<Lsn, StorageError> {
+    let mut places = vec![head];
+    while let Some(&place) = places.last().filter(|place| **place > Lsn(0)) {
+        match record::parse(undoing.back.record(place)?.payload) {
+            Ok(Record::Pages { role: Role::Undoable { prev, .. }, .. }) if prev < place => places.push(prev),
+            _ => return Err(bad(place, "a change to undo was expected")),
+        }
+    }
+    places.into_iter().rev().skip(1).try_for_each(|place| undo_record(undoing, store, txn, place).map(drop))?;
+    Ok(Lsn(0))
 }
 
 fn undo_record(undoing: &mut Undoing<'_>, store: &mut Store, txn: TxnId, head: Lsn) -> Result<Lsn, StorageError> {

@@ -341,7 +341,8 @@ impl Store {
     /// call gives another one.
     pub fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
         let root = self.tree(tree)?.root;
-        let (known, deleted) = self.trees.get(&tree).map_or((None, 0), |e| (e.next_rowid, e.deleted_rowid));
+        let entry = self.trees.get(&tree).filter(|_| !canary::on(Bug::ReusedRowNumber));
+        let (known, deleted) = entry.map_or((None, 0), |e| (e.next_rowid, e.deleted_rowid));
         let next = match known {
             Some(next) => Some(next),
             None => {

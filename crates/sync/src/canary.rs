@@ -24,11 +24,47 @@ pub enum Bug {
     LatePin,
     /// The replacement policy hears that a page has left which had to be written when the page may be back.
     LateLeaving,
+    /// A scan of a key range takes no range lock: keys may appear in what it has read.
+    SkippedRangeLock,
+    /// A statement that only checks for locks is always told that there are none.
+    UncheckedLock,
+    /// A transaction of COMMIT releases its locks before its commit record is in the log.
+    EarlyRelease,
+    /// A partition accepts a plan that was made for an older version of the table.
+    StalePlan,
+    /// An UPDATE that moves a row to another partition keeps the old home in the row's global unique keys.
+    StaleHome,
+    /// Replies are sent before the log is durable up to what they show.
+    ReplyNotHeld,
+    /// A checkpoint removes log that active transactions need for their undo.
+    TruncatedLog,
+    /// The double-write file is overwritten before the places of its last batch are synced.
+    DoubleWriteOrder,
+    /// A start leaves what lies behind the log's end, so that it may follow what is appended later.
+    UncleanTail,
+    /// A hidden row number is derived anew from the last key each time.
+    ReusedRowNumber,
+    /// Recovery undoes a transaction's changes oldest first.
+    UndoneOldestFirst,
 }
 
 /// What the simulation of the whole engine must find.
-pub const BUGS_OF_ENGINE: &[Bug] =
-    &[Bug::SkippedSync, Bug::PageBeforeLog, Bug::UndoneTwice, Bug::StaleChecksum, Bug::StaleCopy];
+pub const BUGS_OF_ENGINE: &[Bug] = &[
+    Bug::SkippedSync,
+    Bug::PageBeforeLog,
+    Bug::UndoneTwice,
+    Bug::StaleChecksum,
+    Bug::StaleCopy,
+    Bug::SkippedRangeLock,
+    Bug::UncheckedLock,
+    Bug::EarlyRelease,
+    Bug::StalePlan,
+    Bug::StaleHome,
+    Bug::ReplyNotHeld,
+    Bug::TruncatedLog,
+    Bug::DoubleWriteOrder,
+    Bug::UndoneOldestFirst,
+];
 
 /// What that of the buffer pool alone must find.
 pub const BUGS_OF_POOL: &[Bug] = &[

@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Res<()> {
     sim.current_dir(&root).arg(if options.pool { "pool" } else { "engine" });
     match options.seed {
         Some(seed) => sim.args(["replay", &seed.to_string()]),
-        None if options.canaries => sim.arg("canaries"),
+        None if options.canaries => sim.arg("canaries").args(options.first.map(|first| first.to_string())),
         None => {
             let usual = if options.pool { POOL_SEEDS } else { SEEDS };
             let (first, seeds) = (options.first.unwrap_or(0), options.seeds.unwrap_or(usual));
