@@ -21,8 +21,10 @@ type Sector = [u8; SECTOR];
 #[derive(Default)]
 pub(super) struct Content {
     now: Vec<u8>,
-    /// For each sector changed since the last sync: its synced state, then each later one. The last is in `now`.
-    unsynced: BTreeMap<u64, Vec<Sector>>,
+    /// For each sector changed since the last sync: its synced state, then each later one, with the change's number. The last is in `now`.
+    unsynced: BTreeMap<u64, Vec<(u64, Sector)>>,
+    /// Changes so far.
+    changes: u64,
     /// The length at the last sync, then each later one; empty if it has not changed.
     lengths: Vec<usize>,
     /// For each sector that was written, but never reaches the medium: what that has. `now` is the cache's.
@@ -83,7 +85,7 @@ impl Content {
         self.write(buf, start);
         for number in sectors(start, start + buf.len()) {
             if let Some(versions) = self.unsynced.remove(&number) {
-                self.stale.insert(number, versions[0]);
+                self.stale.insert(number, versions[0].1);
             }
             if !cached {
                 self.evict(number);
@@ -117,7 +119,7 @@ impl Content {
         for (number, versions) in std::mem::take(&mut self.unsynced) {
             let written = random.below(versions.len() as u64) as usize;
             if written + 1 < versions.len() {
-                self.stale.insert(number, versions[written]);
+                self.stale.insert(number, versions[written].1);
             }
             if evicted {
                 self.evict(number);
@@ -153,8 +155,13 @@ impl Content {
         self.unreadable.range(sectors(start, start + len)).next().is_none()
     }
 
-    /// What a crash may leave.
-    pub(super) fn survivors(&self, random: &SeededEntropy) -> Self {
+    /// The same, all of it at rest.
+    pub(super) fn at_rest(&self) -> Self {
+        Self { now: self.now.clone(), unreadable: self.unreadable.clone(), ..Self::default() }
+    }
+
+    /// What a crash may leave, torn between units of so many sectors.
+    pub(super) fn survivors(&self, random: &SeededEntropy, tear: u64) -> Self {
         // In this many of 100 sectors the last state survives; in the others any earlier one.
         let kept_percent = [0, 10, 50, 90, 100][random.below(5) as usize];
         let choose = |versions: usize| match random.below(100) < kept_percent || versions == 1 {
@@ -173,7 +180,22 @@ impl Content {
             now[start..end].copy_from_slice(&sector[..end - start]);
         };
         self.stale.iter().for_each(|(number, sector)| put(*number, sector));
-        self.unsynced.iter().for_each(|(number, versions)| put(*number, &versions[choose(versions.len())]));
+        let unsynced: Vec<_> = self.unsynced.iter().collect();
+        if tear == 1 {
+            unsynced.iter().for_each(|(number, versions)| put(**number, &versions[choose(versions.len())].1));
+            return Self { now, unreadable: self.unreadable.clone(), ..Self::default() };
+        }
+        // Each unit as it was at one moment, as the system writes back a page of its cache.
+        for unit in unsynced.chunk_by(|(a, _), (b, _)| *a / tear == *b / tear) {
+            let mut moments: Vec<u64> = unit.iter().flat_map(|(_, v)| v.iter().map(|(change, _)| *change)).collect();
+            moments.sort_unstable();
+            moments.dedup();
+            let moment = moments[choose(moments.len())];
+            for (number, versions) in unit {
+                let at = versions.partition_point(|(change, _)| *change <= moment).max(1) - 1;
+                put(**number, &versions[at].1);
+            }
+        }
         Self { now, unreadable: self.unreadable.clone(), ..Self::default() }
     }
 
@@ -196,16 +218,17 @@ impl Content {
 
     /// Applies `change` and remembers the states before and after of the sectors from byte `start` to `end`.
     fn change(&mut self, start: usize, end: usize, change: impl FnOnce(&mut Vec<u8>)) {
+        self.changes += 1;
         for number in sectors(start, end) {
             let before = self.stale.remove(&number).unwrap_or_else(|| self.sector(number));
-            self.unsynced.entry(number).or_insert_with(|| vec![before]);
+            self.unsynced.entry(number).or_insert_with(|| vec![(0, before)]);
             self.unreadable.remove(&number);
         }
         let length = self.now.len();
         change(&mut self.now);
         for number in sectors(start, end) {
             let after = self.sector(number);
-            remember(self.unsynced.entry(number).or_default(), after);
+            remember(self.unsynced.entry(number).or_default(), (self.changes, after));
         }
         if self.now.len() != length {
             if self.lengths.is_empty() {

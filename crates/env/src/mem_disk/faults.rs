@@ -6,13 +6,14 @@
 //! | role   | the rest goes on    | stops, and says why     | finds the damage       | is not asked    |
 //! |--------|---------------------|-------------------------|------------------------|-----------------|
 //! | log    | short reads, delays | failing reads, writes,  | flipped bits,          | lost and        |
-//! |        |                     | syncs, names            | unreadable sectors     | misled writes   |
+//! |        |                     | syncs, names, opens,    | unreadable sectors     | misled writes   |
+//! |        |                     | lists                   |                        |                 |
 //! | pages  | short and failing   | failing writes, syncs,  | flipped bits,          | lost and        |
-//! |        | reads, delays       | names                   | unreadable sectors     | misled writes   |
-//! | copies | short reads, delays | failing reads, writes,  | flipped bits,          | lost and        |
-//! |        |                     | syncs, names            | unreadable sectors     | misled writes   |
-//! | root   | short reads, delays | failing reads, writes,  | flipped bits,          | lost and        |
-//! |        |                     | syncs, names            | unreadable sectors     | misled writes   |
+//! |        | reads, delays       | names, opens, lists     | unreadable sectors     | misled writes   |
+//! | copies | short reads, delays | as the log              | flipped bits,          | lost and        |
+//! |        |                     |                         | unreadable sectors     | misled writes   |
+//! | root   | short reads, delays | as the log              | flipped bits,          | lost and        |
+//! |        |                     |                         | unreadable sectors     | misled writes   |
 //! | cache  | all                 | -                       | -                      | -               |
 //! | any    | -                   | -                       | all                    | -               |
 //!
@@ -64,6 +65,10 @@ pub enum Fault {
     FailedSync,
     /// Creating, renaming or removing a file, or syncing a directory, fails and changes nothing.
     FailedName,
+    /// A file cannot be opened, as when the process has too many files open.
+    FailedOpen,
+    /// A directory cannot be listed.
+    FailedList,
     /// The operation takes longer: see [`crate::Operation::delay`].
     Delay,
 }
@@ -105,7 +110,15 @@ impl Role {
             }
             (Self::Any, _) | (_, Fault::FlippedBit | Fault::UnreadableSector) => Some(Duty::Finds),
             (_, Fault::LostWrite | Fault::MisledWrite) => None,
-            (_, Fault::FailedRead | Fault::FailedWrite | Fault::FailedSync | Fault::FailedName) => Some(Duty::Stops),
+            (
+                _,
+                Fault::FailedRead
+                | Fault::FailedWrite
+                | Fault::FailedSync
+                | Fault::FailedName
+                | Fault::FailedOpen
+                | Fault::FailedList,
+            ) => Some(Duty::Stops),
         }
     }
 }
@@ -135,6 +148,10 @@ pub enum OpKind {
     Sync,
     /// The creation, the renaming or the removal of a file, or a directory's sync or creation.
     Name,
+    /// The opening of a file; neither delayed nor seen by a [`crate::Hook`].
+    Open,
+    /// The listing of a directory; neither delayed nor seen by a [`crate::Hook`].
+    List,
 }
 
 impl Fault {
@@ -145,7 +162,9 @@ impl Fault {
             Self::LostWrite | Self::MisledWrite => kind == OpKind::Write,
             Self::FailedSync => kind == OpKind::Sync,
             Self::FailedName => kind == OpKind::Name,
-            Self::Delay => true,
+            Self::FailedOpen => kind == OpKind::Open,
+            Self::FailedList => kind == OpKind::List,
+            Self::Delay => !matches!(kind, OpKind::Open | OpKind::List),
         }
     }
 }

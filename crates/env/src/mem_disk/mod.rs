@@ -5,8 +5,8 @@
 //!
 //! # Invariants
 //! 1. What was synced before [`MemDisk::crash`] is in the disk that it returns, byte for byte.
-//! 2. What was written but not synced survives a crash or not, each 512-byte sector by itself, as the seed says: every
-//!    state that the sector has had since its last sync is possible. So is every length that the file has had. A sector
+//! 2. What was written but not synced survives a crash or not, each 512-byte sector by itself (or, after
+//!    [`MemDisk::tear_blocks`], each 4 KiB), as the seed says: every state that it has had since its last sync is possible. So is every length that the file has had. A sector
 //!    whose content was lost but whose length survived reads as what was there before, or as zeros.
 //! 3. Names made, removed or changed since the directory's last sync survive as a prefix, in order, for each directory
 //!    by itself: the journal of a file system. Directories themselves survive at once.
@@ -15,6 +15,7 @@
 //!    nothing.
 //! 6. Files that have names take at most the capacity, unless that was lowered or a crash has brought one back.
 //! 7. A crash is one moment for all names and files, whatever other threads do just then.
+//! 8. After [`MemDisk::kill`] all that was written is there, and is as unsynced as it was.
 //!
 //! Invariants 1 and 2 hold but for what the plan's faults and flipped bits have done.
 //!
@@ -28,6 +29,7 @@
 //! Applications Recover from fsync Failures?", USENIX ATC 2020.
 
 mod content;
+mod ends;
 mod faults;
 mod names;
 mod space;
@@ -84,6 +86,7 @@ struct Shared {
 struct Weather {
     plan: Option<Arc<FaultPlan>>,
     hook: Option<Hook>,
+    tears_blocks: bool,
 }
 
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -107,9 +110,9 @@ fn position(offset: u64) -> io::Result<usize> {
 impl Shared {
     /// Before an operation, with nothing locked: what strikes it.
     fn begin(&self, kind: OpKind, path: &Path) -> Option<Blow> {
-        let Weather { plan, hook } = guard(&self.weather).clone();
+        let Weather { plan, hook, .. } = guard(&self.weather).clone();
         let verdict = plan.as_ref().map(|plan| plan.judge(kind, path)).unwrap_or_default();
-        if let Some(hook) = hook {
+        if let Some(hook) = hook.filter(|_| !matches!(kind, OpKind::Open | OpKind::List)) {
             hook(Operation { kind, path, delay: verdict.delay });
         }
         Blow::of(verdict, plan?)
@@ -142,15 +145,6 @@ impl MemDisk {
     /// An empty disk.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The disk that a crash now would leave, as `seed` decides. This one goes on. The new one has the capacity and what is
-    /// damaged at rest; it has no plan, no hook and no locks, may be written, and fails no operations.
-    pub fn crash(&self, seed: u64) -> MemDisk {
-        let names = guard(&self.shared.names).survivors(&SeededEntropy::new(seed));
-        let used = names.files.values().map(|content| guard(content).len() as u64).sum();
-        let room = Room::new(used, self.shared.room.capacity());
-        MemDisk { shared: Arc::new(Shared { names: Mutex::new(names), room, ..Shared::default() }) }
     }
 
     /// Lets `operations` more operations that change the disk or sync it be done; all later ones fail.
@@ -204,6 +198,9 @@ impl MemDisk {
 
 impl Disk for MemDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>> {
+        if self.shared.begin(OpKind::Open, path).is_some() {
+            return Err(broken("open", path));
+        }
         let creates = how != Open::Existing && !guard(&self.shared.names).files.contains_key(path);
         let blow = if creates { self.shared.begin(OpKind::Name, path) } else { None };
         let mut names = guard(&self.shared.names);
@@ -242,6 +239,9 @@ impl Disk for MemDisk {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        if self.shared.begin(OpKind::List, dir).is_some() {
+            return Err(broken("list", dir));
+        }
         let names = guard(&self.shared.names);
         if !names.has_dir(dir) {
             return Err(error(io::ErrorKind::NotFound, "list", dir));

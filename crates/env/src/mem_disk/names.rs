@@ -15,7 +15,7 @@ pub(super) type Shared = Arc<Mutex<Content>>;
 
 type Files = BTreeMap<PathBuf, Shared>;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Names {
     pub(super) dirs: BTreeSet<PathBuf>,
     pub(super) files: Files,
@@ -24,6 +24,7 @@ pub(super) struct Names {
 }
 
 /// `from` loses its name and `to` gets the file, in one step; either may be missing.
+#[derive(Clone)]
 pub(super) struct Change {
     pub(super) from: Option<PathBuf>,
     pub(super) to: Option<(PathBuf, Shared)>,
@@ -78,8 +79,15 @@ impl Names {
         });
     }
 
-    /// What a crash may leave.
-    pub(super) fn survivors(&self, random: &SeededEntropy) -> Self {
+    /// The names and contents as they are now, all of it at rest.
+    pub(super) fn at_rest(&self) -> Self {
+        let copy = |content: &Shared| Arc::new(Mutex::new(guard(content).at_rest()));
+        let files: Files = self.files.iter().map(|(path, content)| (path.clone(), copy(content))).collect();
+        Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
+    }
+
+    /// What a crash may leave, contents torn between units of so many sectors.
+    pub(super) fn survivors(&self, random: &SeededEntropy, tear: u64) -> Self {
         let mut files = self.durable.clone();
         let mut by_dir: BTreeMap<&Path, Vec<&Change>> = BTreeMap::new();
         for change in &self.unsynced {
@@ -94,7 +102,7 @@ impl Names {
         for content in files.values() {
             held.entry(Arc::as_ptr(content)).or_insert_with(|| guard(content));
         }
-        let survivor = |content| Arc::new(Mutex::new(held[&Arc::as_ptr(content)].survivors(random)));
+        let survivor = |content| Arc::new(Mutex::new(held[&Arc::as_ptr(content)].survivors(random, tear)));
         let files: Files = files.iter().map(|(path, content)| (path.clone(), survivor(content))).collect();
         Self { dirs: self.dirs.clone(), durable: files.clone(), files, unsynced: Vec::new() }
     }
