@@ -170,21 +170,40 @@ impl Client {
             let (kind, body) = self.read_message()?;
             match kind {
                 b'Z' => {
-                    self.status = *body.first().ok_or_else(|| lost("empty ReadyForQuery"))?;
+                    self.set_status(&body)?;
                     return failure.map_or(Ok(answer), Err);
                 }
-                b'D' => answer.rows.push(data_row(&body).ok_or_else(|| lost("malformed DataRow"))?),
-                b'C' => answer.tag = c_string(&body),
                 b'E' => failure = failure.or(Some(sql_error(&body))),
                 b'R' if body.get(..4) != Some(&[0; 4]) => return Err(lost("the server wants a password")),
-                b'N' => answer.notices.push(notice(&body)),
-                // Parameter status, key data, row description, empty query: nothing to keep.
-                _ => {}
+                _ => self.take(kind, &body, &mut answer)?,
             }
         }
     }
 
-    fn read_message(&mut self) -> Result<(u8, Vec<u8>), QueryError> {
+    /// Takes in a message that is part of an answer.
+    pub(crate) fn take(&mut self, kind: u8, body: &[u8], answer: &mut Answer) -> Result<(), QueryError> {
+        match kind {
+            b'D' => answer.rows.push(data_row(body).ok_or_else(|| lost("malformed DataRow"))?),
+            b'C' => answer.tag = c_string(body),
+            b'N' => answer.notices.push(notice(body)),
+            // Parameter status, key data, row description, empty query: nothing to keep.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Takes in a ReadyForQuery.
+    pub(crate) fn set_status(&mut self, body: &[u8]) -> Result<(), QueryError> {
+        self.status = *body.first().ok_or_else(|| lost("empty ReadyForQuery"))?;
+        Ok(())
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), QueryError> {
+        self.writer.write_all(bytes).map_err(lost)
+    }
+
+    pub(crate) fn read_message(&mut self) -> Result<(u8, Vec<u8>), QueryError> {
         let mut head = [0; 5];
         self.reader.read_exact(&mut head).map_err(lost)?;
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -197,7 +216,7 @@ impl Client {
     }
 }
 
-fn lost(why: impl ToString) -> QueryError {
+pub(crate) fn lost(why: impl ToString) -> QueryError {
     QueryError::Lost(why.to_string())
 }
 
@@ -215,7 +234,7 @@ fn notice(body: &[u8]) -> String {
     format!("{} {}: {}", field(body, b'S'), field(body, b'C'), field(body, b'M'))
 }
 
-fn sql_error(body: &[u8]) -> QueryError {
+pub(crate) fn sql_error(body: &[u8]) -> QueryError {
     let field = |kind| field(body, kind);
     QueryError::Sql { code: field(b'C'), message: field(b'M'), detail: field(b'D'), context: field(b'W') }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod client;
 pub mod cpu;
 pub mod disk;

@@ -52,12 +52,27 @@ pub fn run(options: &Options) -> Res<()> {
     step("e2e", || crate::e2e::run(options))?;
     let crash = Options { rounds: Some(CRASH_ROUNDS), ..Options::default() };
     step("crash", || crate::crash::run(&crash))?;
+    histories()?;
     // Benchmarks are code: each runs tiny, so that it cannot rot.
     for what in ["run all --quick", "bars --quick", "report --quick"] {
         cargo(&format!("lab {what}"), &format!("run --release -p clearway-lab -- {what}"), &[])?;
     }
     println!("ci: all passed in {:.0?}", started.elapsed());
     Ok(())
+}
+
+/// Short histories: of Clearway, and of PostgreSQL as the control.
+fn histories() -> Res<()> {
+    let short = || Options { quick: true, ..Options::default() };
+    step("history", || crate::history::run(&short()))?;
+    if tools::find("initdb").is_none() {
+        println!("ci: control of histories SKIPPED: PostgreSQL is not installed (see .ci/run)");
+        return Ok(());
+    }
+    ["read committed", "serializable"].into_iter().try_for_each(|isolation| {
+        let control = Options { postgres: true, isolation: Some(isolation.into()), ..short() };
+        step(&format!("history of PostgreSQL at {isolation}"), || crate::history::run(&control))
+    })
 }
 
 fn step(name: &str, body: impl FnOnce() -> Res<()>) -> Res<()> {

@@ -1,4 +1,4 @@
-//! The repository's own tools: `cargo xtask tidy | ci | e2e | crash | sim | fuzz`.
+//! The repository's own tools: `cargo xtask tidy | ci | e2e | crash | history | sim | fuzz`.
 //!
 //! `tidy` holds the rules that a machine can check; `ci` is all that `.ci/run` runs; `e2e` drives the server with the real
 //! pgbench and psql; `crash` kills it in the middle of its work and looks at what is left; `sim` simulates it; `fuzz`
@@ -11,6 +11,7 @@ mod ci;
 mod crash;
 mod e2e;
 mod fuzz;
+mod history;
 mod options;
 mod sim;
 mod tidy;
@@ -27,6 +28,9 @@ usage: cargo xtask COMMAND
   e2e [--quick]      drive a release server with the real pgbench (scale 10; 1 with --quick) and psql
   crash [--rounds N] [--seed N]
                      kill -9 in the middle of tpcb-like at random moments and check what is left (default 30 rounds)
+  history [--minutes M | --transactions N] [--clients N] [--seed S] [--quick]
+                     many clients on a real server, killed now and then; a check of what they saw for anomalies
+                     (docs/history.md; default 1 minute, 24 clients)
   chips              the latch crate's tests on aarch64, emulated, and the instructions of its acquisitions on aarch64 and x86-64
   fuzz [--target NAME] [--minutes M | --runs N] [--merge] [--seed N]
                      coverage-guided search for bytes that a reader does not bear (default 1 minute a target; needs a C++
@@ -38,11 +42,13 @@ usage: cargo xtask COMMAND
   sim --canaries     plant each known kind of bug and see that it is found within 4,000 seeds from --first on (default: from where it
                      was found last)
 
-e2e and crash:
+e2e, crash and history:
   --server clearway|postgres   which server to start: clearway (default), or PostgreSQL, to prove the harness itself
   --binary PATH                the Clearway to start, instead of one built from this tree
   --only TEXT                  e2e: only the scenarios whose name contains TEXT
   -- ARGS                      further arguments for `clearway serve`
+history:
+  --isolation LEVEL            with --server postgres: which anomalies are expected [default: serializable]
 e2e:
   --against HOST:PORT          use a server that runs already, and skip what would have to stop it
 ";
@@ -56,6 +62,7 @@ fn main() -> ExitCode {
         "e2e" => e2e::run(&options),
         "fuzz" => fuzz::run(&options),
         "crash" => crash::run(&options),
+        "history" => history::run(&options),
         "chips" => chips::run(),
         "sim" => sim::run(&options),
         _ => Err(HELP.into()),

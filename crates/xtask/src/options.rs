@@ -39,6 +39,12 @@ pub struct Options {
     pub postgres: bool,
     /// This server instead of one built from the tree.
     pub binary: Option<PathBuf>,
+    /// Clients of a history.
+    pub clients: Option<u32>,
+    /// Transactions after which a history ends.
+    pub transactions: Option<u64>,
+    /// PostgreSQL's isolation level.
+    pub isolation: Option<String>,
     /// Further arguments for `clearway serve`.
     pub serve_args: Vec<String>,
 }
@@ -60,6 +66,11 @@ impl Options {
                 "--merge" => options.merge = true,
                 "--seeds" => options.seeds = Some(value()?.parse().map_err(|e| format!("--seeds: {e}"))?),
                 "--first" => options.first = Some(value()?.parse().map_err(|e| format!("--first: {e}"))?),
+                "--clients" => options.clients = Some(value()?.parse().map_err(|e| format!("--clients: {e}"))?),
+                "--transactions" => {
+                    options.transactions = Some(value()?.parse().map_err(|e| format!("--transactions: {e}"))?);
+                }
+                "--isolation" => options.isolation = Some(value()?),
                 "--pool" => options.pool = true,
                 "--canaries" => options.canaries = true,
                 "--only" => options.only = Some(value()?),

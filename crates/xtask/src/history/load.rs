@@ -1,0 +1,330 @@
+//! The clients: transactions of random steps over a sliding window of keys, recorded as their clients saw them.
+//!
+//! What a transaction that ended in an error, by ROLLBACK or with the connection wrote is recorded as aborted: nobody
+//! may ever see it. Only a transaction whose COMMIT was sent and not answered has an unknown outcome. What is rolled
+//! back to a savepoint is recorded as an aborted transaction of its own.
+
+use super::steps::{GROUP, KEYS, Keys, REGISTERS, ROWS, Step, connect};
+use clearway_harness::batch::Batch;
+use clearway_harness::client::{Answer, Client, QueryError};
+use clearway_harness::rng::Rng;
+use clearway_harness::{Endpoint, Res};
+use clearway_history::{History, Op, Outcome, Txn};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, SyncSender};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Keys of a table that are in use at once.
+const WINDOW: u64 = 32;
+/// Values after which the window moves on by one key: about 16 of them go to each key of each table.
+const VALUES_A_KEY: u64 = 64;
+/// What a client may do again: serialization failures, deadlocks, and keys that another client has just inserted.
+const RETRY: [&str; 3] = ["40001", "40P01", "23505"];
+
+/// What the clients share.
+pub struct Shared {
+    pub history: Mutex<History>,
+    pub keys: Keys,
+    pub clock: Instant,
+    /// Values given out so far; each is written once.
+    pub values: AtomicU64,
+    /// Transactions recorded so far, and how many end the run.
+    pub done: AtomicU64,
+    pub target: u64,
+    /// The clients end with their transaction. Relaxed: it orders nothing, the threads are joined.
+    pub stop: AtomicBool,
+}
+
+impl Shared {
+    /// Nanoseconds since the start of the run.
+    pub fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// Records a transaction.
+    pub fn push(&self, txn: Txn) -> Res<()> {
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        history.push(txn).map(|_| ()).map_err(|e| e.to_string())
+    }
+}
+
+/// How a transaction went on.
+enum Event {
+    /// Committed, by COMMIT or alone.
+    Committed,
+    /// Rolled back by the client.
+    RolledBack,
+    /// The server refused something; it is rolled back.
+    Refused,
+    /// The connection was lost before the client asked to commit, or after.
+    Lost { asked: bool },
+}
+
+/// One client.
+pub struct Worker<'s> {
+    shared: &'s Shared,
+    session: u32,
+    rng: Rng,
+    client: Client,
+    batch: Batch,
+    answers: Vec<Answer>,
+    ops: Vec<Op>,
+    /// Writes that must not be seen: a savepoint has taken them back, or no COMMIT followed.
+    undone: Vec<Op>,
+}
+
+/// Runs transactions until the run ends or the connection is lost; returns the one of unknown outcome.
+pub fn run(
+    shared: &Shared,
+    endpoint: &Endpoint,
+    session: u32,
+    seed: u64,
+    end: &SyncSender<()>,
+    ready: Sender<()>,
+) -> Res<Option<Txn>> {
+    let client = connect(endpoint)?;
+    drop(ready);
+    let (batch, answers, ops, undone) = Default::default();
+    let mut worker = Worker { shared, session, rng: Rng::new(seed), client, batch, answers, ops, undone };
+    while !shared.stop.load(Ordering::Relaxed) {
+        let start = shared.now();
+        worker.ops.clear();
+        worker.undone.clear();
+        let event = worker.transaction()?;
+        let is_lost = matches!(event, Event::Lost { .. });
+        let unknown = worker.finish(event, start)?;
+        if is_lost {
+            return Ok(unknown);
+        }
+        if shared.done.fetch_add(1, Ordering::Relaxed) + 1 == shared.target {
+            // The channel has room for this one message.
+            let _ = end.try_send(());
+        }
+    }
+    Ok(None)
+}
+
+impl Worker<'_> {
+    /// Records what happened.
+    fn finish(&mut self, event: Event, start: u64) -> Res<Option<Txn>> {
+        let (session, end) = (self.session, Some(self.shared.now()));
+        let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
+        let is_write = |op: &Op| matches!(op, Op::Append { .. } | Op::Write { .. });
+        let (ops, undone) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.undone));
+        if !undone.is_empty() {
+            self.shared.push(txn(Outcome::Aborted, undone))?;
+        }
+        let outcome = match event {
+            Event::Lost { asked: true } => return Ok(Some(txn(Outcome::Unknown, ops))),
+            Event::Committed => Outcome::Committed,
+            Event::RolledBack | Event::Refused | Event::Lost { asked: false } => Outcome::Aborted,
+        };
+        if outcome == Outcome::Committed || ops.iter().any(is_write) {
+            self.shared.push(txn(outcome, ops))?;
+        }
+        Ok(None)
+    }
+
+    fn transaction(&mut self) -> Res<Event> {
+        match self.rng.between(1, 100) {
+            1..=30 => {
+                let step = self.any_step();
+                self.pipeline(vec![step])
+            }
+            31..=80 => {
+                let mut steps = self.block();
+                steps.insert(0, Step::Control("begin"));
+                steps.push(Step::Control("commit"));
+                self.pipeline(steps)
+            }
+            // Without BEGIN: an implicit transaction up to the Sync.
+            81..=86 => {
+                let steps = self.block();
+                self.pipeline(steps)
+            }
+            _ => self.interactive(),
+        }
+    }
+
+    /// Sends all steps at once; the last one commits.
+    fn pipeline(&mut self, steps: Vec<Step>) -> Res<Event> {
+        self.batch.clear();
+        steps.iter().for_each(|step| step.add(&mut self.batch));
+        match self.client.run(&mut self.batch, &mut self.answers) {
+            Ok(()) => {
+                for (step, answer) in steps.iter().zip(&self.answers) {
+                    step.record(answer, &self.shared.keys, &mut self.ops)?;
+                }
+                let last = self.answers.last().map_or("", |answer| &answer.tag);
+                if last == "ROLLBACK" { Ok(Event::Refused) } else { Ok(Event::Committed) }
+            }
+            Err(error) => {
+                self.ops.extend(steps.iter().filter_map(|step| step.write(&self.shared.keys)));
+                self.failed(&error, true)
+            }
+        }
+    }
+
+    /// One step at a time, with reads that decide about writes, savepoints and rollbacks.
+    fn interactive(&mut self) -> Res<Event> {
+        if let Some(event) = self.one(&Step::Control("begin"))? {
+            return Ok(event);
+        }
+        for _ in 0..self.rng.between(1, 3) {
+            let id = self.id();
+            let event = match self.rng.between(1, 4) {
+                1 => {
+                    let lock = Step::Lock { table: self.rng.between(0, 1) as usize, id };
+                    let append = self.append();
+                    self.all(&[lock, append])?
+                }
+                2 => {
+                    let read = self.any_read();
+                    self.one(&read)?
+                }
+                _ => self.replace(id)?,
+            };
+            if let Some(event) = event {
+                return Ok(event);
+            }
+        }
+        if self.rng.between(1, 3) == 1
+            && let Some(event) = self.savepoint()?
+        {
+            return Ok(event);
+        }
+        let ending = if self.rng.between(1, 6) == 1 { "rollback" } else { "commit" };
+        let event = self.one(&Step::Control(ending))?;
+        let tag = self.answers.last().map_or("", |answer| &answer.tag);
+        Ok(event.unwrap_or(if tag == "COMMIT" { Event::Committed } else { Event::RolledBack }))
+    }
+
+    /// Reads a register and then writes it, in one of three ways.
+    fn replace(&mut self, id: u64) -> Res<Option<Event>> {
+        if let Some(event) = self.one(&Step::Read { table: REGISTERS, first: id, last: id })? {
+            return Ok(Some(event));
+        }
+        let is_absent = matches!(self.ops.last(), Some(Op::Read { value: None, .. }));
+        let value = self.value();
+        if !is_absent && self.rng.between(1, 3) > 1 {
+            return self.one(&Step::Update { id, value });
+        }
+        if !is_absent && let Some(event) = self.one(&Step::Delete { id })? {
+            return Ok(Some(event));
+        }
+        self.one(&Step::Insert { id, value })
+    }
+
+    /// Appends under a savepoint, which is rolled back or released; then looks at what it left.
+    fn savepoint(&mut self) -> Res<Option<Event>> {
+        let append = self.append();
+        let Step::Append { table, id, .. } = append else { return Ok(None) };
+        let keep = self.rng.between(1, 2) == 1;
+        let kept = self.ops.len();
+        if let Some(event) = self.all(&[Step::Control("savepoint"), append])? {
+            return Ok(Some(event));
+        }
+        if !keep {
+            // From here on they are taken back, whatever happens.
+            self.undone.extend(self.ops.drain(kept..));
+        }
+        self.all(&[Step::Control(if keep { "release" } else { "undo" }), Step::Read { table, first: id, last: id }])
+    }
+
+    /// Runs steps; `Some` if the transaction is over.
+    fn all(&mut self, steps: &[Step]) -> Res<Option<Event>> {
+        for step in steps {
+            if let Some(event) = self.one(step)? {
+                return Ok(Some(event));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Runs one step; `Some` if the transaction is over.
+    fn one(&mut self, step: &Step) -> Res<Option<Event>> {
+        self.batch.clear();
+        step.add(&mut self.batch);
+        match self.client.run(&mut self.batch, &mut self.answers) {
+            Ok(()) => {
+                let answer = self.answers.last().ok_or("no answer")?;
+                step.record(answer, &self.shared.keys, &mut self.ops)?;
+                Ok(None)
+            }
+            Err(error) => {
+                let commits = matches!(step, Step::Control("commit"));
+                if !commits {
+                    // It may have been done before the connection was lost, and must not be seen.
+                    self.undone.extend(step.write(&self.shared.keys));
+                }
+                self.failed(&error, commits).map(Some)
+            }
+        }
+    }
+
+    /// What an error makes of the transaction. `asked`: the failed message also asked to commit.
+    fn failed(&mut self, error: &QueryError, asked: bool) -> Res<Event> {
+        match error {
+            QueryError::Lost(_) => Ok(Event::Lost { asked }),
+            QueryError::Sql { code, .. } if RETRY.contains(&code.as_str()) => {
+                if self.client.status() != 'I' && self.client.query("rollback").is_err() {
+                    return Ok(Event::Lost { asked: false });
+                }
+                Ok(Event::Refused)
+            }
+            QueryError::Sql { .. } => Err(format!("session {}: {error}", self.session)),
+        }
+    }
+
+    fn value(&mut self) -> u64 {
+        self.shared.values.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A key of the window; those of its middle more often.
+    fn id(&mut self) -> u64 {
+        let base = self.shared.values.load(Ordering::Relaxed) / VALUES_A_KEY;
+        let offset = self.rng.between(0, WINDOW / 2) + self.rng.between(0, WINDOW / 2);
+        (base + offset) % KEYS
+    }
+
+    fn append(&mut self) -> Step {
+        let table = self.rng.between(0, ROWS as u64) as usize;
+        Step::Append { table, id: self.id(), value: self.value() }
+    }
+
+    fn any_read(&mut self) -> Step {
+        let table = self.rng.between(0, 3) as usize;
+        let first = self.id();
+        match self.rng.between(1, 5) {
+            1 if table % 2 == 1 => Step::Group { table, group: first / GROUP },
+            2 => Step::Read { table, first, last: (first + self.rng.between(1, 7)).min(KEYS - 1) },
+            _ => Step::Read { table, first, last: first },
+        }
+    }
+
+    fn any_step(&mut self) -> Step {
+        match self.rng.between(1, 10) {
+            1..=4 => self.any_read(),
+            5..=8 => self.append(),
+            9 => Step::Insert { id: self.id(), value: self.value() },
+            _ => Step::Update { id: self.id(), value: self.value() },
+        }
+    }
+
+    /// The steps of a block that is sent at once. Without the answers, the client knows of the writes only if they are
+    /// sure to be done: an UPDATE that may find nothing is the only write of its block.
+    fn block(&mut self) -> Vec<Step> {
+        let mut steps: Vec<Step> = (0..self.rng.between(1, 3)).map(|_| self.any_read()).collect();
+        if self.rng.between(1, 4) == 1 {
+            steps.push(Step::Update { id: self.id(), value: self.value() });
+        } else {
+            steps.extend((0..self.rng.between(0, 2)).map(|_| self.append()).collect::<Vec<_>>());
+        }
+        // Reads before and after writes.
+        if steps.len() > 1 && self.rng.between(1, 2) == 1 {
+            steps.rotate_right(1);
+        }
+        steps
+    }
+}
