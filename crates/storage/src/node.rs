@@ -6,7 +6,7 @@
 //! 1. At a checkpoint all changes logged before `redo` are in the files; the log is kept from `scan_from` on, which is
 //!    neither after `redo` nor after the first undoable record of a transaction that was active.
 //! 2. The log is let go only after the control file that no longer needs it is on disk, and that is written only after the
-//!    log is durable up to what it refers to.
+//!    log is durable up to what it refers to, the ends of the transactions included for whose sake it is no longer needed.
 //! 3. A directory is complete or nothing in it counts.
 //!
 //! Locking: a monitor (no latch) around the control file for the whole of a checkpoint, its I/O included. A crash leaves what `recovery` mends.
@@ -396,7 +396,7 @@ impl Node {
         if let Some(why) = self.failed.get() {
             return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why.clone()) });
         }
-        let done = self.checkpoint_locked(&mut control);
+        let done = self.checkpoint_locked(&mut control, &|| {});
         if let Err(error) = &done
             && error.hindrance() != Hindrance::Full
         {
@@ -405,16 +405,21 @@ impl Node {
         done
     }
 
-    fn checkpoint_locked(&self, control: &mut Control) -> Result<State, OpenError> {
+    /// `between`: what others do between the look at the log's end and that at the transactions.
+    fn checkpoint_locked(&self, control: &mut Control, between: &dyn Fn()) -> Result<State, OpenError> {
         let target = self.wal.appended();
+        between();
         // Acquire: pairs with the Release in `publish_oldest`. Read after `target`: a transaction that is not seen here
         // has its first record after `target`.
         let oldest = self.oldest.iter().map(|lsn| lsn.load(Ordering::Acquire)).min().unwrap_or(u64::MAX);
+        // A transaction that has ended between these two looks is not seen, though it has records before `target`: its end is
+        // before `ended`, and must be durable with `scan_from`, or the next start would take it for none to undo.
+        let ended = self.wal.appended();
         // Relaxed: see `alloc_txn_ids`. After `target`, too.
         let next_txn = self.next_txn.load(Ordering::Relaxed);
         self.pool.flush_before(target)?;
         let redo = self.pool.min_rec_lsn().map_or(target, |lsn| lsn.min(target));
-        self.wal.wait_durable(target).map_err(OpenError::io("cannot write the log"))?;
+        self.wal.wait_durable(ended).map_err(OpenError::io("cannot write the log"))?;
         let scan_from = redo.min(Lsn(oldest));
         let durable = self.wal.durable();
         let state = State { complete: true, redo, scan_from, next_txn, durable, ..control.state() };
@@ -463,5 +468,46 @@ impl Drop for Node {
     /// Before the lock of the directory is let go, whoever else holds the log or the pool.
     fn drop(&mut self) {
         self.shutdown();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use clearway_env::MemDisk;
+    use clearway_types::TreeId;
+
+    use super::*;
+    use crate::{TxnLog, TxnMode};
+
+    const TREE: TreeId = TreeId(1);
+
+    fn open(disk: &MemDisk) -> (Node, Store) {
+        let config = NodeConfig { partitions: Some(1), wal_segment_size: 64 << 10, ..NodeConfig::default() };
+        let mut node = Node::open(Arc::new(disk.clone()), Path::new("db"), config).expect("a sound directory");
+        let store = node.take_stores().pop().expect("a partition");
+        (node, store)
+    }
+
+    /// Invariant 2: a transaction is not forgotten whose end is in memory only.
+    #[test]
+    fn a_transaction_that_ends_during_a_checkpoint_is_durable_with_it() {
+        let disk = MemDisk::new();
+        let (node, mut store) = open(&disk);
+        patiently(&node.pool, || store.create_tree(TREE)).expect("a new tree");
+        let mut txn = TxnLog::new(node.alloc_txn_id());
+        patiently(&node.pool, || store.insert(&mut txn, TxnMode::Logged, TREE, b"key", b"value")).expect("a row");
+        node.wal.wait_durable(node.wal.appended()).expect("a sound disk");
+        let ending = RefCell::new(Some((store, txn)));
+        let commit = || ending.take().into_iter().for_each(|(mut store, txn)| _ = store.commit_local(txn));
+        node.checkpoint_locked(&mut node.control.lock(), &commit).expect("a sound disk");
+        let committed = node.wal.durable() >= node.wal.appended();
+        let after = disk.crash(0);
+        drop(node);
+        let (node, store) = open(&after);
+        let found = patiently(&node.pool, || store.get(TREE, b"key", &mut |_| {})).expect("a tree");
+        assert!(committed, "the control file forgets a transaction whose end is not on the disk");
+        assert!(found);
     }
 }
