@@ -14,6 +14,7 @@
 //!    is on the disk. The mark itself is synced by the next sync, at the latest at the log's end.
 //! 4. A failed write or sync is never tried again: after a failed fsync the operating system may hold the lost pages for
 //!    clean (Rebello et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020).
+//! 5. A panic of one of these threads fails the log with the panic's message, as a failed write does.
 //!
 //! A crash leaves any subset of the sectors written since the last sync; the records' checksums tell.
 
@@ -65,16 +66,17 @@ pub(super) fn spawn(shared: Arc<Shared>, file: Arc<dyn File>, pace: Pace) -> io:
         buffer: Vec::new(),
     };
     thread::Builder::new().name("wal-flusher".into()).spawn(move || {
-        // Closes the log even if a hook panics, so that nobody waits for ever.
-        let _close = CloseOnDrop(flusher.shared.clone());
-        flusher.run();
+        let shared = flusher.shared.clone();
+        // Closes the log even if a hook panics that is told of the failure, so that nobody waits for ever.
+        let _close = CloseOnDrop(shared.clone());
+        shared.or_fail("writing the log", || flusher.run());
     })
 }
 
 /// Starts the thread that makes segments ahead of need.
 pub(super) fn spawn_segment_maker(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("wal-segments".into()).spawn(move || {
-        shared.keep_making_segments();
+        shared.or_fail("making a segment of the log", || shared.keep_making_segments());
     })
 }
 
@@ -137,17 +139,13 @@ impl Flusher {
         let from = self.written;
         self.written = self.shared.ring.drain(from, self.pace.write_limit, &mut self.buffer);
         self.shared.release_room();
-        if self.shared.failure().is_some() {
-            if self.written == from {
-                thread::yield_now();
-            }
-            return;
+        if self.written == from {
+            // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the
+            // scheduler took the processor from him. What was written before may have to be synced all the same.
+            thread::yield_now();
         }
         let durable = self.shared.durable();
-        if self.written == durable {
-            // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the
-            // scheduler took the processor from him.
-            thread::yield_now();
+        if self.shared.failure().is_some() || self.written == durable {
             return;
         }
         if let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable)) {

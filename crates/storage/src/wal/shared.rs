@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use clearway_sync::panics::caught;
 use clearway_types::Lsn;
 
 use super::ring::{RING, Ring};
@@ -268,6 +269,13 @@ impl Shared {
         self.release_room();
         for hook in hooks.iter() {
             hook(reason);
+        }
+    }
+
+    /// Runs a thread of the log; a panic of it fails the log.
+    pub(super) fn or_fail(&self, doing: &str, work: impl FnOnce()) {
+        if let Err(message) = caught(work) {
+            self.fail((io::ErrorKind::Other, format!("a thread panicked while {doing}: {message}")));
         }
     }
 

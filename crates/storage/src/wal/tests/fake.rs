@@ -12,6 +12,8 @@ struct Syncs {
     ended: u64,
     held: bool,
     failing: bool,
+    /// Writes to files with this in their name panic.
+    panics: Option<&'static str>,
     /// Bytes that were read.
     read: u64,
 }
@@ -40,6 +42,11 @@ impl Control {
     /// Syncs fail from now on, or succeed.
     pub(super) fn fail(&self, failing: bool) {
         self.change(|syncs| syncs.failing = failing);
+    }
+
+    /// Writes to files with this in their name panic from now on.
+    pub(super) fn panic_at(&self, name: &'static str) {
+        self.change(|syncs| syncs.panics = Some(name));
     }
 
     /// How many bytes were read.
@@ -71,6 +78,12 @@ impl Intercept for Control {
     fn read_at(&self, to: &Opened, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.change(|syncs| syncs.read += buf.len() as u64);
         to.file.read_at(buf, offset)
+    }
+    fn write_all_at(&self, to: &Opened, buf: &[u8], offset: u64) -> io::Result<()> {
+        if let Some(name) = self.change(|syncs| syncs.panics) {
+            assert!(!to.path.to_string_lossy().contains(name), "planted in {name}");
+        }
+        to.file.write_all_at(buf, offset)
     }
     fn sync_data(&self, to: &Opened) -> io::Result<()> {
         self.sync()?;

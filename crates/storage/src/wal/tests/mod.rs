@@ -5,6 +5,7 @@ mod back;
 mod crash;
 mod fake;
 mod group;
+mod panics;
 mod room;
 mod segments;
 
