@@ -7,7 +7,8 @@
 //! 8..12 CRC-32C of bytes 12..8192, 12..16 number of pages, then for each page 8 bytes id and 4 bytes the page's checksum.
 //!
 //! # Invariants
-//! 1. The double-write file is overwritten only when all pages of its batch are synced in place.
+//! 1. The double-write file is overwritten with another batch only when all pages of its batch are synced in place, whichever
+//!    process has written them.
 //! 2. A place is written only when the batch that has the page is synced in the double-write file.
 //! 3. A copy counts only if the header names it with its checksum: what is left of older batches does not.
 //! 4. No write needs space: the double-write file has its blocks from the start, and a page is created only when its place has
@@ -21,6 +22,11 @@
 //! # What a crash leaves
 //! By 2 either the header or a copy does not verify, and then the places are whole; or all copies do, and each place is
 //! old, new, or torn and mended.
+//!
+//! # What a killed process leaves
+//! Its last batch, in the operating system's cache: the medium may have any of it, and if a sync has failed, no later sync
+//! writes the rest. [`Files::restore_torn`] therefore writes the batch anew as it is read, first the double-write file, then the
+//! places, and syncs all files. (A batch whose copies are not all intact was never written in place.)
 //!
 //! # Source
 //! The double-write buffer of InnoDB.
@@ -67,7 +73,7 @@ pub struct Files {
 }
 
 pub(crate) struct State {
-    /// Partitions with writes in place that are not synced.
+    /// Partitions with writes in place that are not synced: at first all.
     unsynced: Vec<bool>,
     /// Header and pages of a batch, aligned for direct I/O.
     buffer: Aligned,
@@ -89,7 +95,7 @@ impl Files {
             state: Latch::new(
                 &DOUBLE_WRITE,
                 State {
-                    unsynced: vec![false; usize::from(partitions)],
+                    unsynced: vec![true; usize::from(partitions)],
                     buffer: Aligned::new((1 + BATCH_LIMIT) * PAGE_SIZE),
                 },
             ),
@@ -333,16 +339,37 @@ impl PageIo for Files {
 
     fn restore_torn(&self) -> Result<usize, PageError> {
         let mut state = self.state();
+        let State { unsynced, buffer } = &mut *state;
+        let Named { name, file, .. } = &self.double_write;
+        read_zero_filled(file, name, buffer, 0)?;
+        let entries = buffer.first_chunk().map(header_entries).unwrap_or_default();
+        if !entries.is_empty() {
+            let len = (1 + entries.len()) * PAGE_SIZE;
+            file.write_all_at(&buffer[..len], 0).map_err(|e| PageError::io(name, "write", e))?;
+            file.sync_data().map_err(|e| PageError::io(name, "sync", e))?;
+        }
+        let (copies, _) = buffer[PAGE_SIZE..].as_chunks_mut::<PAGE_SIZE>();
         let mut restored = 0;
-        for (id, copy) in self.copies()? {
+        let mut places = Vec::new();
+        for ((id, crc), copy) in entries.into_iter().zip(copies) {
+            if stored_crc(copy) != crc || verify(copy, id, name).is_err() {
+                continue;
+            }
             let Named { name, file, .. } = self.partition(id)?;
             let mut place = [0; PAGE_SIZE];
             read_zero_filled(file, name, &mut place, offset(id))?;
-            if verify(&place, id, name).is_err() {
-                self.write_places(&mut state.unsynced, &[(id, &copy)])?;
+            // Never written: redo makes the page.
+            if place == [0; PAGE_SIZE] {
+                continue;
+            }
+            if verify(&place, id, name).is_ok() {
+                copy.copy_from_slice(&place);
+            } else {
                 restored += 1;
             }
+            places.push((id, &copy[..]));
         }
+        self.write_places(unsynced, &places)?;
         self.sync_places(&mut state)?;
         Ok(restored)
     }

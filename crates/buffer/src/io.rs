@@ -48,7 +48,8 @@ pub trait PageIo: Send + Sync {
     /// Returns when all that was written before survives a crash.
     fn sync(&self) -> Result<(), PageError>;
 
-    /// Mends pages that a crash has left half written; returns how many. Before the first read after opening.
+    /// Mends pages that a crash has left half written, and returns how many; makes durable what an earlier process has written
+    /// and perhaps not synced. Before the first read after opening.
     fn restore_torn(&self) -> Result<usize, PageError>;
 }
 

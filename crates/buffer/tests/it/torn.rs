@@ -70,3 +70,62 @@ fn a_double_write_file_of_rubbish_is_ignored() {
         assert_eq!(files.restore_torn().unwrap(), 0);
     }
 }
+
+/// The stamps of the first pages after a crash.
+fn stamps_after(disk: &MemDisk, seed: u64, pages: u32) -> Vec<u8> {
+    let after = files(&disk.crash(seed));
+    after.restore_torn().unwrap();
+    let stamp = |no| {
+        let mut bytes = [0; PAGE_SIZE];
+        after.read_run(page(0, no), &mut bytes).unwrap();
+        bytes[HEADER]
+    };
+    (0..pages).map(stamp).collect()
+}
+
+/// Invariant 1 across processes: a killed one leaves its last batch in the cache only.
+#[test]
+fn a_batch_of_a_killed_process_survives_a_later_crash() {
+    for mend in [false, true] {
+        for seed in 0..8 {
+            let disk = MemDisk::new();
+            write(&files(&disk), 0..4, 1).unwrap();
+            let next = files(&disk);
+            if mend {
+                next.restore_torn().unwrap();
+            } else {
+                write(&next, 4..8, 1).unwrap();
+            }
+            assert_eq!(stamps_after(&disk, seed, 4), [1; 4]);
+        }
+    }
+}
+
+/// After a failed sync the cache may show what the disk has lost, and no later sync writes it.
+#[test]
+fn a_batch_whose_sync_has_failed_is_written_anew_by_the_next_process() {
+    use clearway_env::{Fault, FaultPlan, Role, When, Zone};
+    use std::sync::Arc;
+    use std::time::Duration;
+    for (role, path) in [(Role::Pages, "/data/p0000.data"), (Role::Copies, "/data/double-write.data")] {
+        for seed in 0..16 {
+            let disk = MemDisk::new();
+            let first = files(&disk);
+            write(&first, 0..4, 1).unwrap();
+            first.sync().unwrap();
+            let zone = Zone::under(role, "hit", path).fault(Fault::FailedSync, When::After(0), 1);
+            disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
+            write(&first, 0..4, 2).and_then(|()| first.sync()).unwrap_err();
+            let next = files(&disk);
+            next.restore_torn().unwrap();
+            let stamp = |no| {
+                let mut bytes = [0; PAGE_SIZE];
+                next.read_run(page(0, no), &mut bytes).unwrap();
+                bytes[HEADER]
+            };
+            let seen: Vec<u8> = (0..4).map(stamp).collect();
+            write(&next, 4..8, 1).unwrap();
+            assert_eq!(stamps_after(&disk, seed, 4), seen, "{path}, seed {seed}");
+        }
+    }
+}
