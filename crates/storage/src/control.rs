@@ -3,6 +3,9 @@
 //! Two slots of one sector each, 4096 bytes apart, written in turn: the valid one with the higher generation counts. A
 //! crash while one is written leaves the other. The bytes are specified in `docs/format.md`.
 //!
+//! What a start has read may be in the operating system's cache only: it is written anew, to the other slot, before anything
+//! depends on it.
+//!
 //! A slot is one sector, so that a crash leaves it as it was or whole: a slot that is neither whole nor empty is damage, or
 //! not ours, and is never taken for a directory that is to be made.
 
@@ -167,6 +170,11 @@ impl Control {
             }
         }
         Ok(damaged)
+    }
+
+    /// Writes the state anew: the process that wrote it may have been killed before it was synced, or have failed to sync it.
+    pub(crate) fn renew(&mut self) -> Result<(), OpenError> {
+        self.write(self.state)
     }
 
     /// Writes a new state; it counts, and survives a crash, when this returns.

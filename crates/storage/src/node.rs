@@ -8,6 +8,8 @@
 //! 2. The log is let go only after the control file that no longer needs it is on disk, and that is written only after the
 //!    log is durable up to what it refers to, the ends of the transactions included for whose sake it is no longer needed.
 //! 3. A directory is complete or nothing in it counts.
+//! 4. What a start has read it makes durable before anything depends on it, log first: the process before may have been killed, or
+//!    have failed, between a write and its sync, and has left the write in the operating system's cache.
 //!
 //! Locking: a monitor (no latch) around the control file for the whole of a checkpoint, its I/O included. A crash leaves what `recovery` mends.
 
@@ -171,6 +173,7 @@ impl Opening {
             complete: false,
         })?;
         self.disk.sync_dir(&self.dir).map_err(io())?;
+        self.sync_parents().map_err(io())?;
         for part in ["wal", "data"] {
             let part = self.dir.join(part);
             self.disk.create_dir_all(&part).map_err(io())?;
@@ -180,6 +183,15 @@ impl Opening {
             self.disk.sync_dir(&part).map_err(io())?;
         }
         Ok(control)
+    }
+
+    /// Makes the names of the directories that lead to this one durable, those that may just have been made among them. What we may not
+    /// read we have not made.
+    fn sync_parents(&self) -> io::Result<()> {
+        self.dir.ancestors().skip(1).try_for_each(|above| match self.disk.sync_dir(above) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            synced => synced,
+        })
     }
 
     fn io(&self) -> Result<Arc<IoPool>, OpenError> {
@@ -265,7 +277,7 @@ impl Node {
         let lock = lock(&*opening.disk, dir)?;
         // Before anything is changed: it may be refused.
         let second_level = opening.second_level()?;
-        let control = opening.control()?;
+        let mut control = opening.control()?;
         let state = control.state();
         let mut reader = WalReader::open(opening.disk.clone(), &opening.wal_config(), state.scan_from)?;
         let analysis = Analysis::run(&mut reader, state.partitions)?;
@@ -276,10 +288,13 @@ impl Node {
         let newest = files.newest_copy()?;
         let proof = format!("data/double-write.data has a page with changes up to {newest}, written after the log");
         reader.must_reach(newest, &proof)?;
+        let durable = reader.durable().max(state.durable).max(newest);
         drop(reader);
-        let wal = Wal::open(opening.disk.clone(), opening.wal_config(), analysis.end)
+        // From here on what was read is on the disk, too: see invariant 4.
+        let wal = Wal::resume(opening.disk.clone(), opening.wal_config(), analysis.end, durable)
             .map_err(OpenError::io("cannot open the log"))?;
         let mended = opening.mend(&files)?;
+        control.renew()?;
         let pool = opening.pool(files.clone(), &wal, io.clone(), second_level)?;
         let log_bytes = analysis.end.0 - state.scan_from.0;
         let mut report = RecoveryReport { log_bytes, log_end: analysis.end, mended, ..Default::default() };
@@ -471,43 +486,6 @@ impl Drop for Node {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-
-    use clearway_env::MemDisk;
-    use clearway_types::TreeId;
-
-    use super::*;
-    use crate::{TxnLog, TxnMode};
-
-    const TREE: TreeId = TreeId(1);
-
-    fn open(disk: &MemDisk) -> (Node, Store) {
-        let config = NodeConfig { partitions: Some(1), wal_segment_size: 64 << 10, ..NodeConfig::default() };
-        let mut node = Node::open(Arc::new(disk.clone()), Path::new("db"), config).expect("a sound directory");
-        let store = node.take_stores().pop().expect("a partition");
-        (node, store)
-    }
-
-    /// Invariant 2: a transaction is not forgotten whose end is in memory only.
-    #[test]
-    fn a_transaction_that_ends_during_a_checkpoint_is_durable_with_it() {
-        let disk = MemDisk::new();
-        let (node, mut store) = open(&disk);
-        patiently(&node.pool, || store.create_tree(TREE)).expect("a new tree");
-        let mut txn = TxnLog::new(node.alloc_txn_id());
-        patiently(&node.pool, || store.insert(&mut txn, TxnMode::Logged, TREE, b"key", b"value")).expect("a row");
-        node.wal.wait_durable(node.wal.appended()).expect("a sound disk");
-        let ending = RefCell::new(Some((store, txn)));
-        let commit = || ending.take().into_iter().for_each(|(mut store, txn)| _ = store.commit_local(txn));
-        node.checkpoint_locked(&mut node.control.lock(), &commit).expect("a sound disk");
-        let committed = node.wal.durable() >= node.wal.appended();
-        let after = disk.crash(0);
-        drop(node);
-        let (node, store) = open(&after);
-        let found = patiently(&node.pool, || store.get(TREE, b"key", &mut |_| {})).expect("a tree");
-        assert!(committed, "the control file forgets a transaction whose end is not on the disk");
-        assert!(found);
-    }
-}
+#[cfg(all(test, not(loom)))]
+#[path = "node_tests.rs"]
+mod tests;

@@ -18,7 +18,7 @@ use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, MAX_RECORD};
 use super::ring::RING;
 use super::room::{RoomDone, SpaceWaits};
-use super::segments::Segments;
+use super::segments::{Segments, Tail};
 use super::shared::Shared;
 use super::span::Span;
 use super::{LOG_START, record_size};
@@ -84,6 +84,11 @@ impl Wal {
     /// # Errors
     /// The disk's, and `InvalidInput` if the log has segments but none that `end` could lie in.
     pub fn open(disk: Arc<dyn Disk>, config: WalConfig, end: Lsn) -> io::Result<Arc<Wal>> {
+        Self::resume(disk, config, end, LOG_START)
+    }
+
+    /// As [`Wal::open`] for a log of which all before `durable` is known to be on the disk: less is written anew.
+    pub(crate) fn resume(disk: Arc<dyn Disk>, config: WalConfig, end: Lsn, durable: Lsn) -> io::Result<Arc<Wal>> {
         let end = end.max(LOG_START).0;
         if !end.is_multiple_of(8) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{end} is not a place in a log")));
@@ -91,7 +96,8 @@ impl Wal {
         let capacity = config.buffer_size.max(4096).next_power_of_two();
         let pace = Pace::new(config.write_limit, config.sync_every);
         let WalConfig { dir, segment_size, recycle_ahead, .. } = config;
-        let segments = Segments::open(disk, dir, segment_size, end, MAX_UNSYNCED, recycle_ahead)?;
+        let tail = Tail { durable: durable.0.min(end), end, unsynced: MAX_UNSYNCED };
+        let segments = Segments::open(disk, dir, segment_size, tail, recycle_ahead)?;
         let (start, _, _) = segments.locate(end);
         let file = segments.enter(start)?;
         let shared = Arc::new(Shared::new(capacity, end, segments, config.space));

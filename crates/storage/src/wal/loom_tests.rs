@@ -16,7 +16,7 @@ use super::flusher::{self, MAX_UNSYNCED, Pace};
 use super::record::{self, HEADER, Header};
 use super::ring::Ring;
 use super::room::SpaceWaits;
-use super::segments::Segments;
+use super::segments::{Segments, Tail};
 use super::shared::Shared;
 use super::{LOG_START, Wal, WalConfig, WalReader, record_size};
 
@@ -101,8 +101,8 @@ fn loom_a_lap_of_the_ring() {
 fn log(capacity: usize) -> (MemDisk, std::sync::Arc<Wal>) {
     let disk = MemDisk::new();
     let shared_disk = std::sync::Arc::new(disk.clone());
-    let segments =
-        Segments::open(shared_disk, "wal".into(), SEGMENT, LOG_START.0, MAX_UNSYNCED, 4).expect("a disk in order");
+    let tail = Tail { durable: LOG_START.0, end: LOG_START.0, unsynced: MAX_UNSYNCED };
+    let segments = Segments::open(shared_disk, "wal".into(), SEGMENT, tail, 4).expect("a disk in order");
     let file = segments.enter(0).expect("the first segment");
     let shared = std::sync::Arc::new(Shared::new(capacity, LOG_START.0, segments, SpaceWaits::default()));
     let flusher = flusher::spawn(shared.clone(), file, Pace::new(usize::MAX, u64::MAX)).expect("a thread");

@@ -76,6 +76,8 @@ pub struct WalReader {
     window_at: u64,
     position: u64,
     ended: bool,
+    /// Up to here what was read says that the log was on the disk.
+    durable: u64,
     /// How far behind the end proof of damage is sought, in bytes.
     look: u64,
     /// The record behind the end that was looked at last.
@@ -118,6 +120,7 @@ impl WalReader {
             window_at: position,
             position,
             ended: false,
+            durable: LOG_START.0,
             look: MAX_UNSYNCED,
             single: Vec::new(),
         })
@@ -136,6 +139,7 @@ impl WalReader {
             return Ok(None);
         };
         self.position = header.end();
+        self.durable = self.durable.max(header.durable_before());
         let at = (start - self.window_at) as usize;
         let payload = &self.window[at + HEADER..at + header.len()];
         Ok(Some(WalEntry { start: Lsn(start), end: Lsn(header.end()), payload }))
@@ -145,6 +149,11 @@ impl WalReader {
     /// [`Wal::open`](super::Wal::open) wants.
     pub fn position(&self) -> Lsn {
         Lsn(self.position)
+    }
+
+    /// Up to where the log was on the disk for sure when its end was written, as far as its records and marks tell.
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.durable)
     }
 
     /// Has proof of damage behind the log's end sought in all that there is, not only as far as a crash of the log's writer leaves
@@ -254,6 +263,7 @@ impl WalReader {
                     let proof = format!("what lies at {start} shows that the log was on the disk up to {durable}");
                     return Err(self.damaged(end, &proof)?);
                 }
+                self.durable = self.durable.max(durable);
             }
             at += (chunk.len() - HEADER / 2) as u64 / 8 * 8;
         }

@@ -190,7 +190,7 @@ impl Source {
     }
 
     /// The file of the segment that starts at `start`; `None` if it is not there.
-    fn file(&mut self, start: u64) -> io::Result<Option<Arc<dyn File>>> {
+    pub(super) fn file(&mut self, start: u64) -> io::Result<Option<Arc<dyn File>>> {
         if let Some((open, file)) = &self.open
             && *open == start
         {

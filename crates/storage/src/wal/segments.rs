@@ -8,6 +8,9 @@
 //! Locking: one monitor (no latch), held during the I/O that makes, recycles or removes a segment. The flusher takes it once a
 //! segment, and then waits if the next segment is just being made: it needs it. No other lock is taken under it.
 //!
+//! A start believes nothing to be on the disk that it reads: the process before it may have been killed between a write and its
+//! sync, or have ended because the sync failed. It writes the tail anew and syncs all that the log has.
+//!
 //! A crash leaves, besides whole segments, at most one unfinished one under a name of its own; the next start removes
 //! it. Segments are removed oldest first, so that what is left has no gap (a crash may bring back a removed one: it lies
 //! before a gap and is removed at the next start).
@@ -29,6 +32,17 @@ const MAKE_AHEAD: u64 = 1;
 
 static SEGMENTS: Class = Class::new("log.segments");
 
+/// Where a log ends, and what of it a crash could take back.
+#[derive(Clone, Copy)]
+pub(super) struct Tail {
+    /// All before it is known to be on the disk.
+    pub(super) durable: u64,
+    /// Where the last record ends.
+    pub(super) end: u64,
+    /// No more than so many bytes of log are ever written and not on the disk.
+    pub(super) unsynced: u64,
+}
+
 struct State {
     oldest: u64,
     current: u64,
@@ -47,17 +61,17 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Finds or makes the segment that `end` lies in, and makes the log before `end` durable and `unsynced` bytes after
-    /// it zero: what an earlier life had appended there without finding it durable must not come back behind what
-    /// this one will append. `recycle_ahead`: see [`WalConfig`](super::WalConfig).
+    /// Finds or makes the segment that the tail's end lies in, makes the log before it durable and what follows it zero:
+    /// what an earlier life had appended there without finding it durable must not come back behind what this one will
+    /// append. `recycle_ahead`: see [`WalConfig`](super::WalConfig).
     pub(super) fn open(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         size: u64,
-        end: u64,
-        unsynced: u64,
+        tail: Tail,
         recycle_ahead: u64,
     ) -> io::Result<Self> {
+        let end = tail.end;
         disk.create_dir_all(&dir)?;
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             disk.sync_dir(parent)?;
@@ -80,7 +94,9 @@ impl Segments {
         for stray in starts.iter().filter(|start| !(state.oldest..state.next).contains(start)) {
             disk.remove(&segment::path(&dir, *stray))?;
         }
-        clean_tail(disk.clone(), dir.clone(), size, end, unsynced)?;
+        let mut source = Source::new(disk.clone(), dir.clone(), size);
+        settle_tail(&mut source, &state, tail)?;
+        sync_all(&mut source, &state)?;
         disk.sync_dir(&dir)?;
         let limit = AtomicU64::new(state.next);
         Ok(Self { disk, dir, size, recycle_ahead, state: Monitor::new(&SEGMENTS, state), limit })
@@ -174,23 +190,30 @@ impl Segments {
     }
 }
 
-/// Makes durable what may not be before `end`, and zero what may not be after it.
-fn clean_tail(disk: Arc<dyn Disk>, dir: PathBuf, size: u64, end: u64, unsynced: u64) -> io::Result<()> {
-    let mut source = Source::new(disk, dir, size);
+/// Writes the log before the end anew as far as it may not be on the disk, and zeros after it. What is read shows what an
+/// earlier process has written, not what the disk has: after a sync that failed no other sync writes it, unless it is
+/// written again.
+fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()> {
+    let Tail { durable, end, unsynced } = tail;
+    let from = durable.max(end.saturating_sub(unsynced)).max(state.oldest);
     let mut bytes = vec![0; segment::STRIDE];
-    source.pieces(end, end + unsynced, &mut |file, offset, _, n| {
+    source.pieces(from, end, &mut |file, offset, _, n| {
         file.read_exact_at(&mut bytes[..n], offset)?;
-        if bytes[..n].iter().any(|&byte| byte != 0) && !canary::on(Bug::UncleanTail) {
-            bytes[..n].fill(0);
-            file.write_all_at(&bytes[..n], offset)?;
-        }
-        Ok(())
+        file.write_all_at(&bytes[..n], offset)
     })?;
-    let mut synced = None;
-    source.pieces(end.saturating_sub(unsynced), end + unsynced, &mut |file, _, at, _| {
-        if synced.replace(at - at % size) != Some(at - at % size) {
+    if canary::on(Bug::UncleanTail) {
+        return Ok(());
+    }
+    bytes.fill(0);
+    source.pieces(end, end + unsynced, &mut |file, offset, _, n| file.write_all_at(&bytes[..n], offset))
+}
+
+/// Syncs the segments, in order: what the log holds may have been written by a process that did not live to sync it.
+fn sync_all(source: &mut Source, state: &State) -> io::Result<()> {
+    for start in (state.oldest..state.next).step_by(source.size() as usize) {
+        if let Some(file) = source.file(start)? {
             file.sync_data()?;
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }

@@ -201,3 +201,65 @@ fn a_failed_write_or_sync_is_the_end() {
         }
     }
 }
+
+/// Invariant 4 of the node: after a failed sync the cache may show what the disk has lost. What a restart of the process shows is on the
+/// disk all the same.
+#[test]
+fn a_restart_after_a_failed_sync_shows_nothing_that_a_crash_takes_back() {
+    let zones = [
+        (Role::Log, "db/wal"),
+        (Role::Pages, "db/data/p0000.data"),
+        (Role::Copies, "db/data/double-write.data"),
+        (Role::Root, "db/control"),
+    ];
+    for (role, path) in zones {
+        for seed in 0..8 {
+            let (disk, mut world) = with_rows();
+            let zone = Zone::under(role, "hit", path).fault(Fault::FailedSync, When::After(seed % 3), 1);
+            disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
+            let mut rows = 0u32;
+            while world.node.failed().is_none() {
+                let lsn = world.run(0, |s| s.insert_autocommit(TREE, &(2000 + rows).to_be_bytes(), b"more"));
+                let synced = lsn.map(|lsn| world.node.wal().wait_durable(lsn.unwrap()));
+                rows += 1;
+                // It fails the node, or there is nothing to see.
+                let _checkpoint =
+                    (rows.is_multiple_of(8) && matches!(synced, Ok(Ok(())))).then(|| world.node.checkpoint());
+            }
+            drop(world);
+            disk.set_faults(None);
+            let mut world = World::open(&disk, 2, 48).unwrap();
+            let shown: Vec<bool> = (0..rows).map(|i| get(&mut world, 0, 2000 + i).unwrap()).collect();
+            for i in 0..100u32 {
+                world.run(1, |s| s.insert_autocommit(TREE, &(2000 + i).to_be_bytes(), b"more")).unwrap();
+            }
+            world.node.checkpoint().unwrap();
+            let after = disk.crash(seed);
+            drop(world);
+            let mut world = World::open(&after, 2, 48).unwrap();
+            let found: Vec<bool> = (0..rows).map(|i| get(&mut world, 0, 2000 + i).unwrap()).collect();
+            assert_eq!(found, shown, "{path}, seed {seed}");
+        }
+    }
+}
+
+/// The disk says only to the end of its file that a new directory is whole: killed before that is synced, a start must not rely on it.
+#[test]
+fn a_directory_whose_maker_was_killed_survives_a_later_crash() {
+    for granted in 0.. {
+        let disk = MemDisk::new();
+        disk.fail_after(granted);
+        let made = World::open(&disk, 1, 48).is_ok();
+        disk.fail_after(u64::MAX);
+        let mut world = World::open(&disk, 1, 48).unwrap();
+        let lsn = world.run(0, |s| s.create_tree(TREE)).map(|()| world.node.wal().appended()).unwrap();
+        world.node.wal().wait_durable(lsn).unwrap();
+        for seed in 0..4 {
+            let world = World::open(&disk.crash(seed), 1, 48).unwrap();
+            assert!(world.stores[0].has_tree(TREE), "{granted} operations granted, seed {seed}");
+        }
+        if made {
+            break;
+        }
+    }
+}

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use clearway_env::{Disk, File, MemDisk, Open};
+use clearway_env::{Disk, Fault, FaultPlan, File, MemDisk, Open, Role, When, Zone};
 use clearway_types::Lsn;
 use proptest::prelude::*;
 
@@ -30,6 +31,12 @@ fn flip(disk: &MemDisk, at: u64) {
 fn unmark(disk: &MemDisk, end: Lsn) {
     let (file, offset) = file_of(disk, end.0);
     file.write_all_at(&[0; HEADER], offset).unwrap();
+}
+
+/// The next sync fails, and leaves of what it should have written what the seed says.
+fn fail_a_sync(disk: &MemDisk, seed: u64) {
+    let zone = Zone::under(Role::Log, "log", "/data/wal").fault(Fault::FailedSync, When::After(0), 1);
+    disk.set_faults(Some(Arc::new(FaultPlan::new(seed, Duration::ZERO, vec![zone]))));
 }
 
 /// Invariant 3: the last record, cut at each of its bytes, with zeros or with the bytes of an earlier life behind the
@@ -154,6 +161,79 @@ fn what_is_read_after_a_kill_is_made_durable() {
         let again = open(&disk, end);
         assert_eq!(again.durable(), end);
         assert_eq!(read(&disk.crash(seed), Lsn(0)).unwrap(), (records, end));
+    }
+}
+
+/// Invariant 2 where the log's beginning has been let go: the segments that are left are synced all the same.
+#[test]
+fn a_tail_behind_removed_segments_is_made_durable() {
+    for seed in 0..8 {
+        let disk = MemDisk::new();
+        let (fake, control) = controlled(disk.clone());
+        let wal = Wal::open(fake, small(), Lsn(0)).unwrap();
+        while wal.appended().0 < 5 * 8192 {
+            wal.wait_durable(wal.append(&[&payload(0, 200)])).unwrap();
+        }
+        let from = wal.appended();
+        wal.remove_before(from).unwrap();
+        control.fail(true);
+        let appended = wal.append(&[&payload(1, 1500)]);
+        assert!(wal.wait_durable(appended).is_err());
+        drop(wal);
+        let (records, end) = read(&disk, from).unwrap();
+        assert_eq!((records.len(), end), (1, appended));
+        assert_eq!(open(&disk, end).durable(), end);
+        assert_eq!(read(&disk.crash(seed), from).unwrap(), (records, end));
+    }
+}
+
+/// After a failed sync the cache may show what the disk has lost, and no later sync writes it.
+#[test]
+fn a_tail_whose_sync_has_failed_is_written_anew() {
+    for seed in 0..32 {
+        let disk = MemDisk::new();
+        let wal = open(&disk, Lsn(0));
+        wal.wait_durable(wal.append(&[&payload(0, 300)])).unwrap();
+        fail_a_sync(&disk, seed);
+        let appended = wal.append(&[&payload(1, 1500)]);
+        assert!(wal.wait_durable(appended).is_err());
+        drop(wal);
+        let (records, end) = read(&disk, Lsn(0)).unwrap();
+        let again = open(&disk, end);
+        let last = again.append(&[&payload(2, 100)]);
+        again.wait_durable(last).unwrap();
+        let (after, found) = read(&disk.crash(seed), Lsn(0)).unwrap();
+        assert_eq!((&after[..records.len()], found), (&records[..], last), "seed {seed}");
+        drop(again);
+    }
+}
+
+/// Invariant 4: what a start has wiped, but could not sync, does not come back behind what the next one appends.
+#[test]
+fn what_a_failed_start_has_wiped_stays_dead() {
+    let config = WalConfig { buffer_size: 1 << 16, ..small() };
+    for seed in 0..16 {
+        let disk = MemDisk::new();
+        let wal = Wal::open(Arc::new(disk.clone()), config.clone(), Lsn(0)).unwrap();
+        let kept = wal.append(&[&payload(0, 8)]);
+        wal.wait_durable(kept).unwrap();
+        // Records of 32 bytes, so that one starts at the beginning of the second block.
+        for n in 1..200 {
+            wal.append(&[&payload(n, 16)]);
+        }
+        wal.shutdown();
+        unmark(&disk, wal.durable());
+        flip(&disk, kept.0 + 20);
+        file_of(&disk, 0).0.sync_data().unwrap();
+        fail_a_sync(&disk, seed);
+        assert_eq!(read(&disk, Lsn(0)).unwrap().1, kept);
+        assert!(Wal::open(Arc::new(disk.clone()), config.clone(), kept).is_err());
+        let again = Wal::open(Arc::new(disk.clone()), config.clone(), kept).unwrap();
+        while again.appended().0 < BLOCK {
+            again.append(&[&payload(99, 16)]);
+        }
+        again.wait_durable(again.appended()).unwrap();
+        assert_eq!(read(&disk.crash(seed), Lsn(0)).unwrap().1, Lsn(BLOCK), "seed {seed}");
     }
 }
 
