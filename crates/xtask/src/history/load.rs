@@ -74,7 +74,16 @@ pub struct Worker<'s> {
     undone: Vec<Op>,
 }
 
-/// Runs transactions until the run ends or the connection is lost; returns the one of unknown outcome.
+/// How a client ended.
+#[derive(Debug, Default)]
+pub struct End {
+    /// When the connection was lost, if it was.
+    pub lost: Option<u64>,
+    /// The transaction of unknown outcome, if there is one.
+    pub unknown: Option<Txn>,
+}
+
+/// Runs transactions until the run ends or the connection is lost.
 pub fn run(
     shared: &Shared,
     endpoint: &Endpoint,
@@ -82,7 +91,7 @@ pub fn run(
     seed: u64,
     end: &SyncSender<()>,
     ready: Sender<()>,
-) -> Res<Option<Txn>> {
+) -> Res<End> {
     let client = connect(endpoint)?;
     drop(ready);
     let (batch, answers, ops, undone) = Default::default();
@@ -95,14 +104,14 @@ pub fn run(
         let is_lost = matches!(event, Event::Lost { .. });
         let unknown = worker.finish(event, start)?;
         if is_lost {
-            return Ok(unknown);
+            return Ok(End { lost: Some(shared.now()), unknown });
         }
         if shared.done.fetch_add(1, Ordering::Relaxed) + 1 == shared.target {
             // The channel has room for this one message.
             let _ = end.try_send(());
         }
     }
-    Ok(None)
+    Ok(End::default())
 }
 
 impl Worker<'_> {
