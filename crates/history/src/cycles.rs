@@ -3,17 +3,19 @@
 //! All cycles lie in strongly connected components. Each component is searched again with fewer kinds of edges,
 //! as Elle does: with writes alone for G0, with reads of writes for G1c, with anti-dependencies for G-single and
 //! G2; then the same with the order of sessions and of real time. One cycle is reported for each component and
-//! step, a short one. A cycle with one anti-dependency is looked for through at most [`TRIES`] of them: in a huge
-//! component a G-single may be reported as a G2.
+//! step, a short one. The search in a component ends after at most [`TRIES`] edges of each kind, and earlier in a
+//! huge one, so that the whole stays linear. So a G-single may be reported as a G2 in a huge component. Something is
+//! always reported: the first edge tried of each kind lies on a cycle, of this step or of an earlier one.
 
 use crate::components::Components;
 use crate::graph::{Edge, Graph, ORDER, RW, RW_TIME, SESSION, VIA, WR, WW};
 use crate::report::{Anomaly, Order};
-use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// Searches in each component and step.
+/// Searches in each component and step, for each kind of edge.
 const TRIES: usize = 24;
+/// Nodes that all of them together visit: this, and that many times the component's.
+const VISITS: (usize, usize) = (100_000, 4);
 
 /// An edge between two transactions.
 #[derive(Clone, Copy, Debug)]
@@ -55,32 +57,75 @@ const ANTI: u8 = RW | RW_TIME;
 pub fn find(graph: &Graph) -> Vec<Cycle> {
     let mut components = Components::new(graph);
     let mut found = Vec::new();
+    let mut visits = Visits::default();
     let all: Vec<u32> = (0..graph.nodes() as u32).collect();
     for component in components.find(&all, 0, u8::MAX) {
         for (at, level) in LEVELS.iter().enumerate() {
             let part = components.separate(&component);
             for nodes in components.find(&component, part, level.mask) {
                 let part = components.separate(&nodes);
-                let search = Search { graph, components: &components, part };
+                let mut search = Search { graph, components: &components, part, visits: &mut visits };
                 found.extend(search.best(&nodes, level, at % 3 == 2));
-                // Back into the step's part: components of one step do not reach each other anyway.
             }
         }
     }
     found
 }
 
+/// What a search for a path has visited. The vectors are as long as the graph once they are used.
+#[derive(Default)]
+struct Visits {
+    /// The number of the search; an entry of another number is of an earlier one.
+    search: u32,
+    of: Vec<u32>,
+    cost: Vec<u32>,
+    /// Where the path came from: the node, and the edge's index.
+    from: Vec<(u32, usize)>,
+    /// In all searches.
+    count: usize,
+}
+
+impl Visits {
+    fn start(&mut self, nodes: usize) {
+        if self.of.is_empty() {
+            self.of = vec![0; nodes];
+            self.cost = vec![0; nodes];
+            self.from = vec![(0, 0); nodes];
+        }
+        self.search += 1;
+    }
+
+    /// The cost so far, if the node was visited.
+    fn cost(&self, node: u32) -> Option<u32> {
+        (self.of[node as usize] == self.search).then(|| self.cost[node as usize])
+    }
+
+    fn visit(&mut self, node: u32, cost: u32, from: (u32, usize)) {
+        self.of[node as usize] = self.search;
+        self.cost[node as usize] = cost;
+        self.from[node as usize] = from;
+        self.count += 1;
+    }
+}
+
 struct Search<'s, 'g> {
     graph: &'g Graph,
     components: &'s Components<'g>,
     part: u32,
+    visits: &'s mut Visits,
 }
 
 impl Search<'_, '_> {
     /// The cycle to report of a component; `None` if all that were tried belong to an earlier step.
-    fn best(&self, nodes: &[u32], level: &Level, anti: bool) -> Option<Cycle> {
+    fn best(&mut self, nodes: &[u32], level: &Level, anti: bool) -> Option<Cycle> {
         let mut best: Option<Cycle> = None;
+        let most = self.visits.count + VISITS.0 + VISITS.1 * nodes.len();
+        let mut tried = 0;
         for (from, edge) in self.candidates(nodes, level.through) {
+            if tried & edge.kind != 0 && self.visits.count > most {
+                continue;
+            }
+            tried |= edge.kind;
             // Without a second anti-dependency, if that is possible.
             let narrow = if anti && edge.kind & ANTI != 0 { level.mask & !ANTI } else { level.mask };
             let path = self.path(edge.to, from, narrow);
@@ -117,33 +162,36 @@ impl Search<'_, '_> {
     }
 
     /// The shortest path within the component. Steps between hidden nodes cost nothing.
-    fn path(&self, from: u32, to: u32, mask: u8) -> Option<Vec<(u32, Edge)>> {
-        let mut came: HashMap<u32, (u32, Option<(u32, Edge)>)> = HashMap::from([(from, (0, None))]);
+    fn path(&mut self, from: u32, to: u32, mask: u8) -> Option<Vec<(u32, Edge)>> {
+        self.visits.start(self.graph.nodes());
+        self.visits.visit(from, 0, (from, 0));
         let mut queue = VecDeque::from([(from, 0)]);
         while let Some((node, cost)) = queue.pop_front() {
             if node == to {
                 break;
             }
-            if came[&node].0 < cost {
+            if self.visits.cost(node) < Some(cost) {
                 continue;
             }
-            for edge in self.graph.from(node) {
+            for at in self.graph.range(node) {
+                let edge = self.graph.edge(at);
                 if edge.kind & mask == 0 || self.components.part(edge.to) != self.part {
                     continue;
                 }
                 let is_free = node >= self.graph.txns && edge.to >= self.graph.txns;
                 let cost = cost + u32::from(!is_free);
-                if came.get(&edge.to).is_none_or(|(before, _)| cost < *before) {
-                    came.insert(edge.to, (cost, Some((node, *edge))));
+                if self.visits.cost(edge.to).is_none_or(|before| cost < before) {
+                    self.visits.visit(edge.to, cost, (node, at));
                     if is_free { queue.push_front((edge.to, cost)) } else { queue.push_back((edge.to, cost)) }
                 }
             }
         }
-        let mut path = Vec::new();
-        let mut at = to;
-        while let (_, Some((node, edge))) = came.get(&at)? {
-            path.push((*node, *edge));
-            at = *node;
+        self.visits.cost(to)?;
+        let (mut path, mut at) = (Vec::new(), to);
+        while at != from {
+            let (before, edge) = self.visits.from[at as usize];
+            path.push((before, self.graph.edge(edge)));
+            at = before;
         }
         path.reverse();
         Some(path)
