@@ -3,7 +3,7 @@
 use crate::cycles::{Cycle, Link};
 use crate::graph::{RW, RW_TIME, SESSION, TIME, WR, WW, WW_TIME};
 use crate::history::{History, OpKind, Outcome, PackedOp, TxnIndex};
-use crate::report::{Finding, Step};
+use crate::report::{Finding, SHOWN_STEPS, Step};
 use std::fmt::Write;
 
 /// Operations of a transaction that its description shows.
@@ -44,12 +44,13 @@ impl History {
     /// A cycle as a finding.
     pub(crate) fn explain(&self, cycle: &Cycle) -> Finding {
         let step = |link: &Link| Step { from: TxnIndex(link.from), to: TxnIndex(link.to), reason: self.reason(link) };
+        let links = cycle.links.iter();
         Finding {
             anomaly: cycle.anomaly,
             order: cycle.order,
             text: String::new(),
             steps: cycle.links.iter().map(step).collect(),
-            transactions: cycle.links.iter().map(|l| (TxnIndex(l.from), self.describe(l.from))).collect(),
+            transactions: links.take(SHOWN_STEPS).map(|l| (TxnIndex(l.from), self.describe(l.from))).collect(),
         }
     }
 

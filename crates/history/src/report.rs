@@ -4,6 +4,9 @@ use crate::history::TxnIndex;
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Steps and transactions of a cycle that a finding shows.
+pub(crate) const SHOWN_STEPS: usize = 32;
+
 /// A kind of anomaly, named as in Adya's and Elle's papers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Anomaly {
@@ -96,7 +99,7 @@ pub struct Finding {
     pub text: String,
     /// The edges of the cycle, in order; empty where the anomaly is no cycle.
     pub steps: Vec<Step>,
-    /// Each transaction that takes part, in short.
+    /// The transactions that take part, in short; the first ones of a long cycle.
     pub transactions: Vec<(TxnIndex, String)>,
 }
 
@@ -116,8 +119,11 @@ impl fmt::Display for Finding {
         for (index, text) in &self.transactions {
             write!(f, "\n  {index}: {text}")?;
         }
-        for step in &self.steps {
+        for step in self.steps.iter().take(SHOWN_STEPS) {
             write!(f, "\n  {} before {}: {}", step.from, step.to, step.reason)?;
+        }
+        if self.steps.len() > SHOWN_STEPS {
+            write!(f, "\n  and {} more steps", self.steps.len() - SHOWN_STEPS)?;
         }
         if let Some(last) = self.steps.last() {
             write!(f, "\n  so {} would have to run before itself", last.to)?;

@@ -263,6 +263,17 @@ fn a_history_survives_its_file() {
 }
 
 #[test]
+fn a_cycle_of_many_transactions_is_found_and_cut_short() {
+    // Each transaction misses what the one before it appends; the first misses the last one's.
+    let n = 30_000;
+    let text = |i: u32| format!("c {i} 0 10: list k{i}; append k{} 1\n", (i + 1) % n);
+    let report = check(&(0..n).map(text).collect::<String>());
+    assert_eq!(report.anomalies().collect::<Vec<_>>(), [Anomaly::G2]);
+    assert_eq!(report.findings[0].steps.len(), n as usize);
+    assert!(report.to_string().contains("and 29968 more steps"));
+}
+
+#[test]
 fn a_history_is_built_by_calls() {
     let mut history = History::new();
     let x = history.key("x");
