@@ -28,7 +28,7 @@ usage: cargo xtask COMMAND
   e2e [--quick]      drive a release server with the real pgbench (scale 10; 1 with --quick) and psql
   crash [--rounds N] [--seed N]
                      kill -9 in the middle of tpcb-like at random moments and check what is left (default 30 rounds)
-  history [--minutes M | --transactions N] [--clients N] [--seed S] [--quick]
+  history [--minutes M | --transactions N | --rounds N] [--clients N] [--seed S] [--quick]
                      many clients on a real server, killed now and then; a check of what they saw for anomalies
                      (docs/history.md; default 1 minute, 24 clients)
   chips              the latch crate's tests on aarch64, emulated, and the instructions of its acquisitions on aarch64 and x86-64

@@ -180,9 +180,15 @@ impl Worker<'_> {
         if let Some(event) = self.one(&Step::Control("begin"))? {
             return Ok(event);
         }
+        // One in four only reads.
+        let writes = self.rng.between(1, 4) > 1;
         for _ in 0..self.rng.between(1, 3) {
             let id = self.id();
             let event = match self.rng.between(1, 4) {
+                _ if !writes => {
+                    let read = self.any_read();
+                    self.one(&read)?
+                }
                 1 => {
                     let lock = Step::Lock { table: self.rng.between(0, 1) as usize, id };
                     let append = self.append();
@@ -198,12 +204,13 @@ impl Worker<'_> {
                 return Ok(event);
             }
         }
-        if self.rng.between(1, 3) == 1
+        if writes
+            && self.rng.between(1, 3) == 1
             && let Some(event) = self.savepoint()?
         {
             return Ok(event);
         }
-        let ending = if self.rng.between(1, 6) == 1 { "rollback" } else { "commit" };
+        let ending = if self.rng.between(1, if writes { 6 } else { 2 }) == 1 { "rollback" } else { "commit" };
         let event = self.one(&Step::Control(ending))?;
         let tag = self.answers.last().map_or("", |answer| &answer.tag);
         Ok(event.unwrap_or(if tag == "COMMIT" { Event::Committed } else { Event::RolledBack }))

@@ -31,6 +31,8 @@ const QUICK: Duration = Duration::from_secs(4);
 /// Time between two kills, in milliseconds; with `--quick`.
 const ROUND_MS: (u64, u64) = (5_000, 20_000);
 const QUICK_ROUND_MS: (u64, u64) = (1_500, 2_500);
+/// The same with `--rounds`.
+const SHORT_ROUND_MS: (u64, u64) = (100, 1_500);
 /// A pool that cannot hold the tables, in every second round.
 const SMALL_POOL: &str = "4MB";
 
@@ -108,7 +110,8 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
     };
     let usual = if options.quick { QUICK } else { USUAL };
     let minutes = options.minutes.map(|m| Duration::from_secs(60 * u64::from(m)));
-    let length = minutes.unwrap_or(if options.transactions.is_some() { Duration::MAX } else { usual });
+    let is_bounded = options.transactions.is_some() || options.rounds.is_some();
+    let length = minutes.unwrap_or(if is_bounded { Duration::MAX } else { usual });
     let mut worked = Duration::ZERO;
     let mut server = Some(server);
     for round in 0_u32.. {
@@ -121,11 +124,16 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
                 running
             }
         };
-        let (low, high) = if options.quick { QUICK_ROUND_MS } else { ROUND_MS };
+        let (low, high) = match options.rounds {
+            Some(_) => SHORT_ROUND_MS,
+            None if options.quick => QUICK_ROUND_MS,
+            None => ROUND_MS,
+        };
         let moment = Duration::from_millis(rng.between(low, high));
         let left = length.saturating_sub(worked);
         let one = Round { number: round, clients: options.clients.unwrap_or(CLIENTS), seed: rng.number() };
-        let (took, is_last) = one.run(&shared, running, moment.min(left), moment >= left)?;
+        let is_last = moment >= left || options.rounds.is_some_and(|rounds| round + 1 >= rounds);
+        let (took, is_last) = one.run(&shared, running, moment.min(left), is_last)?;
         worked += took;
         if is_last {
             let server = kind.start(data)?;
