@@ -168,6 +168,7 @@ impl Client {
             txn.enter(options);
             txn.queried |= !controls(&plan.statement);
         }
+        env.memory.reset();
         if let Some(step) = self.start_simple(plan, env) {
             return step;
         }
@@ -380,7 +381,7 @@ impl Client {
         route.partition(env, partitions).transpose().map(|p| p.map(|p| (program, p, None)))
     }
 
-    fn finish_simple(&mut self, plan: &Plan, env: &Env, one_shot: bool, answer: Answer) -> Step {
+    fn finish_simple(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, one_shot: bool, answer: Answer) -> Step {
         let reply = match answer {
             Ok(reply) => reply,
             Err(Failure::StalePlan) => return Step::Replan,
@@ -394,7 +395,12 @@ impl Client {
             Lsn(0)
         };
         let (rows, tag) = match &plan.statement {
-            Statement::Query(query) => match finish::apply(&query.finish, reply.rows, env) {
+            Statement::Query(query)
+                if !query.finish.is_empty() && reply.rows.len() > self.core.engine().chunk_rows() =>
+            {
+                return self.finish_in_turns(plan.clone(), env.clone(), one_shot, reply.rows, wait);
+            }
+            Statement::Query(query) => match finish::apply_at_once(&self.core, &query.finish, reply.rows, env) {
                 Ok(rows) => {
                     let n = rows.len() as u64;
                     (rows, Tag::Select(n))
@@ -409,6 +415,25 @@ impl Client {
             self.core.port.count_end(true);
         }
         Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
+    }
+
+    /// The finishing steps of many rows, as a task.
+    fn finish_in_turns(&mut self, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch, wait: Lsn) -> Step {
+        let core = self.core.clone();
+        self.poll_task(Box::pin(async move {
+            let Statement::Query(query) = &plan.statement else { return End::Replan };
+            let rows = finish::apply(&core, &query.finish, rows, &env).await;
+            if one_shot {
+                core.port.count_end(rows.is_ok());
+            }
+            match rows {
+                Ok(rows) => {
+                    let tag = Tag::Select(rows.len() as u64);
+                    End::Outcome(Outcome { rows, tag, wait, notices: Vec::new() })
+                }
+                Err(e) => End::Error(e),
+            }
+        }))
     }
 
     /// As [`Client::failed`], of a statement on the fast path: on its own, it is a transaction that has ended.
@@ -438,6 +463,7 @@ impl Client {
         self.poll_task(Box::pin(async move {
             let mut deadlocks = 0;
             loop {
+                env.memory.reset();
                 match statement::run(&core, &plan, &env).await {
                     Ok(outcome) => return End::Outcome(outcome),
                     Err(Stop::Error(e)) if multi::may_start_over(&core, &e, &mut deadlocks) => {

@@ -1,10 +1,18 @@
 //! The finishing steps of a query: what is left to do when its rows have been gathered.
+//!
+//! Other sessions of the worker have a turn after each chunk of rows (`EngineConfig::chunk_rows`). What a step takes of memory is
+//! charged to the statement; between two steps that is the rows alone.
 
+use crate::core::Core;
 use clearway_plan::agg::Groups;
 use clearway_plan::program::{Env, Group};
+use clearway_plan::sort::{Distinct, Sorter};
 use clearway_plan::statement::Finish;
-use clearway_plan::{Expr, sort};
+use clearway_plan::{Charge, Expr};
 use clearway_types::{Datum, RowBatch, RowView, SqlError, SqlResult, SqlState};
+use std::ops::Range;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 
 /// Rows of expressions without input.
 pub(crate) fn values(rows: &[Vec<Expr>], env: &Env) -> SqlResult<RowBatch> {
@@ -16,32 +24,123 @@ pub(crate) fn values(rows: &[Vec<Expr>], env: &Env) -> SqlResult<RowBatch> {
 }
 
 /// Applies the steps in order.
-pub(crate) fn apply(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+pub(crate) async fn apply(core: &Core, steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+    env.memory.settle(rows.memory() as u64)?;
     for step in steps {
-        rows = apply_one(step, rows, env)?;
+        rows = apply_one(core, step, rows, env).await?;
+        env.memory.settle(rows.memory() as u64)?;
     }
     Ok(rows)
 }
 
-fn apply_one(step: &Finish, rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+/// [`apply`] to so few rows that no step takes more than a turn.
+pub(crate) fn apply_at_once(core: &Core, steps: &[Finish], rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+    if steps.is_empty() {
+        return Ok(rows);
+    }
+    match pin!(apply(core, steps, rows, env)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => Err(SqlError::internal("one chunk of rows takes one turn")),
+    }
+}
+
+/// Applies steps that handle each row by itself to one chunk of rows.
+pub(crate) fn per_row(steps: &[Finish], mut rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+    for step in steps {
+        let mut out = RowBatch::new();
+        match step {
+            Finish::Filter(condition) => filter(condition, &rows, 0..rows.len(), env, &mut out)?,
+            Finish::Project(exprs) => project(exprs, &rows, 0..rows.len(), env, &mut out)?,
+            _ => return Err(SqlError::internal("a step that needs all rows")),
+        }
+        rows = out;
+    }
+    Ok(rows)
+}
+
+/// Calls `take` with one chunk after the other of `len` rows. Other sessions have a turn in between.
+async fn in_turns(core: &Core, len: usize, mut take: impl FnMut(Range<usize>) -> SqlResult<()>) -> SqlResult<()> {
+    let chunk = core.engine().chunk_rows();
+    for from in (0..len).step_by(chunk) {
+        if from > 0 {
+            core.breathe().await?;
+        }
+        take(from..len.min(from + chunk))?;
+    }
+    Ok(())
+}
+
+async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> SqlResult<RowBatch> {
+    let (mut out, mut charge) = (RowBatch::new(), Charge::default());
     match step {
-        Finish::Filter(condition) => filter(condition, &rows, env),
-        Finish::Merge(group) => grouped(group, &rows, |groups, row| groups.merge(group, row)),
+        Finish::Filter(condition) => {
+            let take = |range| {
+                filter(condition, &rows, range, env, &mut out)?;
+                charge.grow(&env.memory, out.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
+        }
+        Finish::Merge(group) => {
+            let mut groups = Groups::new(group);
+            let take = |range: Range<usize>| {
+                range.map(|i| rows.get(i)).try_for_each(|row| groups.merge(group, row))?;
+                charge.grow(&env.memory, groups.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
+            return finished(core, group, &groups, charge, env).await;
+        }
         Finish::Aggregate { keys, aggregates } => {
             let group = Group { keys: keys.clone(), aggregates: aggregates.clone() };
-            grouped(&group, &rows, |groups, row| groups.accumulate(&group, row, env))
+            let mut groups = Groups::new(&group);
+            let take = |range: Range<usize>| {
+                range.map(|i| rows.get(i)).try_for_each(|row| groups.accumulate(&group, row, env))?;
+                charge.grow(&env.memory, groups.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
+            return finished(core, &group, &groups, charge, env).await;
         }
         Finish::Project(exprs) => {
-            let mut out = RowBatch::new();
-            for row in rows.iter() {
-                project_row(exprs, row, env, &mut out)?;
-            }
-            Ok(out)
+            let take = |range| {
+                project(exprs, &rows, range, env, &mut out)?;
+                charge.grow(&env.memory, out.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
         }
-        Finish::Distinct => sort::distinct(&rows),
-        Finish::Sort(keys) => sort::sort(&rows, keys, env),
-        Finish::Limit { limit, offset } => limited(rows, limit.as_ref(), offset.as_ref(), env),
+        Finish::Distinct => {
+            let mut distinct = Distinct::default();
+            let take = |range| {
+                distinct.push(&rows, range, &mut out)?;
+                charge.grow(&env.memory, out.memory() + distinct.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
+        }
+        Finish::Sort(keys) => {
+            let mut sorter = Sorter::new(keys);
+            let take = |range| {
+                sorter.push_run(&rows, range, env)?;
+                charge.grow(&env.memory, sorter.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
+            let take = |range: Range<usize>| {
+                sorter.merge(&rows, range.len(), &mut out);
+                charge.grow(&env.memory, sorter.memory() + out.memory())
+            };
+            in_turns(core, rows.len(), take).await?;
+        }
+        Finish::Limit { limit, offset } => return limited(core, rows, limit.as_ref(), offset.as_ref(), env).await,
     }
+    Ok(out)
+}
+
+/// The rows that groups come to.
+async fn finished(core: &Core, group: &Group, groups: &Groups, mut charge: Charge, env: &Env) -> SqlResult<RowBatch> {
+    let mut out = RowBatch::new();
+    let take = |range| {
+        groups.push_final(group, range, &mut out)?;
+        charge.grow(&env.memory, groups.memory() + out.memory())
+    };
+    in_turns(core, groups.len(), take).await?;
+    Ok(out)
 }
 
 fn project_row(exprs: &[Expr], row: RowView<'_>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {
@@ -53,42 +152,39 @@ fn project_row(exprs: &[Expr], row: RowView<'_>, env: &Env, out: &mut RowBatch) 
     })
 }
 
-fn filter(condition: &Expr, rows: &RowBatch, env: &Env) -> SqlResult<RowBatch> {
-    let mut out = RowBatch::new();
-    for row in rows.iter() {
+fn project(exprs: &[Expr], rows: &RowBatch, range: Range<usize>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {
+    range.map(|i| rows.get(i)).try_for_each(|row| project_row(exprs, row, env, out))
+}
+
+fn filter(condition: &Expr, rows: &RowBatch, range: Range<usize>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {
+    for row in range.map(|i| rows.get(i)) {
         if condition.eval_bool(row, env)? {
             out.push_encoded(row.bytes());
         }
     }
-    Ok(out)
+    Ok(())
 }
 
-fn grouped(
-    group: &Group,
-    rows: &RowBatch,
-    mut take: impl FnMut(&mut Groups, RowView<'_>) -> SqlResult<()>,
+async fn limited(
+    core: &Core,
+    mut rows: RowBatch,
+    limit: Option<&Expr>,
+    offset: Option<&Expr>,
+    env: &Env,
 ) -> SqlResult<RowBatch> {
-    let mut groups = Groups::new(group);
-    for row in rows.iter() {
-        take(&mut groups, row)?;
-    }
-    let mut out = RowBatch::new();
-    groups.push_final(group, &mut out)?;
-    Ok(out)
-}
-
-fn limited(rows: RowBatch, limit: Option<&Expr>, offset: Option<&Expr>, env: &Env) -> SqlResult<RowBatch> {
     let skip = count(offset, "OFFSET", env)?.unwrap_or(0);
     let take = count(limit, "LIMIT", env)?.unwrap_or(usize::MAX);
     if skip == 0 {
-        let mut rows = rows;
         rows.truncate(take);
         return Ok(rows);
     }
-    let mut out = RowBatch::new();
-    for i in skip..rows.len().min(skip.saturating_add(take)) {
-        out.push_encoded(rows.get(i).bytes());
-    }
+    let (mut out, mut charge) = (RowBatch::new(), Charge::default());
+    let skip = skip.min(rows.len());
+    let copy = |range: Range<usize>| {
+        range.for_each(|i| out.push_encoded(rows.get(skip + i).bytes()));
+        charge.grow(&env.memory, out.memory())
+    };
+    in_turns(core, take.min(rows.len() - skip), copy).await?;
     Ok(out)
 }
 

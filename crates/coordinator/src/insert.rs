@@ -10,7 +10,7 @@ use crate::txn::{is_fresh, round};
 use clearway_partition::{Body, Reply, not_null_violation};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Insert, Query, Source};
-use clearway_plan::{OnConflict, Program, TableDef};
+use clearway_plan::{Charge, OnConflict, Program, TableDef};
 use clearway_types::row::BadRow;
 use clearway_types::{PartitionId, RowBatch, RowView, SqlError, SqlResult, SqlState};
 use std::ops::Range;
@@ -43,11 +43,12 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
         let (per_row, rest) = split_per_row(&insert.source.finish);
         if rest.is_empty() {
             let mut series = Series::new(start, stop, step, *ty, env)?;
-            let (mut returned, mut count) = (RowBatch::new(), 0);
+            let (mut returned, mut count, mut charge) = (RowBatch::new(), 0, Charge::default());
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
-                let chunk = finish::apply(per_row, chunk, env)?;
+                let chunk = finish::per_row(per_row, chunk, env)?;
                 let (more, n) = rows(core, table, program, &chunk, env, Rounds::Several).await?;
                 returned.append(&more);
+                charge.grow(&env.memory, returned.memory())?;
                 count += n;
                 core.breathe().await?;
             }

@@ -10,7 +10,7 @@ use crate::txn::{enter, everywhere, gather, is_fresh};
 use clearway_partition::{Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
-use clearway_plan::{Access, Expr, OnConflict, Program, TableDef};
+use clearway_plan::{Access, Charge, Expr, OnConflict, Program, TableDef};
 use clearway_types::{DatumRef, PartitionId, RowBatch, SqlResult, SqlType};
 use std::sync::Arc;
 
@@ -45,15 +45,16 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             let mut series = Series::new(start, stop, step, *ty, env)?;
             // A chain that handles each row by itself goes along with the rows, so that only its output is kept.
             let (per_row, rest) = split_per_row(&query.finish);
-            let mut out = RowBatch::new();
+            let (mut out, mut charge) = (RowBatch::new(), Charge::default());
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {
-                out.append(&finish::apply(per_row, chunk, env)?);
+                out.append(&finish::per_row(per_row, chunk, env)?);
+                charge.grow(&env.memory, out.memory())?;
                 core.breathe().await?;
             }
-            return Ok(finish::apply(rest, out, env)?);
+            return Ok(finish::apply(core, rest, out, env).await?);
         }
     };
-    Ok(finish::apply(&query.finish, rows, env)?)
+    Ok(finish::apply(core, &query.finish, rows, env).await?)
 }
 
 /// The steps at the head of the chain that handle each row by itself, and the rest.

@@ -3,11 +3,12 @@
 use crate::arith::{divide, numeric_overflow, out_of_range};
 use crate::cast::to_decimal;
 use crate::program::{AggFunc, Aggregate, Env, Group};
-use crate::sort::{KeyHasher, KeySet, compare, damaged, push_identity};
+use crate::sort::{KeyHasher, KeySet, compare, damaged, datum_memory, key_memory, push_identity};
 use clearway_types::{Datum, DatumRef, RowBatch, RowBuilder, RowView, SqlError, SqlResult, SqlType};
 use rust_decimal::Decimal;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::ops::Range;
 
 /// The running state of one aggregate of one group.
 #[derive(Clone, Debug)]
@@ -85,8 +86,8 @@ impl Aggregate {
 }
 
 impl State {
-    /// Takes in one row; DISTINCT arguments count once.
-    pub fn accumulate(&mut self, agg: &Aggregate, row: RowView<'_>, env: &Env) -> SqlResult<()> {
+    /// Takes in one row; DISTINCT arguments count once. Keeps `memory`, the bytes that all states take, about.
+    fn accumulate(&mut self, agg: &Aggregate, row: RowView<'_>, env: &Env, memory: &mut usize) -> SqlResult<()> {
         let Some(arg) = &agg.arg else {
             if let Kind::Count(n) = &mut self.kind {
                 *n += 1;
@@ -100,14 +101,16 @@ impl State {
         if let Some(seen) = &mut self.seen {
             let mut key = Vec::new();
             push_identity(&mut key, value.as_ref());
+            let size = key_memory(&key);
             if !seen.insert(key) {
                 return Ok(());
             }
+            *memory += size;
         }
-        self.take(agg, value.as_ref())
+        self.take(agg, value.as_ref(), memory)
     }
 
-    fn take(&mut self, agg: &Aggregate, value: DatumRef<'_>) -> SqlResult<()> {
+    fn take(&mut self, agg: &Aggregate, value: DatumRef<'_>, memory: &mut usize) -> SqlResult<()> {
         match &mut self.kind {
             Kind::Count(n) => *n += 1,
             Kind::Sum(sum, count) => {
@@ -118,7 +121,9 @@ impl State {
                 let order = compare(value, best.as_ref());
                 let better = if agg.func == AggFunc::Min { order.is_lt() } else { order.is_gt() };
                 if best.is_null() || better {
-                    *best = value.to_owned();
+                    let value = value.to_owned();
+                    *memory = *memory + datum_memory(&value) - datum_memory(best);
+                    *best = value;
                 }
             }
         }
@@ -126,7 +131,7 @@ impl State {
     }
 
     /// Takes in a partial state that starts at column `at` of `row` (see [`Aggregate::state_columns`]).
-    pub fn merge(&mut self, agg: &Aggregate, row: RowView<'_>, at: usize) -> SqlResult<()> {
+    fn merge(&mut self, agg: &Aggregate, row: RowView<'_>, at: usize, memory: &mut usize) -> SqlResult<()> {
         let first = row.get(at).map_err(|_| damaged())?;
         if first.is_null() {
             return Ok(());
@@ -141,7 +146,7 @@ impl State {
                 *sum = sum.add(Number::of(first)?)?;
                 *count += values;
             }
-            Kind::Extreme(_) => self.take(agg, first)?,
+            Kind::Extreme(_) => self.take(agg, first, memory)?,
         }
         Ok(())
     }
@@ -190,12 +195,14 @@ pub struct Groups {
     groups: Vec<(Vec<Datum>, Vec<State>)>,
     /// The key being looked up; kept for its room.
     key: Vec<u8>,
+    /// Bytes that all of it takes, about.
+    memory: usize,
 }
 
 impl Groups {
     /// No groups yet; with no keys the one group is there already.
     pub fn new(group: &Group) -> Self {
-        let mut groups = Self { index: HashMap::default(), groups: Vec::new(), key: Vec::new() };
+        let mut groups = Self { index: HashMap::default(), groups: Vec::new(), key: Vec::new(), memory: 0 };
         if group.keys.is_empty() {
             groups.index.insert(Vec::new(), 0);
             groups.groups.push((Vec::new(), start(group)));
@@ -210,11 +217,15 @@ impl Groups {
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
+    /// Bytes of memory that the groups take, about.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
     /// Takes in an ungrouped row. `group` is the one given to [`Groups::new`].
     pub fn accumulate(&mut self, group: &Group, row: RowView<'_>, env: &Env) -> SqlResult<()> {
         let at = self.find(group, |n| group.keys[n].eval(row, env))?;
         for (state, agg) in self.groups[at].1.iter_mut().zip(&group.aggregates) {
-            state.accumulate(agg, row, env)?;
+            state.accumulate(agg, row, env, &mut self.memory)?;
         }
         Ok(())
     }
@@ -223,7 +234,7 @@ impl Groups {
         let at = self.find(group, |n| row.get(n).map(DatumRef::to_owned).map_err(|_| damaged()))?;
         let mut column = group.keys.len();
         for (state, agg) in self.groups[at].1.iter_mut().zip(&group.aggregates) {
-            state.merge(agg, row, column)?;
+            state.merge(agg, row, column, &mut self.memory)?;
             column += agg.state_columns();
         }
         Ok(())
@@ -240,13 +251,15 @@ impl Groups {
         if let Some(&at) = self.index.get(&self.key) {
             return Ok(at);
         }
+        self.memory += key_memory(&self.key) + keys.iter().map(datum_memory).sum::<usize>();
+        self.memory += size_of::<(Vec<Datum>, Vec<State>)>() + group.aggregates.len() * size_of::<State>();
         self.index.insert(self.key.clone(), self.groups.len());
         self.groups.push((keys, start(group)));
         Ok(self.groups.len() - 1)
     }
-    /// Appends a row a group: keys, then partial states.
-    pub fn push_partial(&self, group: &Group, out: &mut RowBatch) -> SqlResult<()> {
-        for (keys, states) in &self.groups {
+    /// Appends a row for each group of the range: keys, then partial states.
+    pub fn push_partial(&self, group: &Group, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+        for (keys, states) in &self.groups[range] {
             out.try_push_with(|row| {
                 keys.iter().for_each(|k| row.push(k.as_ref()));
                 states.iter().zip(&group.aggregates).try_for_each(|(s, agg)| s.push_partial(agg, row))
@@ -254,9 +267,9 @@ impl Groups {
         }
         Ok(())
     }
-    /// Appends a row a group: keys, then results.
-    pub fn push_final(&self, group: &Group, out: &mut RowBatch) -> SqlResult<()> {
-        for (keys, states) in &self.groups {
+    /// Appends a row for each group of the range: keys, then results.
+    pub fn push_final(&self, group: &Group, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+        for (keys, states) in &self.groups[range] {
             out.try_push_with(|row| {
                 keys.iter().for_each(|k| row.push(k.as_ref()));
                 states

@@ -1,6 +1,6 @@
 //! Programs: what one fragment does at one partition.
 
-use crate::{Expr, GuardOp, TableDef, UniqueKey};
+use crate::{Expr, GuardOp, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::Datum;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub struct Env {
     pub session: Option<Arc<SessionEnv>>,
     /// Seed of random() for this execution.
     pub seed: u64,
+    /// What the execution may take of memory.
+    pub memory: MemoryAccount,
 }
 
 impl Env {

@@ -4,9 +4,11 @@ use crate::cast::{to_decimal, to_float};
 use crate::program::Env;
 use crate::statement::SortKey;
 use clearway_types::{Datum, DatumRef, RowBatch, RowView, SqlError, SqlResult, hash, key};
-use std::cmp::Ordering;
-use std::collections::HashSet;
+use std::cmp::{Ordering, Reverse};
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 /// Order of two values of comparable types (integers of any width; numeric and float8 with integers; text by bytes). NULLs sort
 /// after everything. Agrees with the key encoding: -0 equals 0, NaN is greater than every number and equals itself.
@@ -48,25 +50,89 @@ fn float(x: f64, y: f64) -> Ordering {
     x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
 }
 
-/// The rows in the order of `keys`; rows that compare equal keep their order.
-pub fn sort(rows: &RowBatch, keys: &[SortKey], env: &Env) -> SqlResult<RowBatch> {
-    let mut order = Vec::with_capacity(rows.len());
-    for (i, row) in rows.iter().enumerate() {
-        let values: SqlResult<Vec<Datum>> = keys.iter().map(|k| k.expr.eval(row, env)).collect();
-        order.push((values?, i));
+/// A row's sort keys and its number.
+struct Keyed<'k> {
+    keys: &'k [SortKey],
+    values: Vec<Datum>,
+    row: usize,
+}
+
+impl Keyed<'_> {
+    /// Bytes of memory, about.
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.values.iter().map(datum_memory).sum::<usize>()
     }
-    order.sort_by(|a, b| {
-        keys.iter()
-            .enumerate()
-            .map(|(n, key)| key.compare(a.0[n].as_ref(), b.0[n].as_ref()))
-            .find(|o| o.is_ne())
-            .unwrap_or(Ordering::Equal)
-    });
-    let mut out = RowBatch::new();
-    for (_, i) in order {
-        out.push_encoded(rows.get(i).bytes());
+}
+
+impl Ord for Keyed<'_> {
+    /// Rows with equal keys stay in the order of their numbers.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let by_key = |n: usize| self.keys[n].compare(self.values[n].as_ref(), other.values[n].as_ref());
+        let order = (0..self.keys.len()).map(by_key).find(|order| order.is_ne());
+        order.unwrap_or_else(|| self.row.cmp(&other.row))
     }
-    Ok(out)
+}
+impl PartialOrd for Keyed<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl PartialEq for Keyed<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Keyed<'_> {}
+
+/// Sorts rows in steps of bounded length: runs first, then the runs are merged. Stable.
+pub struct Sorter<'k> {
+    keys: &'k [SortKey],
+    runs: Vec<std::vec::IntoIter<Keyed<'k>>>,
+    /// The least row of each run that has one, and the run's number.
+    heads: BinaryHeap<Reverse<(Keyed<'k>, usize)>>,
+    memory: usize,
+}
+
+impl<'k> Sorter<'k> {
+    /// Nothing to sort yet.
+    pub fn new(keys: &'k [SortKey]) -> Self {
+        Self { keys, runs: Vec::new(), heads: BinaryHeap::new(), memory: 0 }
+    }
+
+    /// Takes these rows as the next run. Every row must be in one run, and runs must come in the order of the rows.
+    pub fn push_run(&mut self, rows: &RowBatch, run: Range<usize>, env: &Env) -> SqlResult<()> {
+        let mut sorted = Vec::with_capacity(run.len());
+        for row in run {
+            let values: SqlResult<Vec<Datum>> = self.keys.iter().map(|k| k.expr.eval(rows.get(row), env)).collect();
+            let keyed = Keyed { keys: self.keys, values: values?, row };
+            self.memory += keyed.memory();
+            sorted.push(keyed);
+        }
+        sorted.sort_unstable();
+        let mut sorted = sorted.into_iter();
+        self.heads.extend(sorted.next().map(|first| Reverse((first, self.runs.len()))));
+        self.runs.push(sorted);
+        Ok(())
+    }
+
+    /// Bytes of memory that the keys take, about.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Appends the next rows in order, `most` or fewer; false if there are no more.
+    pub fn merge(&mut self, rows: &RowBatch, most: usize, out: &mut RowBatch) -> bool {
+        for _ in 0..most {
+            let Some(mut head) = self.heads.peek_mut() else { return false };
+            let Reverse((least, run)) = &mut *head;
+            out.push_encoded(rows.get(least.row).bytes());
+            match self.runs[*run].next() {
+                Some(next) => *least = next,
+                None => drop(PeekMut::pop(head)),
+            }
+        }
+        true
+    }
 }
 
 impl SortKey {
@@ -84,16 +150,42 @@ impl SortKey {
     }
 }
 
-/// The first of each set of equal rows; NULLs are equal to each other.
-pub fn distinct(rows: &RowBatch) -> SqlResult<RowBatch> {
-    let mut seen = KeySet::default();
-    let mut out = RowBatch::new();
-    for row in rows.iter() {
-        if seen.insert(row_identity(row)?) {
-            out.push_encoded(row.bytes());
+/// Keeps the first of each set of equal rows; NULLs are equal to each other.
+#[derive(Default)]
+pub struct Distinct {
+    seen: KeySet,
+    memory: usize,
+}
+
+impl Distinct {
+    /// Appends those of the rows that are not equal to an earlier one.
+    pub fn push(&mut self, rows: &RowBatch, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+        for row in range.map(|i| rows.get(i)) {
+            let identity = row_identity(row)?;
+            let memory = key_memory(&identity);
+            if self.seen.insert(identity) {
+                self.memory += memory;
+                out.push_encoded(row.bytes());
+            }
         }
+        Ok(())
     }
-    Ok(out)
+
+    /// Bytes of memory that it takes, about.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+}
+
+/// Bytes of memory that a key takes in a hash table, about.
+pub(crate) fn key_memory(key: &[u8]) -> usize {
+    // The entry, its control byte, and room that a table keeps free.
+    key.len() + 2 * size_of::<Vec<u8>>()
+}
+
+/// Bytes of memory that a value takes.
+pub(crate) fn datum_memory(value: &Datum) -> usize {
+    size_of::<Datum>() + if let Datum::Text(text) = value { text.len() } else { 0 }
 }
 
 /// A set of keys made by [`push_identity`].
@@ -134,4 +226,47 @@ fn row_identity(row: RowView<'_>) -> SqlResult<Vec<u8>> {
 /// A row whose bytes are not a row.
 pub(crate) fn damaged() -> SqlError {
     SqlError::new(clearway_types::SqlState::DATA_CORRUPTED, "a row's encoding is damaged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Expr;
+
+    /// Rows (n * 7919 % 13, n), so that many have the same key.
+    fn rows(n: i32) -> RowBatch {
+        let mut rows = RowBatch::new();
+        for i in 0..n {
+            rows.push_with(|row| {
+                row.push(DatumRef::Int4(i * 7919 % 13));
+                row.push(DatumRef::Int4(i));
+            });
+        }
+        rows
+    }
+
+    fn numbers(rows: &RowBatch) -> Vec<(i64, i64)> {
+        let number = |row: RowView<'_>, at| row.get(at).unwrap().to_owned().as_i64().unwrap();
+        rows.iter().map(|row| (number(row, 0), number(row, 1))).collect()
+    }
+
+    #[test]
+    fn runs_of_any_length_give_the_stable_order() {
+        for (n, run, most) in [(0, 3, 3), (1, 1, 1), (100, 7, 3), (100, 100, 1000), (257, 16, 300)] {
+            let rows = rows(n);
+            for descending in [false, true] {
+                let keys = [SortKey { expr: Expr::Column(0), descending, nulls_first: false }];
+                let mut sorter = Sorter::new(&keys);
+                for from in (0..rows.len()).step_by(run) {
+                    let to = rows.len().min(from + run);
+                    sorter.push_run(&rows, from..to, &Env::default()).unwrap();
+                }
+                let mut out = RowBatch::new();
+                while sorter.merge(&rows, most, &mut out) {}
+                let mut expected = numbers(&rows);
+                expected.sort_by_key(|(key, _)| if descending { -key } else { *key });
+                assert_eq!(numbers(&out), expected, "{n} rows in runs of {run}");
+            }
+        }
+    }
 }

@@ -104,12 +104,12 @@ proptest! {
         for part in [&encoded[..split.min(encoded.len())], &encoded[split.min(encoded.len())..]] {
             let (mut groups, mut out) = (Groups::new(&group), RowBatch::new());
             part.iter().try_for_each(|r| groups.accumulate(&group, RowView::new(r), &env)).unwrap();
-            groups.push_partial(&group, &mut out).unwrap();
+            groups.push_partial(&group, 0..groups.len(), &mut out).unwrap();
             out.iter().try_for_each(|r| merged.merge(&group, r)).unwrap();
         }
         let (mut a, mut b) = (RowBatch::new(), RowBatch::new());
-        whole.push_final(&group, &mut a).unwrap();
-        merged.push_final(&group, &mut b).unwrap();
+        whole.push_final(&group, 0..whole.len(), &mut a).unwrap();
+        merged.push_final(&group, 0..merged.len(), &mut b).unwrap();
         prop_assert_eq!(a, b);
     }
 }
@@ -126,7 +126,7 @@ fn aggregates_without_rows() {
         ],
     };
     let mut out = RowBatch::new();
-    Groups::new(&group).push_final(&group, &mut out).unwrap();
+    Groups::new(&group).push_final(&group, 0..1, &mut out).unwrap();
     assert_eq!(out.get(0).to_datums().unwrap(), [Datum::Int8(0), Datum::Null, Datum::Null]);
 }
 

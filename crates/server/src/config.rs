@@ -50,6 +50,10 @@ pub struct Flags {
     /// time of a recovery [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub checkpoint_log: Option<Size>,
+    /// Memory that one statement may take for rows, groups and sort keys; beyond it the statement fails with 53200. In bytes or with KiB, MiB
+    /// or GiB, from 1MiB on [default: an eighth of the machine's memory]
+    #[arg(long, value_name = "SIZE")]
+    pub query_memory: Option<Size>,
     /// Size of a log segment file, a multiple of 4KiB, at least 1MiB [default: 64MiB]
     #[arg(long, value_name = "SIZE")]
     pub log_segment: Option<Size>,
@@ -179,6 +183,7 @@ struct File {
     synchronous_commit: Option<Switch>,
     checkpoint_interval_s: Option<u64>,
     checkpoint_log: Option<FileSize>,
+    query_memory: Option<FileSize>,
     log_segment: Option<FileSize>,
     log_buffer: Option<FileSize>,
     replacement: Option<TextOrNumber>,
@@ -235,6 +240,8 @@ pub struct Config {
     pub checkpoint_interval_s: u64,
     /// Bytes of log between checkpoints at most, about.
     pub checkpoint_log: u64,
+    /// Bytes of memory that one statement may take for rows, groups and sort keys.
+    pub query_memory: u64,
     /// Bytes of a log segment.
     pub log_segment: u64,
     /// Bytes of the log's buffer.
@@ -296,6 +303,7 @@ impl Config {
             synchronous_commit: true,
             checkpoint_interval_s: 60,
             checkpoint_log: 1 << 30,
+            query_memory: (crate::page_io::memory() / 8).max(1 << 20),
             log_segment: 64 << 20,
             log_buffer: 16 << 20,
             replacement: ReplacementKind::default(),
@@ -356,6 +364,7 @@ impl Config {
                 .or(file.checkpoint_interval_s)
                 .unwrap_or(d.checkpoint_interval_s),
             checkpoint_log: size(flags.checkpoint_log, file.checkpoint_log, "checkpoint_log", d.checkpoint_log)?,
+            query_memory: size(flags.query_memory, file.query_memory, "query_memory", d.query_memory)?,
             log_segment: size(flags.log_segment, file.log_segment, "log_segment", d.log_segment)?,
             log_buffer: size(flags.log_buffer, file.log_buffer, "log_buffer", d.log_buffer)?,
             replacement: told("replacement", flags.replacement, file.replacement)?,
@@ -389,6 +398,7 @@ impl Config {
         range("log_buffer", self.log_buffer, 1 << 20, 1 << 36)?;
         range("checkpoint_interval_s", self.checkpoint_interval_s, 1, 86_400)?;
         range("checkpoint_log", self.checkpoint_log, 1 << 20, 1 << 44)?;
+        range("query_memory", self.query_memory, 1 << 20, 1 << 44)?;
         range("max_connections", self.max_connections as u64, 1, 1 << 20)?;
         range("startup_timeout_ms", self.startup_timeout_ms, 10, 600_000)?;
         range("spin_us", self.spin_us, 0, 10_000)?;

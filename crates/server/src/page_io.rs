@@ -84,7 +84,7 @@ fn locked_memory() -> String {
 }
 
 /// Bytes of memory that the machine has.
-fn memory() -> u64 {
+pub(crate) fn memory() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }

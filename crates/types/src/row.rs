@@ -196,6 +196,10 @@ impl RowBatch {
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
+    /// Bytes of memory that the batch takes, without room for more rows.
+    pub fn memory(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
+    }
     /// Appends a row that `build` writes.
     pub fn push_with(&mut self, build: impl FnOnce(&mut RowBuilder<'_>)) {
         let mut row = RowBuilder::new(&mut self.bytes);

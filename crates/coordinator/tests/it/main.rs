@@ -6,4 +6,5 @@ mod check;
 mod common;
 mod contention;
 mod guards;
+mod turns;
 mod users;

@@ -64,7 +64,7 @@ pub(crate) fn session() -> &'static Arc<SessionEnv> {
 
 /// What expressions are evaluated with.
 pub(crate) fn env(params: Vec<Datum>) -> Env {
-    Env { params, now: 812_345_678_901_234, session: Some(session().clone()), seed: 3 }
+    Env { params, now: 812_345_678_901_234, session: Some(session().clone()), seed: 3, ..Env::default() }
 }
 
 /// Every type that a value can have.

@@ -27,7 +27,7 @@ use crate::message::Failure;
 use crate::trees::Trees;
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
-use clearway_plan::{Expr, Program, TableDef};
+use clearway_plan::{Charge, Expr, Program, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, TableId, TreeId, TxnId};
@@ -149,6 +149,8 @@ pub(crate) struct Exec {
 struct Output {
     rows: RowBatch,
     count: u64,
+    /// What the statement's account was charged for the rows, and for what they are made of.
+    charge: Charge,
 }
 
 impl Output {
@@ -157,8 +159,14 @@ impl Output {
             for e in exprs {
                 b.push(e.eval_ref(row, env)?.as_ref());
             }
-            Ok(())
-        })
+            Ok::<(), SqlError>(())
+        })?;
+        self.account(0, env)
+    }
+
+    /// Charges the statement for the rows, and for `more` bytes that are not rows yet.
+    fn account(&mut self, more: usize, env: &Env) -> SqlResult<()> {
+        self.charge.grow(&env.memory, self.rows.memory() + more)
     }
 }
 
@@ -203,6 +211,7 @@ impl Exec {
 
     /// Forgets all progress: nothing was changed, or it has been undone.
     pub(crate) fn reset(&mut self) {
+        self.out.charge.release(&self.env.memory);
         self.out = Output::default();
         self.work = Work::new(&self.program);
     }
@@ -212,9 +221,12 @@ impl Exec {
         self.rows.as_ref()
     }
 
-    /// Takes what there is to answer.
+    /// Takes what there is to answer. The rows stay charged to the statement, unless they are one batch of many: those do not add up.
     pub(crate) fn take_output(&mut self) -> (RowBatch, u64) {
-        let out = std::mem::take(&mut self.out);
+        let mut out = std::mem::take(&mut self.out);
+        if self.batch != usize::MAX {
+            out.charge.release(&self.env.memory);
+        }
         (out.rows, out.count)
     }
 

@@ -115,7 +115,7 @@ impl Modify {
             if self.at < self.found.len() && !self.collecting {
                 cx.spend()?;
                 self.prepare(cx, &plan, out)?;
-            } else if !self.collect(cx, &plan, all_first)? {
+            } else if !self.collect(cx, &plan, all_first, out)? {
                 return Ok(false);
             }
         }
@@ -131,7 +131,13 @@ impl Modify {
     }
 
     /// Finds the next keys; false if there are no more.
-    fn collect<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, all: bool) -> Result<bool, Stop> {
+    fn collect<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        plan: &Plan<'_>,
+        all: bool,
+        out: &mut Output,
+    ) -> Result<bool, Stop> {
         let Some(keys) = &mut self.keys else { return Ok(false) };
         if !self.collecting {
             self.found.clear();
@@ -158,6 +164,7 @@ impl Modify {
                     } else {
                         collect_rows(cx, r, plan, &mut self.found)?;
                     }
+                    out.account(memory_of(&self.found), plan.env)?;
                 }
             }
         }
@@ -220,7 +227,7 @@ fn note_steps(
             out.rows.push_encoded(old);
         }
         out.rows.push_encoded(new);
-        return Ok(());
+        return out.account(0, env);
     }
     let mut new_key = Vec::new();
     if set.iter().any(|(c, _)| table.primary_key.contains(c)) {
@@ -259,4 +266,9 @@ fn collect_rows<T: Trees>(
         }
         Ok(unless(found.len() >= target))
     })
+}
+
+/// Bytes of memory that collected keys take, about: those of a tree are of similar length.
+fn memory_of(keys: &[Vec<u8>]) -> usize {
+    keys.last().map_or(0, |key| keys.len() * (size_of::<Vec<u8>>() + key.len()))
 }

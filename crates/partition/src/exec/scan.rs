@@ -22,6 +22,8 @@ struct State {
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
     groups: Option<Groups>,
+    /// How many of the groups have been put out.
+    emitted: usize,
     /// Rows that may still be put out.
     left: u64,
 }
@@ -76,6 +78,7 @@ impl State {
             ahead: Vec::new(),
             ahead_at: 0,
             groups: plan.group.map(Groups::new),
+            emitted: 0,
             left,
         })
     }
@@ -95,8 +98,17 @@ impl State {
                 break;
             }
         }
-        if let (Some(groups), Some(group)) = (self.groups.take(), plan.group) {
-            groups.push_partial(group, &mut out.rows)?;
+        if let (Some(groups), Some(group)) = (&self.groups, plan.group) {
+            while self.emitted < groups.len() {
+                let end = groups.len().min(self.emitted + cx.budget);
+                if end == self.emitted {
+                    return Err(Stop::Slice);
+                }
+                groups.push_partial(group, self.emitted..end, &mut out.rows)?;
+                out.account(groups.memory(), plan.env)?;
+                cx.budget -= end - self.emitted;
+                self.emitted = end;
+            }
         }
         Ok(false)
     }
@@ -235,7 +247,10 @@ impl Rows<'_> {
             return Ok(());
         }
         match (self.groups.as_mut(), self.plan.group) {
-            (Some(groups), Some(group)) => groups.accumulate(group, row, env)?,
+            (Some(groups), Some(group)) => {
+                groups.accumulate(group, row, env)?;
+                self.out.account(groups.memory(), env)?;
+            }
             _ => {
                 self.out.project(self.plan.project, row, env)?;
                 *self.left -= 1;

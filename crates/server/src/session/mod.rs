@@ -30,7 +30,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
 use clearway_coordinator::{Client, Port, TxnStatus};
-use clearway_plan::{Catalog, Env, SessionEnv};
+use clearway_plan::{Catalog, Env, MemoryAccount, SessionEnv};
 use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState};
 use clearway_wire::frontend::{self, Frontend};
 use clearway_wire::{backend, frame};
@@ -135,6 +135,7 @@ pub struct Session {
     copy: Option<copy::CopyIn>,
     txn_now: i64,
     seed: u64,
+    query_memory: u64,
     /// When the worker last counted it as busy.
     pub epoch: u64,
     /// Whether the worker has it among those whose replies wait for the log.
@@ -175,6 +176,7 @@ impl Session {
             copy: None,
             txn_now: 0,
             seed: shared.entropy.u64(),
+            query_memory: shared.config.query_memory,
             epoch: 0,
             awaits: false,
             listed: false,
@@ -397,7 +399,8 @@ impl Session {
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
         self.seed ^= self.seed << 17;
-        Arc::new(Env { params, now: self.txn_now, session: Some(self.env.clone()), seed: self.seed })
+        let memory = MemoryAccount::new(self.query_memory);
+        Arc::new(Env { params, now: self.txn_now, session: Some(self.env.clone()), seed: self.seed, memory })
     }
 
     /// A cancel request has come.

@@ -1,0 +1,60 @@
+//! Statements over many rows: other sessions of their worker have a turn after each chunk.
+
+use crate::common::{Worker, open, plan};
+use clearway_coordinator::Step;
+use clearway_env::MemDisk;
+use clearway_plan::program::{AggFunc, Aggregate};
+use clearway_plan::statement::{Finish, Query, SortKey, Source};
+use clearway_plan::{Expr, Statement};
+use clearway_types::{Datum, SqlType};
+
+/// Rows of each statement, and how many chunks of the default length they are.
+const ROWS: i64 = 20_000;
+const CHUNKS: usize = 20;
+
+fn series(finish: Vec<Finish>) -> Statement {
+    let number = |n: i64| Expr::Literal(Datum::Int8(n));
+    let source = Source::Series { start: number(1), stop: number(ROWS), step: number(1), ty: SqlType::Int8 };
+    Statement::Query(Query { source, finish })
+}
+
+/// How often the statement lets others have a turn, and how many rows it returns.
+fn turns(worker: &mut Worker, statement: Statement) -> (usize, usize) {
+    let mut step = worker.start(&plan(statement));
+    let mut turns = 0;
+    loop {
+        match step {
+            Step::Done(result) => return (turns, result.unwrap().rows.len()),
+            Step::Pending => turns += 1,
+            Step::Replan => panic!("nobody changes the catalog"),
+        }
+        worker.port.poll(&mut Vec::new());
+        step = worker.resume();
+    }
+}
+
+#[test]
+fn each_finishing_step_is_done_in_turns() {
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let column = || Expr::Column(0);
+    let count = Aggregate { func: AggFunc::Count, arg: None, distinct: false, ty: SqlType::Int8 };
+    let sort = || Finish::Sort(vec![SortKey { expr: column(), descending: true, nulls_first: false }]);
+    let (made, rows) = turns(&mut worker, series(Vec::new()));
+    assert!(made >= CHUNKS && rows == ROWS as usize, "{made} turns");
+    let offset = Finish::Limit { limit: None, offset: Some(Expr::Literal(Datum::Int8(1))) };
+    for (name, steps, least) in [
+        ("sort", vec![sort()], 2 * (CHUNKS - 1)),
+        ("distinct", vec![Finish::Distinct], CHUNKS - 1),
+        ("groups", vec![Finish::Aggregate { keys: vec![column()], aggregates: vec![count] }], 2 * (CHUNKS - 1)),
+        ("offset", vec![offset], CHUNKS - 1),
+        ("filter", vec![Finish::Distinct, Finish::Filter(Expr::Literal(Datum::Bool(true)))], 2 * (CHUNKS - 1)),
+        ("project", vec![Finish::Distinct, Finish::Project(vec![column()])], 2 * (CHUNKS - 1)),
+    ] {
+        let (taken, rows) = turns(&mut worker, series(steps));
+        assert!(taken >= made + least, "{name}: {taken} turns, {made} of them for the series");
+        assert!(rows >= ROWS as usize - 1, "{name}: {rows} rows");
+    }
+    worker.close();
+    engine.shutdown().unwrap();
+}
