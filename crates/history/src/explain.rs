@@ -135,7 +135,18 @@ impl History {
 /// A list, or its end.
 fn short(list: &[u64]) -> String {
     match list.len().checked_sub(SHOWN_ELEMENTS) {
-        Some(hidden) if hidden > 0 => format!("[{hidden} elements, {:?}]", &list[hidden..]).replace("[[", "["),
+        Some(hidden) if hidden > 0 => format!("[{hidden} more, {}", &format!("{:?}", &list[hidden..])[1..]),
         _ => format!("{list:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_list_is_shown_by_its_end() {
+        assert_eq!(short(&[1, 2]), "[1, 2]");
+        assert_eq!(short(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]), "[2 more, 3, 4, 5, 6, 7, 8, 9, 10]");
     }
 }

@@ -42,6 +42,11 @@ impl Shared {
         self.clock.elapsed().as_nanos() as u64
     }
 
+    /// The last key that was in use so far. The window begins again at 0 behind the last key of all.
+    pub fn last_used(&self) -> u64 {
+        (self.values.load(Ordering::Relaxed) / VALUES_A_KEY + WINDOW).min(KEYS - 1)
+    }
+
     /// Records a transaction.
     pub fn push(&self, txn: Txn) -> Res<()> {
         let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);

@@ -148,10 +148,10 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
     Ok(shared.history.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Reads everything as a transaction.
+/// Reads everything that was ever in use, as a transaction.
 fn read_all(shared: &Shared, server: &Server, round: u32) -> Res<()> {
     let start = shared.now();
-    let ops = steps::read_all(server.endpoint(), &shared.keys)?;
+    let ops = steps::read_all(server.endpoint(), &shared.keys, shared.last_used())?;
     // Sessions from the top are those of these reads.
     let txn = Txn { session: u32::MAX - round, start, end: Some(shared.now()), outcome: Outcome::Committed, ops };
     shared.push(txn)

@@ -218,11 +218,11 @@ pub fn connect(endpoint: &Endpoint) -> Res<Client> {
     Ok(client)
 }
 
-/// Reads everything, as one transaction's operations.
-pub fn read_all(endpoint: &Endpoint, keys: &Keys) -> Res<Vec<Op>> {
+/// Reads all keys up to `last`, as one transaction's operations.
+pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64) -> Res<Vec<Op>> {
     let mut client = connect(endpoint)?;
     let mut batch = Batch::default();
-    let steps: Vec<Step> = (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last: KEYS - 1 }).collect();
+    let steps: Vec<Step> = (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last }).collect();
     batch.execute("begin", &[]);
     steps.iter().for_each(|step| step.add(&mut batch));
     batch.execute("commit", &[]);
