@@ -34,6 +34,7 @@ mod redo;
 mod renumber;
 mod rollback;
 mod scan;
+mod spare;
 mod split;
 mod store;
 mod txn;

@@ -7,7 +7,7 @@
 //! 3. A record that does not fit its pages, since the content of one makes no sense, is found out before it is in the log:
 //!    the pages are as they were, and the attempt fails with the page's name.
 //! 4. Room for the record, and space for new pages, is there before the record is appended: nothing that is in the log can fail
-//!    for lack of either.
+//!    for lack of either. What rollbacks may need of both is left to them (`spare`).
 //! 5. Pages are taken from the free list before any is given to it, none twice in one mini-transaction.
 //!
 //! Locking: the exclusive latches of the pages taken; no shared latch is taken while one is held. Only the thread that has
@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use clearway_buffer::{PageMut, PageRef, Pool, Want};
+use clearway_buffer::{Files, PageIo, PageMut, PageRef, Pool, Want};
 use clearway_latch::CachePadded;
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_types::{Lsn, PageId, PartitionId};
@@ -26,6 +26,7 @@ use crate::apply::apply;
 use crate::error::{Blocked, StorageError};
 use crate::page;
 use crate::record::{self, PageOp, Record, Role};
+use crate::spare::{Moved, Spare};
 use crate::wal::{Wal, record_size};
 
 /// For each partition: the log must be kept from here on for its active transactions; `u64::MAX`: there are none.
@@ -61,6 +62,9 @@ impl Need {
 pub(crate) struct Core {
     pub(crate) partition: PartitionId,
     pub(crate) pool: Arc<Pool>,
+    /// What the pool is of: tells where there is space.
+    pub(crate) files: Arc<Files>,
+    pub(crate) spare: Spare,
     pub(crate) wal: Arc<Wal>,
     pub(crate) oldest: Oldest,
     /// The longest value in bytes.
@@ -143,11 +147,13 @@ pub(crate) struct Mini<'p> {
     meta: Option<(u32, u32)>,
     /// Pages that will be given to the free list.
     to_free: Vec<u32>,
+    /// Pages taken from there, and new ones.
+    moved: Moved,
 }
 
 impl<'p> Mini<'p> {
     pub(crate) fn new(core: &'p Core, need: Need) -> Self {
-        Self { core, need, pages: Vec::new(), meta: None, to_free: Vec::new() }
+        Self { core, need, pages: Vec::new(), meta: None, to_free: Vec::new(), moved: Moved::default() }
     }
 
     /// Wants what is missing, and all that the attempt has: a retry then finds everything at once.
@@ -200,10 +206,23 @@ impl<'p> Mini<'p> {
         Ok(())
     }
 
+    /// Whether rollbacks keep what they may need if one more page is taken, from the free list or behind the file's `pages`.
+    fn leave_spare(&self, listed: bool, pages: u32) -> Result<(), Blocked> {
+        let missing = self.core.spare.missing(self.moved.listed + u32::from(listed));
+        if missing == 0 || self.need.urgency == Urgency::Entitled {
+            return Ok(());
+        }
+        let last = u64::from(pages) + u64::from(!listed) + missing - 1;
+        let page = self.core.id(u32::try_from(last).unwrap_or(u32::MAX));
+        let there = self.core.files.has_space(page, false);
+        if there { Ok(()) } else { Err(self.blocked(Want::Space { page, last: false })) }
+    }
+
     /// Takes a page that nothing uses; its content is undefined until it gets an `Init` change.
     pub(crate) fn alloc(&mut self) -> Result<u32, Blocked> {
         debug_assert!(self.to_free.is_empty());
         let (free_head, page_count) = self.meta()?;
+        self.leave_spare(free_head != 0, page_count)?;
         if free_head != 0 {
             if self.is_taken(free_head) {
                 return Err(self.core.corrupt(free_head, "it is in the free list and in use").into());
@@ -214,11 +233,13 @@ impl<'p> Mini<'p> {
                 return Err(self.core.corrupt(free_head, "it is in the free list but not free").into());
             }
             self.meta = Some((page::next(page), page_count));
+            self.moved.listed += 1;
             return Ok(free_head);
         }
         self.create(page_count)?;
         let grown = page_count.checked_add(1).ok_or_else(|| self.core.corrupt(0, "the file is full"))?;
         self.meta = Some((0, grown));
+        self.moved.created += 1;
         Ok(page_count)
     }
 
@@ -258,9 +279,13 @@ impl<'p> Mini<'p> {
         }
         self.core.admit(buf.len(), self.need).map_err(|want| self.blocked(want))?;
         let before: Vec<_> = self.pages.iter().map(|(_, page)| page::copy(page)).collect();
-        self.core.log(buf, &mut self.pages).map_err(|error| {
+        let logged = self.core.log(buf, &mut self.pages).inspect_err(|_| {
             self.pages.iter_mut().zip(&before).for_each(|((_, page), before)| page.copy_from_slice(before));
-            error.into()
-        })
+        })?;
+        let moved = Moved { freed: self.to_free.len() as u32, ..self.moved };
+        if moved != Moved::default() {
+            self.core.spare.moved(moved);
+        }
+        Ok(logged)
     }
 }

@@ -35,6 +35,7 @@ use crate::page;
 use crate::record::{self, PageOp, Role};
 use crate::recovery::{self, Analysis, Undoing, patiently};
 use crate::redo;
+use crate::spare::Spare;
 use crate::store::Store;
 use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
 
@@ -312,6 +313,8 @@ impl Node {
             let core = Core {
                 partition,
                 pool: pool.clone(),
+                files: files.clone(),
+                spare: Spare::default(),
                 wal,
                 oldest,
                 max_value,

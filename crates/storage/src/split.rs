@@ -44,10 +44,14 @@ impl<'a> View<'a> {
             && all <= ROOM + MAX_CELL + SLOT
             && self.node.level() < u8::MAX
     }
-    /// The first cell of the right half. Keys that arrive in order leave full nodes behind.
+    /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full nodes behind: a rollback inserts in
+    /// reverse order what a scan has deleted, and has no more pages than were freed.
     fn split_point(&self) -> usize {
         if !self.replaces && self.at + 1 == self.count() {
             return self.at;
+        }
+        if !self.replaces && self.at == 0 {
+            return 1;
         }
         let size = |i: usize| self.get(i).size() + SLOT;
         let total: usize = (0..self.count()).map(size).sum();

@@ -27,6 +27,7 @@ use crate::page::Node;
 use crate::record;
 use crate::rollback;
 use crate::scan::{self, Visit};
+use crate::spare::Moved;
 use crate::txn::TxnLog;
 
 /// How a change is logged.
@@ -189,7 +190,16 @@ impl Store {
         self.core.wal.pledge(self.pledged, pledge);
         self.pledged = pledge;
     }
+    /// Keeps for the transaction's undo the pages that its last change has freed.
+    fn owe(&self, txn: &mut TxnLog, mode: TxnMode) {
+        let (moved, before) = (self.core.spare.take_moved(), txn.debt.pages());
+        if mode == TxnMode::Logged && moved != Moved::default() {
+            txn.debt.change(moved);
+            self.core.spare.pledge(before, txn.debt.pages());
+        }
+    }
     fn end(&mut self, txn: &TxnLog) {
+        self.core.spare.pledge(txn.debt.pages(), 0);
         self.pledge(txn.undo_cost, 0);
         let Some(i) = self.active.iter().position(|(id, _)| *id == txn.id) else { return };
         self.active.remove(i);
@@ -212,6 +222,7 @@ impl Store {
         let by = self.by(txn, mode);
         let done = change::insert(&self.core, &mut self.buf, tree, key, value, by)?;
         self.pledge(before, txn.undo_cost);
+        self.owe(txn, mode);
         Ok(if done.is_some() { Inserted::Ok } else { Inserted::Exists })
     }
     /// Changes a key's value; false if the key is not there.
@@ -228,6 +239,7 @@ impl Store {
         let by = self.by(txn, mode);
         let done = change::update(&self.core, &mut self.buf, tree, key, value, by)?;
         self.pledge(before, txn.undo_cost);
+        self.owe(txn, mode);
         Ok(done.is_some())
     }
     /// Deletes a key; false if it is not there.
@@ -237,12 +249,14 @@ impl Store {
         let by = self.by(txn, mode);
         let done = change::delete(&self.core, &mut self.buf, Tree { id, root }, key, by)?;
         self.pledge(before, txn.undo_cost);
+        self.owe(txn, mode);
         if mode == TxnMode::Logged {
             self.keep_rowid(id, key);
         }
         Ok(done.is_some())
     }
     fn by<'t>(&mut self, txn: &'t mut TxnLog, mode: TxnMode) -> As<'t> {
+        self.core.spare.take_moved();
         match mode {
             TxnMode::Fresh => {
                 txn.redo_only = true;
@@ -304,11 +318,16 @@ impl Store {
             };
             let root = self.trees.get(&undo.tree).filter(|e| !e.dropping).map(|e| e.root);
             let next = if canary::on(Bug::UndoneTwice) { txn.head() } else { next };
+            self.core.spare.take_moved();
             rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next)?;
+            txn.debt.undo(self.core.spare.take_moved());
             let before = txn.undo_cost;
             txn.pop();
             self.pledge(before, txn.undo_cost);
         }
+        let before = txn.debt.pages();
+        txn.debt.rolled_back();
+        self.core.spare.pledge(before, txn.debt.pages());
         Ok(())
     }
     /// Ends an aborted transaction after `rollback(txn, 0)`.

@@ -19,6 +19,7 @@ use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::error::{Blocked, StorageError};
 use crate::log_read::{LogRead, Slot};
+use crate::spare::Debt;
 use crate::wal::Wal;
 
 /// Bytes of an undoing record beside key and value: its header, its role, its page changes.
@@ -145,6 +146,8 @@ pub struct TxnLog {
     spilled_head: Lsn,
     /// Bytes of log that undoing all of it may take.
     pub(crate) undo_cost: u64,
+    /// Pages that undoing all of it may take.
+    pub(crate) debt: Debt,
     /// Where the piece of log that was asked for will be.
     slot: Option<Arc<Slot>>,
     /// Whether the store counts it among the transactions that the log must be kept for.
@@ -164,6 +167,7 @@ impl TxnLog {
             spilled: 0,
             spilled_head: Lsn(0),
             undo_cost: 0,
+            debt: Debt::default(),
             slot: None,
             active: false,
             logged: false,

@@ -9,6 +9,7 @@ mod crash;
 mod directory;
 mod engines;
 mod faults;
+mod full;
 mod long;
 mod nonsense;
 mod row_number;

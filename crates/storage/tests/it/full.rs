@@ -1,0 +1,98 @@
+//! A full disk: what a rollback needs is there, whatever others have done meanwhile.
+
+use clearway_env::MemDisk;
+use clearway_storage::{NodeConfig, StorageError, TxnLog, TxnMode};
+use clearway_types::TreeId;
+
+use crate::check::assert_sound;
+use crate::common::{World, config};
+
+const ROWS: TreeId = TreeId(1);
+const OTHERS: TreeId = TreeId(2);
+
+/// Rows of the tree: short ones that fill leaves, and some that are many pages long.
+fn value(i: u32) -> Vec<u8> {
+    vec![i as u8; if i.is_multiple_of(50) { 60_000 } else { 400 }]
+}
+
+/// Two trees, and a disk that has no room but what the files have.
+fn full() -> (MemDisk, World) {
+    let disk = MemDisk::new();
+    let config = NodeConfig { wal_segment_size: 16 << 20, ..config(1, 512) };
+    let mut world = World::open_with(&disk, config).unwrap();
+    world.run(0, |s| s.create_tree(ROWS)).unwrap();
+    world.run(0, |s| s.create_tree(OTHERS)).unwrap();
+    for i in 0..1000u32 {
+        world.run(0, |s| s.insert_autocommit(ROWS, &i.to_be_bytes(), &value(i))).unwrap();
+    }
+    world.node.checkpoint().unwrap();
+    disk.set_capacity(disk.used());
+    (disk, world)
+}
+
+/// Others write until they are refused: how many rows they have written.
+fn others_fill(world: &mut World, from: u32) -> u32 {
+    for i in from..from + 10_000 {
+        match world.run(0, |s| s.insert_autocommit(OTHERS, &i.to_be_bytes(), &[9; 1500])) {
+            Ok(_) => {}
+            Err(StorageError::Page(error)) if error.is_full() => return i - from,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the disk is never full");
+}
+
+/// `spare`, invariant 2: pages that an uncommitted delete or update has freed are not taken by others.
+#[test]
+fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
+    for update in [false, true] {
+        let (disk, mut world) = full();
+        let before = world.all(0, ROWS, false);
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        for i in 0..1000u32 {
+            let key = i.to_be_bytes();
+            let log = &mut txn;
+            if update {
+                world.run(0, |s| s.update(log, TxnMode::Logged, ROWS, &key, b"short")).unwrap();
+            } else {
+                world.run(0, |s| s.delete(log, TxnMode::Logged, ROWS, &key)).unwrap();
+            }
+        }
+        others_fill(&mut world, 0);
+        world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+        world.stores[0].aborted(txn);
+        assert_eq!(world.all(0, ROWS, false), before);
+        world.node.checkpoint().unwrap();
+        assert_sound(&disk.crash(0));
+    }
+}
+
+/// What is pledged is let go when the transaction ends, and when it has come back to a savepoint.
+#[test]
+fn pages_are_for_others_when_the_transaction_has_ended() {
+    let (_, mut world) = full();
+    let first = others_fill(&mut world, 0);
+    for round in 0..3 {
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        for _ in 0..3 {
+            for i in (0..1000u32).step_by(50) {
+                assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
+            }
+            if round < 2 {
+                world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+            } else {
+                break;
+            }
+        }
+        let during = others_fill(&mut world, 20_000 * (round + 1));
+        assert!(during < 40, "{during} rows in pages that are pledged, or {first} at first");
+        if round < 2 {
+            world.stores[0].aborted(txn);
+        } else {
+            world.stores[0].commit_local(txn);
+        }
+    }
+    // 20 values of 8 pages each are gone for good.
+    let after = others_fill(&mut world, 100_000);
+    assert!(after > 20 * 8 * 3, "{after}");
+}
