@@ -34,6 +34,8 @@ pub struct Shared {
     pub target: u64,
     /// The clients end with their transaction. Relaxed: it orders nothing, the threads are joined.
     pub stop: AtomicBool,
+    /// What a block without writes has read counts even if it ends with ROLLBACK.
+    pub counts_rollbacks: bool,
 }
 
 impl Shared {
@@ -126,12 +128,14 @@ impl Worker<'_> {
         let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
         let is_write = |op: &Op| matches!(op, Op::Append { .. } | Op::Write { .. });
         let (ops, undone) = (std::mem::take(&mut self.ops), std::mem::take(&mut self.undone));
+        let is_only_read = undone.is_empty() && !ops.iter().any(is_write);
         if !undone.is_empty() {
             self.shared.push(txn(Outcome::Aborted, undone))?;
         }
         let outcome = match event {
             Event::Lost { asked: true } => return Ok(Some(txn(Outcome::Unknown, ops))),
             Event::Committed => Outcome::Committed,
+            Event::RolledBack if is_only_read && self.shared.counts_rollbacks => Outcome::Committed,
             Event::RolledBack | Event::Refused | Event::Lost { asked: false } => Outcome::Aborted,
         };
         if outcome == Outcome::Committed || ops.iter().any(is_write) {
