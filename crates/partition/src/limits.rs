@@ -9,7 +9,8 @@ pub struct Limits {
     pub collect: usize,
     /// Index entries read ahead of their rows. Default 64.
     pub index_ahead: usize,
-    /// A transaction with so many key locks takes a lock on the whole table instead of the next, if nobody is in its way. Default 4096.
+    /// A transaction with so many key locks, or locks of ranges of one tree that do not touch, takes a lock on the whole table instead of the next, if
+    /// nobody is in its way. Default 4096.
     pub escalate_at: usize,
     /// A one-shot that has missed pages more often stops starting over and becomes a locking transaction, which keeps its place. Default 4.
     pub misses: u32,

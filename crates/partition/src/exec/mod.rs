@@ -109,12 +109,17 @@ impl<T: Trees> Cx<'_, T> {
 
     #[track_caller]
     fn lock_row(&mut self, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
+        self.lock_in(table, Target::Key(tree, key), mode)
+    }
+
+    /// Locks a key or a range of a table whose intent is held.
+    #[track_caller]
+    fn lock_in(&mut self, table: TableId, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
         match self.locking {
-            Locking::Take => {
-                let acquired = self.locks.acquire_row(self.txn, table, tree, key, mode);
-                granted(acquired, Target::Key(tree, key), mode)
+            Locking::Take if !canary::on(Bug::SkippedRangeLock) || !matches!(target, Target::Range(..)) => {
+                granted(self.locks.acquire_in(self.txn, table, target, mode), target, mode)
             }
-            _ => self.lock(Target::Key(tree, key), mode),
+            _ => self.lock(target, mode),
         }
     }
 

@@ -112,11 +112,8 @@ impl Keys {
             Self::Range(r) if r.full => cx.lock(table, mode),
             Self::Range(r) => {
                 cx.lock(table, mode.intent())?;
-                if cx.locking == Locking::Take && cx.locks.covered(cx.txn, table, mode) {
-                    return Ok(());
-                }
                 let (from, to) = r.bounds();
-                cx.lock(Target::Range(r.tree, from, to), mode)
+                cx.lock_in(access.table.id, Target::Range(r.tree, from, to), mode)
             }
             Self::Points { .. } => cx.lock(table, mode.intent()),
         }

@@ -17,6 +17,7 @@
 
 mod class;
 mod scope;
+mod spans;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! The locks of one table, or of one tree's keys: what can conflict with each other.
 
+use super::spans::{Span, Spans};
 use super::{Mode, Target};
 use clearway_types::TxnId;
 use std::collections::BTreeMap;
@@ -95,11 +96,63 @@ impl Holders {
     }
 }
 
+/// The ranges that a transaction holds.
 #[derive(Debug)]
-struct Range {
+struct Ranges {
     txn: TxnId,
-    mode: Mode,
-    place: Place,
+    shared: Spans,
+    exclusive: Spans,
+}
+
+impl Ranges {
+    fn new(txn: TxnId) -> Self {
+        Self { txn, shared: Spans::default(), exclusive: Spans::default() }
+    }
+
+    fn of(&mut self, mode: Mode) -> &mut Spans {
+        if mode == Mode::Exclusive { &mut self.exclusive } else { &mut self.shared }
+    }
+
+    /// Whether a lock of this mode on these keys conflicts with them.
+    fn clash(&self, keys: &Keys<'_>, mode: Mode) -> bool {
+        keys.meet(&self.exclusive) || (mode == Mode::Exclusive && keys.meet(&self.shared))
+    }
+
+    /// Whether they make a lock of this mode on these keys superfluous.
+    fn cover(&self, keys: &Keys<'_>, mode: Mode) -> bool {
+        keys.lie_in(&self.exclusive) || (mode == Mode::Shared && keys.lie_in(&self.shared))
+    }
+}
+
+/// The keys of a request, as sets of ranges are asked for them.
+enum Keys<'a> {
+    One(&'a [u8]),
+    Span(Span),
+    None,
+}
+
+impl<'a> Keys<'a> {
+    fn of(spot: Spot<'a>) -> Self {
+        match spot {
+            Spot::Whole => Self::None,
+            Spot::Key(key) => Self::One(key),
+            Spot::Range(lo, hi) => Span::of(lo, hi).map_or(Self::None, Self::Span),
+        }
+    }
+    fn meet(&self, set: &Spans) -> bool {
+        match self {
+            Self::One(key) => set.contains(key),
+            Self::Span(span) => set.overlaps(span),
+            Self::None => false,
+        }
+    }
+    fn lie_in(&self, set: &Spans) -> bool {
+        match self {
+            Self::One(key) => set.contains(key),
+            Self::Span(span) => set.covers(span),
+            Self::None => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -115,7 +168,8 @@ struct Waiter {
 pub(super) struct Scope {
     whole: Vec<(TxnId, u8)>,
     keys: BTreeMap<Arc<[u8]>, Holders>,
-    ranges: Vec<Range>,
+    /// One for each transaction that has locked a range.
+    ranges: Vec<Ranges>,
     /// In order of arrival.
     waiters: Vec<Waiter>,
 }
@@ -158,7 +212,11 @@ impl Scope {
                 }
             }
         }
-        self.ranges.iter().any(|r| clash(mode, r.mode) && r.place.spot().overlaps(spot) && other(r.txn))
+        if self.ranges.is_empty() {
+            return false;
+        }
+        let keys = Keys::of(spot);
+        self.ranges.iter().any(|r| r.txn != txn && r.clash(&keys, mode) && other(r.txn))
     }
 
     /// Waiters in conflict with a request.
@@ -182,16 +240,13 @@ impl Scope {
             }
             Spot::Range(..) => false,
         };
-        in_key
-            || self.ranges.iter().any(|r| {
-                r.txn == txn
-                    && r.mode.bit() & mode.covered_by() != 0
-                    && match (r.place.spot(), spot) {
-                        (Spot::Range(lo, hi), Spot::Key(k)) => contains(lo, hi, k),
-                        (Spot::Range(a, b), Spot::Range(c, d)) => (a, b) == (c, d),
-                        _ => false,
-                    }
-            })
+        in_key || self.ranges.iter().find(|r| r.txn == txn).is_some_and(|r| r.cover(&Keys::of(spot), mode))
+    }
+
+    /// How many ranges that do not touch the transaction holds.
+    pub(super) fn ranges_of(&self, txn: TxnId) -> usize {
+        let own = self.ranges.iter().find(|r| r.txn == txn);
+        own.map_or(0, |r| r.shared.len() + r.exclusive.len())
     }
 
     /// Notes a lock; true if the transaction had none at this very place before.
@@ -222,9 +277,15 @@ impl Scope {
                 new
             }
             Place::Range(..) => {
-                let new = !self.ranges.iter().any(|r| r.txn == txn);
-                self.ranges.push(Range { txn, mode, place });
-                new
+                let own = self.ranges.iter().position(|r| r.txn == txn);
+                let at = own.unwrap_or_else(|| {
+                    self.ranges.push(Ranges::new(txn));
+                    self.ranges.len() - 1
+                });
+                if let Keys::Span(span) = Keys::of(place.spot()) {
+                    self.ranges[at].of(mode).insert(span);
+                }
+                own.is_none()
             }
         }
     }

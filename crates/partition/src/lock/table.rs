@@ -54,14 +54,14 @@ impl Owner {
 /// The lock table.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// Key locks of one transaction, as in [`crate::Limits::escalate_at`].
+    /// Locks of one transaction, as in [`crate::Limits::escalate_at`].
     escalate_at: usize,
     scopes: HashMap<ScopeId, Scope>,
     owners: HashMap<TxnId, Owner>,
 }
 
 impl LockTable {
-    /// An empty one, in which a transaction takes a table instead of the next key when it has so many.
+    /// An empty one, in which a transaction takes a table instead of the next key or range when it has so many.
     pub(crate) fn new(escalate_at: usize) -> Self {
         Self { escalate_at, scopes: HashMap::new(), owners: HashMap::new() }
     }
@@ -104,16 +104,25 @@ impl LockTable {
         Acquired::Waits(on)
     }
 
-    /// Takes a key's lock unless the table's lock covers it; the table's intent is held.
-    pub(crate) fn acquire_row(&mut self, txn: TxnId, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Acquired {
+    /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held. Who has many takes the table's instead, if
+    /// nobody is in the way.
+    pub(crate) fn acquire_in(&mut self, txn: TxnId, table: TableId, target: Target<'_>, mode: Mode) -> Acquired {
         let whole = Target::Table(table);
         if self.covered(txn, whole, mode) {
             return Acquired::Granted;
         }
-        if self.owners.get(&txn).is_some_and(|o| o.keys.len() >= self.escalate_at) && self.free(txn, whole, mode) {
+        if self.held(txn, target) >= self.escalate_at && self.free(txn, whole, mode) {
             return self.acquire(txn, whole, mode);
         }
-        self.acquire(txn, Target::Key(tree, key), mode)
+        self.acquire(txn, target, mode)
+    }
+
+    /// How many locks the transaction has that are like this one: of keys, or of ranges of this tree.
+    fn held(&self, txn: TxnId, target: Target<'_>) -> usize {
+        match target {
+            Target::Range(..) => self.scopes.get(&ScopeId::of(target)).map_or(0, |s| s.ranges_of(txn)),
+            _ => self.owners.get(&txn).map_or(0, |o| o.keys.len()),
+        }
     }
 
     /// Whether the transaction waits here.

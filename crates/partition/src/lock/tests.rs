@@ -1,5 +1,6 @@
 //! The lock table against a model that keeps lists and compares all with all.
 
+use super::spans::looks;
 use super::{Acquired, LockTable, Mode, Target};
 use clearway_types::{TableId, TreeId, TxnId};
 use std::collections::VecDeque;
@@ -242,11 +243,60 @@ fn many_key_locks_become_one_table_lock() {
     let txn = TxnId(1);
     assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
     for k in 0..MANY as u32 + 10 {
-        let got = t.acquire_row(txn, TABLE, TREE, &k.to_be_bytes(), Mode::Exclusive);
+        let got = t.acquire_in(txn, TABLE, Target::Key(TREE, &k.to_be_bytes()), Mode::Exclusive);
         assert_eq!(got, Acquired::Granted);
     }
     assert!(t.covered(txn, Target::Table(TABLE), Mode::Exclusive));
     assert_eq!(t.acquire(TxnId(2), Target::Table(TABLE), Mode::IntentShared), Acquired::Waits(vec![txn]));
     t.release(txn, &mut granted);
     assert_eq!(granted, [TxnId(2)]);
+}
+
+/// The keys of a number, as an index lookup locks them.
+fn lookup(prefix: &[u8; 4]) -> Target<'_> {
+    Target::Range(TREE, Bound::Included(prefix), Bound::Included(prefix))
+}
+
+#[test]
+fn many_range_locks_become_one_table_lock() {
+    let mut t = LockTable::new(MANY);
+    let mut granted = VecDeque::new();
+    let txn = TxnId(1);
+    assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
+    for n in 0..100_000_u32 {
+        assert!(!t.covered(txn, Target::Table(TABLE), Mode::Shared) || n >= MANY as u32, "after {n}");
+        assert_eq!(t.acquire_in(txn, TABLE, lookup(&(2 * n).to_be_bytes()), Mode::Shared), Acquired::Granted);
+    }
+    assert!(t.covered(txn, Target::Table(TABLE), Mode::Shared));
+    assert_eq!(t.acquire(TxnId(2), Target::Table(TABLE), Mode::IntentExclusive), Acquired::Waits(vec![txn]));
+    t.release(txn, &mut granted);
+    assert_eq!(granted, [TxnId(2)]);
+    t.release(TxnId(2), &mut granted);
+    assert!(t.is_empty());
+}
+
+/// Where somebody's intent keeps the ranges from becoming a table's lock, there may be very many.
+#[test]
+fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
+    const LOOKUPS: u32 = 100_000;
+    let mut t = LockTable::new(MANY);
+    let (reader, writer) = (TxnId(1), TxnId(2));
+    assert_eq!(t.acquire(writer, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
+    assert_eq!(t.acquire(reader, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
+    let before = looks();
+    for n in 0..LOOKUPS {
+        // Scattered, so that no two meet on their way.
+        let key = (2 * (n * 7_919 % LOOKUPS)).to_be_bytes();
+        assert_eq!(t.acquire_in(reader, TABLE, lookup(&key), Mode::Shared), Acquired::Granted);
+    }
+    let each = (looks() - before) / u64::from(LOOKUPS);
+    assert!(each <= 4, "{each} spans looked at for a lookup");
+    let before = looks();
+    for n in 0..1_000_u32 {
+        let (locked, free) = ((2 * n).to_be_bytes(), (2 * n + 1).to_be_bytes());
+        assert!(!t.free(writer, Target::Key(TREE, &locked), Mode::Exclusive));
+        assert!(t.free(writer, Target::Key(TREE, &free), Mode::Exclusive));
+        assert!(t.covered(reader, Target::Key(TREE, &locked), Mode::Shared));
+    }
+    assert!(looks() - before <= 6_000, "{} spans looked at for 3000 questions", looks() - before);
 }

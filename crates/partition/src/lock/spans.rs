@@ -1,0 +1,195 @@
+//! A set of keys made of ranges: what a transaction has locked of a tree in one mode.
+//!
+//! Invariant: spans are not empty, and between any two lies a key that is in neither. So a set has one form, and a question about a key or a range is
+//! answered by one span.
+//!
+//! A span is half open. Keys are byte strings, and the first key behind `k` is `k` with a zero byte: every pair of bounds is such a span.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
+
+/// The keys from `from` up to, and without, `to`; `None`: all from there on. Not empty.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+}
+
+impl Span {
+    /// The keys between the bounds; `None` if there can be none.
+    pub(super) fn of(lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> Option<Self> {
+        let from = match lo {
+            Unbounded => Vec::new(),
+            Included(k) => k.to_vec(),
+            Excluded(k) => behind(k),
+        };
+        let to = match hi {
+            Unbounded => None,
+            Included(k) => Some(behind(k)),
+            Excluded(k) => Some(k.to_vec()),
+        };
+        ends_behind(&to, &from).then_some(Self { from, to })
+    }
+}
+
+/// The first key behind this one.
+fn behind(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+fn ends_behind(to: &Option<Vec<u8>>, key: &[u8]) -> bool {
+    to.as_ref().is_none_or(|to| to.as_slice() > key)
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(super) struct Spans {
+    /// Where each begins and ends.
+    spans: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl Spans {
+    /// How many ranges that do not touch it consists of.
+    pub(super) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// The last span that begins before this bound.
+    fn last(&self, before: Bound<&[u8]>) -> Option<(&Vec<u8>, &Option<Vec<u8>>)> {
+        look();
+        self.spans.range::<[u8], _>((Unbounded, before)).next_back()
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        self.last(Included(key)).is_some_and(|(_, to)| ends_behind(to, key))
+    }
+
+    /// Whether all keys of the span are in the set.
+    pub(super) fn covers(&self, span: &Span) -> bool {
+        let covers_end = |to: &Option<Vec<u8>>| match (to, &span.to) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(to), Some(end)) => to >= end,
+        };
+        self.last(Included(&span.from)).is_some_and(|(_, to)| covers_end(to))
+    }
+
+    /// Whether a key of the span may be in the set.
+    pub(super) fn overlaps(&self, span: &Span) -> bool {
+        let before = span.to.as_deref().map_or(Unbounded, Excluded);
+        self.last(before).is_some_and(|(_, to)| ends_behind(to, &span.from))
+    }
+
+    /// Adds the keys of the span: it takes in all spans that it meets or touches.
+    pub(super) fn insert(&mut self, span: Span) {
+        let Span { mut from, mut to } = span;
+        loop {
+            let near = self.last(to.as_deref().map_or(Unbounded, Included));
+            let touches = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| *end >= from);
+            let Some(begin) = near.filter(|(_, end)| touches(end)).map(|(begin, _)| begin.clone()) else { break };
+            let end = self.spans.remove(&begin).flatten();
+            from = from.min(begin);
+            to = to.zip(end).map(|(a, b)| a.max(b));
+        }
+        self.spans.insert(from, to);
+    }
+}
+
+/// Counts what is looked at, for tests: work, and not time.
+#[inline]
+fn look() {
+    #[cfg(test)]
+    LOOKS.with(|looks| looks.set(looks.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// How many spans this thread has looked at.
+#[cfg(test)]
+pub(super) fn looks() -> u64 {
+    LOOKS.with(std::cell::Cell::get)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys of up to two bytes out of 0, 1 and 2, in their order: with the empty one, and with neighbours that differ by a zero byte.
+    fn keys() -> Vec<Vec<u8>> {
+        let mut keys = vec![Vec::new()];
+        for a in 0..3 {
+            keys.push(vec![a]);
+            keys.extend((0..3).map(|b| vec![a, b]));
+        }
+        keys.sort();
+        keys
+    }
+
+    fn inside(lo: Bound<&[u8]>, hi: Bound<&[u8]>, key: &[u8]) -> bool {
+        let above = match lo {
+            Unbounded => true,
+            Included(k) => key >= k,
+            Excluded(k) => key > k,
+        };
+        let below = match hi {
+            Unbounded => true,
+            Included(k) => key <= k,
+            Excluded(k) => key < k,
+        };
+        above && below
+    }
+
+    /// Every set of up to three ranges that a fixed sequence draws, against the list of its ranges.
+    #[test]
+    fn sets_agree_with_lists_of_ranges() {
+        let keys = keys();
+        let mut state = 1_u64;
+        let mut below = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % n
+        };
+        for _ in 0..2_000 {
+            let mut bound = || match below(5) {
+                0 => Unbounded,
+                1 | 2 => Included(keys[below(keys.len())].as_slice()),
+                _ => Excluded(keys[below(keys.len())].as_slice()),
+            };
+            let ranges: Vec<_> = (0..3).map(|_| (bound(), bound())).collect();
+            let asked = (bound(), bound());
+            let mut set = Spans::default();
+            ranges.iter().filter_map(|(lo, hi)| Span::of(*lo, *hi)).for_each(|span| set.insert(span));
+            let listed = |key: &[u8]| ranges.iter().any(|(lo, hi)| inside(*lo, *hi, key));
+            for key in &keys {
+                assert_eq!(set.contains(key), listed(key), "{ranges:?} {key:?}");
+            }
+            let Some(span) = Span::of(asked.0, asked.1) else { continue };
+            // Longer keys lie between those of the list: where none of the list decides, they do.
+            let mut probes: Vec<Vec<u8>> =
+                keys.iter().flat_map(|k| [k.clone(), behind(k), [k, &[0, 0][..]].concat()]).collect();
+            probes.retain(|key| inside(asked.0, asked.1, key));
+            assert_eq!(set.overlaps(&span), probes.iter().any(|key| listed(key)), "{ranges:?} {asked:?}");
+            assert_eq!(set.covers(&span), probes.iter().all(|key| listed(key)), "{ranges:?} {asked:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let mut set = Spans::default();
+        let mut add = |lo, hi| {
+            set.insert(Span::of(lo, hi).unwrap());
+            set.len()
+        };
+        assert_eq!(add(Included(&b"a"[..]), Excluded(&b"b"[..])), 1);
+        assert_eq!(add(Included(&b"c"[..]), Included(&b"d"[..])), 2);
+        assert_eq!(add(Excluded(&b"d"[..]), Excluded(&b"e"[..])), 2, "behind d goes on where d ends");
+        assert_eq!(add(Included(&b"b"[..]), Excluded(&b"c"[..])), 1);
+        assert_eq!(add(Included(&b"x"[..]), Unbounded), 2);
+        assert_eq!(add(Unbounded, Unbounded), 1);
+    }
+}
