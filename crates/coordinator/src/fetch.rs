@@ -1,7 +1,7 @@
 //! Waiting for pages: turns a suspended transaction's wants into one mail when all of them are in the pool.
 //!
-//! Invariant: the pages stay in their frames ([`Held`]) until the retry has run, so that an attempt that wants no more pages than the
-//! pool can hold makes progress.
+//! Invariant: the pages stay in their frames ([`Held`]) until the retry has run, also where its message waits for the baton or in line for the
+//! partition, so that an attempt that wants no more pages than the pool can hold makes progress.
 
 use crate::engine::Engine;
 use crate::mailbox::Mail;
@@ -65,10 +65,10 @@ pub(crate) fn fetch(engine: &Arc<Engine>, worker: u16, partition: PartitionId, t
 }
 
 /// The message that lets a suspended transaction go on, or end with the error.
-pub(crate) fn wake_up(txn: TxnId, held: &Held) -> Message {
+pub(crate) fn wake_up(txn: TxnId, held: Held) -> Message {
     let body = match held {
-        Ok(_) => Body::Resume,
-        Err(e) => Body::Unavailable(e.clone()),
+        Ok(held) => Body::Resume(held),
+        Err(e) => Body::Unavailable(e),
     };
     Message { txn, origin: Origin { worker: 0, session: 0, seq: 0 }, body }
 }

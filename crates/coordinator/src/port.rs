@@ -317,8 +317,7 @@ impl PortInner {
                 if held.is_err() {
                     tracing::error!(%partition, %txn, "a page could not be read: {}", held.as_ref().err().map_or("", SqlError::message));
                 }
-                self.submit(partition, fetch::wake_up(txn, &held));
-                drop(held);
+                self.submit(partition, fetch::wake_up(txn, held));
             }
             Mail::Leftover(partition) => {
                 let mut outbox = self.outbox.take();
@@ -327,7 +326,7 @@ impl PortInner {
                 self.outbox.replace(outbox);
                 self.drain_backlog();
             }
-            Mail::Resume { partition, txn } => self.submit(partition, control(txn, Body::Resume)),
+            Mail::Resume { partition, txn } => self.submit(partition, control(txn, Body::Resume(Vec::new()))),
             Mail::Wake { token } => self.make_ready(token),
         }
     }

@@ -16,6 +16,8 @@ pub struct Limits {
     pub misses: u32,
     /// How often the end of a transaction is tried again when what it wants cannot be had: a failed read may succeed a moment later. Default 8.
     pub retries: u32,
+    /// Calls that waited, and whose wait is over, that one message brings with it before other messages have a turn. Default 64.
+    pub turns: usize,
     /// Slices of dropped trees that are freed in one turn. Default 8.
     pub drop_slices: u32,
 }
@@ -29,6 +31,7 @@ impl Default for Limits {
             escalate_at: 4096,
             misses: 4,
             retries: 8,
+            turns: 64,
             drop_slices: 8,
         }
     }
@@ -41,6 +44,7 @@ impl Limits {
             slice_rows: self.slice_rows.max(1),
             collect: self.collect.max(1),
             index_ahead: self.index_ahead.max(1),
+            turns: self.turns.max(1),
             drop_slices: self.drop_slices.max(1),
             ..self
         }

@@ -1,6 +1,6 @@
 //! What a partition is told and what it answers.
 
-use clearway_buffer::Want;
+use clearway_buffer::{Keep, Want};
 use clearway_latch::lockstat::Class;
 use clearway_plan::Program;
 use clearway_plan::program::Env;
@@ -93,8 +93,9 @@ pub enum Body {
     /// Ends what the transaction runs or waits for here: that call is answered with this error. Locks stay until [`Body::Finish`] (a
     /// one-shot ends altogether). Ignored if nothing runs, or if what runs is the end of the transaction or an undo.
     Cancel(SqlError),
-    /// The wanted pages have come, or others have had a turn.
-    Resume,
+    /// The wanted pages have come, or others have had a turn. What came stays in its frames until the task has run, however long this message waits for
+    /// that: an attempt that wants no more pages than the pool can hold makes progress.
+    Resume(Vec<Keep>),
     /// What it wants cannot be had: the call is answered with this error. The end of a transaction, which cannot fail, is tried again.
     Unavailable(SqlError),
     /// Rows by their bytes, locked and undone as any others: the catalog's.
@@ -198,7 +199,7 @@ pub enum Out {
     Yield {
         /// Where.
         partition: PartitionId,
-        /// Who.
+        /// Who; [`NOBODY`]: the partition itself, which has more to take up than one message may bring with it.
         txn: TxnId,
     },
     /// The call of a transaction that had the partition to itself cannot go on at once: it has locks now, and should let go of the
@@ -236,6 +237,9 @@ pub enum Out {
         wait: u64,
     },
 }
+
+/// No transaction: what is told to it is told to the partition.
+pub const NOBODY: TxnId = TxnId(0);
 
 /// What [`crate::Partition::on_message`] fills.
 pub type Outbox = Vec<Out>;

@@ -45,7 +45,7 @@ pub(crate) enum Waiting {
     No,
     /// The grant that ends this wait, as numbered by the partition.
     Lock(u64),
-    /// [`crate::Body::Resume`].
+    /// [`crate::Body::Resume`], or its turn.
     Resume,
 }
 

@@ -175,6 +175,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         escalate_at: knobs.pick(&[0, 1, 5, usual.partition.escalate_at]),
         misses: knobs.pick(&[0, 1, usual.partition.misses, 1_000]),
         retries: knobs.pick(&[0, 1, usual.partition.retries, 1_000]),
+        turns: usual.partition.turns,
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
     };
     EngineConfig {

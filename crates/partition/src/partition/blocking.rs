@@ -37,10 +37,16 @@ pub(super) struct Blocking {
 }
 
 impl Blocking {
-    /// Whether the message, which may wait, has to.
+    /// Whether the message, which may wait, has to. It does not pass those that are in line, although the partition may be free: they are taken up
+    /// a few at a time.
     #[inline]
     pub(super) fn stops(&self, message: &Message) -> bool {
-        self.by.is_some_and(|by| by != message.txn)
+        self.by.map_or(!self.line.is_empty(), |by| by != message.txn)
+    }
+
+    /// Whether somebody in line could be taken up.
+    pub(super) fn has_next(&self) -> bool {
+        self.by.is_none() && !self.line.is_empty()
     }
 
     /// The next in line, if the partition is free.
@@ -126,7 +132,7 @@ impl<T: Trees> Partition<T> {
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
         out.push(Out::Granted { txn: id, partition: self.id, wait });
         // A resumption is owed nothing: its task is, and that is cancelled as any other.
-        if matches!(message.body, Body::Resume) {
+        if matches!(message.body, Body::Resume(_)) {
             return false;
         }
         self.reply(message.origin, Err(Failure::Sql(error.clone())), out);

@@ -115,7 +115,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::Finish { .. }
         | Body::Cancel(_)
         | Body::Unavailable(_)
-        | Body::Resume => {
+        | Body::Resume(_) => {
             return Err(SqlError::internal("not a general transaction's message"));
         }
     })

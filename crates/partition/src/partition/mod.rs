@@ -6,6 +6,7 @@
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
 //! 4. A transaction is in `txns` as long as it holds a lock or waits for one, or the partition is blocked by it.
+//! 5. While a transaction is ready, or somebody in line could be taken up, a message is being handled or an [`Out::Yield`] of [`NOBODY`] is on its way.
 //!
 //! Locking: none; one thread at a time has the partition. A crash leaves what is in the log: recovery undoes transactions without a commit.
 //!
@@ -22,7 +23,7 @@ use self::stranded::Stranded;
 use crate::exec::{Cx, Locking, Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{LockTable, PARTITION, Wait};
-use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
+use crate::message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
 use crate::scheme::{BlockingLocking, Scheme};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Then, Txn, Waiting};
@@ -43,9 +44,13 @@ pub struct Partition<T: Trees = Store> {
     stranded: Stranded,
     limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
-    /// Transactions whose wait for a lock is over, to go on before `on_message` returns.
+    /// Transactions whose wait for a lock is over, which is to be told before `on_message` returns.
     granted: VecDeque<TxnId>,
-    /// The end of the last commit record that concerns this partition.
+    /// Those of which it has been told: they go on in this order.
+    ready: VecDeque<TxnId>,
+    /// An [`Out::Yield`] of the partition itself is on its way.
+    behind: bool,
+    /// The end of the last commit record of a transaction that left anything here.
     last_commit: Lsn,
     /// Waits so far, for locks and in line.
     waits: u64,
@@ -81,6 +86,8 @@ impl<T: Trees> Partition<T> {
             limits,
             txns: HashMap::new(),
             granted: VecDeque::new(),
+            ready: VecDeque::new(),
+            behind: false,
             last_commit: Lsn(0),
             waits: 0,
             versions: HashMap::new(),
@@ -103,18 +110,28 @@ impl<T: Trees> Partition<T> {
         self.txns.len()
     }
 
-    /// Takes a message, runs whatever can run, and leaves in `out` what there is to do.
+    /// Takes a message, runs whatever can run, up to [`Limits::turns`] besides it, and leaves in `out` what there is to do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
-        self.take(message, out);
-        loop {
-            if let Some(txn) = self.granted.pop_front() {
-                self.lock_granted(txn, out);
+        if message.txn == NOBODY {
+            self.behind = false;
+        } else {
+            self.take(message, out);
+        }
+        for _ in 0..self.limits.turns {
+            self.tell_granted(out);
+            if let Some(txn) = self.ready.pop_front() {
+                self.resume(txn, out);
             } else if let Some((wait, message)) = self.blocking.next() {
                 out.push(Out::Granted { txn: message.txn, partition: self.id, wait });
                 self.take_up(message, out);
             } else if !self.turn_away_one(out) {
-                break;
+                return;
             }
+        }
+        self.tell_granted(out);
+        let more = !self.ready.is_empty() || self.blocking.has_next() || self.has_waiters();
+        if more && !std::mem::replace(&mut self.behind, true) {
+            out.push(Out::Yield { partition: self.id, txn: NOBODY });
         }
     }
 
@@ -132,7 +149,10 @@ impl<T: Trees> Partition<T> {
         let Message { txn, origin, body } = message;
         match body {
             Body::OneShot { program, env, rows } => self.one_shot(txn, origin, program, env, rows, out),
-            Body::Resume => self.resume(txn, out),
+            Body::Resume(held) => {
+                self.resume(txn, out);
+                drop(held);
+            }
             Body::Cancel(error) => self.cancel(txn, error, out),
             Body::Unavailable(error) => self.unavailable(txn, error, out),
             Body::Finish { commit } => self.finish(txn, origin, commit, out),
@@ -153,10 +173,16 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    fn lock_granted(&mut self, id: TxnId, out: &mut Outbox) {
-        if let Waiting::Lock(wait) = self.waiting(id) {
-            out.push(Out::Granted { txn: id, partition: self.id, wait });
-            self.run(id, out);
+    /// Tells whose waits for locks are over, at once: whoever does not wait must not look as if in a circle. Their tasks wait for their turn only.
+    fn tell_granted(&mut self, out: &mut Outbox) {
+        while let Some(id) = self.granted.pop_front() {
+            if let Some(task) = self.txns.get_mut(&id).and_then(|txn| txn.task.as_mut())
+                && let Waiting::Lock(wait) = task.waiting
+            {
+                task.waiting = Waiting::Resume;
+                out.push(Out::Granted { txn: id, partition: self.id, wait });
+                self.ready.push_back(id);
+            }
         }
     }
 

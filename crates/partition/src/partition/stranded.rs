@@ -58,6 +58,11 @@ impl<T: Trees> Partition<T> {
         self.stranded.txns.push((id, error));
     }
 
+    /// Whether somebody is still to be told.
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.stranded.waiters.is_empty()
+    }
+
     /// Tells one of those who wait for a stranded transaction; false if there is none.
     pub(super) fn turn_away_one(&mut self, out: &mut Outbox) -> bool {
         let Some((txn, error)) = self.stranded.waiters.pop() else { return false };

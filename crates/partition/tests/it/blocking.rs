@@ -143,6 +143,30 @@ fn a_page_that_is_not_there_frees_the_partition_but_not_what_was_changed() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
+/// Those in line are taken up a few at a time; who comes meanwhile is behind them.
+#[test]
+fn nobody_passes_a_line_that_is_taken_up_in_several_turns() {
+    const LINE: usize = 200;
+    let mut d = driver(&[(1, Some(0), 1)]);
+    let multi = d.txn();
+    assert!(block(&mut d, multi));
+    let mut calls = Vec::new();
+    for _ in 0..LINE {
+        let txn = d.txn();
+        calls.push(d.send(txn, add(1).one_shot(&table())));
+    }
+    d.send(multi, Body::Finish { commit: Some(Lsn(900)) });
+    assert!(d.answers.len() < LINE);
+    let last = d.txn();
+    calls.push(d.send(last, Body::Block));
+    d.settle();
+    let answered: Vec<u32> = d.answers.iter().map(|(seq, _)| *seq).filter(|seq| calls.contains(seq)).collect();
+    assert_eq!(answered, calls);
+    abort(&mut d, last);
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(LINE as i32), 1)]);
+    assert!(d.partition.active() == 0);
+}
+
 #[test]
 fn letting_go_keeps_locks_on_what_was_used() {
     let mut d = driver(&[(1, Some(1), 1)]);

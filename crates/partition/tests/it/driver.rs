@@ -11,9 +11,9 @@ use std::sync::Arc;
 /// Trees that say what they want, and get it from here.
 pub trait Paged: Trees {
     type Pages;
-    type Held;
-    fn fetch(&mut self, pages: &Self::Pages, wants: Vec<Want>) -> Self::Held;
-    fn let_go(&mut self, held: Self::Held);
+    /// What is to stay until the message has been handled.
+    fn fetch(&mut self, pages: &Self::Pages, wants: Vec<Want>) -> Vec<Keep>;
+    fn let_go(&mut self);
     /// Whether every transaction that was begun has been ended, as far as they can tell.
     fn idle(&self) -> bool {
         true
@@ -22,11 +22,11 @@ pub trait Paged: Trees {
 
 impl Paged for MemTrees {
     type Pages = ();
-    type Held = ();
-    fn fetch(&mut self, (): &(), wants: Vec<Want>) {
+    fn fetch(&mut self, (): &(), wants: Vec<Want>) -> Vec<Keep> {
         self.pin(&wants);
+        Vec::new()
     }
-    fn let_go(&mut self, (): ()) {
+    fn let_go(&mut self) {
         self.unpin();
     }
     fn idle(&self) -> bool {
@@ -36,13 +36,10 @@ impl Paged for MemTrees {
 
 impl Paged for Store {
     type Pages = Arc<Pool>;
-    type Held = Vec<Keep>;
     fn fetch(&mut self, pool: &Arc<Pool>, wants: Vec<Want>) -> Vec<Keep> {
         wants.into_iter().map(|w| pool.fetch_blocking(w).expect("a page")).collect()
     }
-    fn let_go(&mut self, held: Vec<Keep>) {
-        drop(held);
-    }
+    fn let_go(&mut self) {}
 }
 
 pub type Answer = Result<Reply, Failure>;
@@ -106,7 +103,7 @@ impl<T: Paged> Driver<T> {
     pub fn send(&mut self, txn: TxnId, body: Body) -> u32 {
         self.seq += 1;
         let seq = self.seq;
-        if !matches!(body, Body::Cancel(_) | Body::Unavailable(_) | Body::Resume | Body::Unblock) {
+        if !matches!(body, Body::Cancel(_) | Body::Unavailable(_) | Body::Resume(_) | Body::Unblock) {
             self.owed.insert(seq);
         }
         let mut out = Vec::new();
@@ -173,8 +170,8 @@ impl<T: Paged> Driver<T> {
     pub fn resume(&mut self, at: usize) {
         let (txn, wants) = self.suspended.remove(at);
         let held = self.partition.trees().fetch(&self.pages, wants);
-        self.send(txn, Body::Resume);
-        self.partition.trees().let_go(held);
+        self.send(txn, Body::Resume(held));
+        self.partition.trees().let_go();
     }
 
     pub fn take(&mut self, seq: u32) -> Option<Answer> {

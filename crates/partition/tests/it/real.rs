@@ -3,9 +3,11 @@
 use crate::driver::Driver;
 use crate::history::{Rng, Seen, run};
 use crate::sql::{BY_A, BY_B, Find, Model, ROWS, Stmt, as_expected, table};
+use clearway_buffer::Want;
 use clearway_env::MemDisk;
 use clearway_partition::Body;
 use clearway_storage::{Node, NodeConfig};
+use clearway_types::{PageId, PartitionId};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,6 +47,53 @@ fn real_trees_in_a_tiny_pool_serve_the_same_histories() {
         let seen = history(24, seed, 400);
         assert!(seen.committed > 10, "{seen:?}");
     }
+}
+
+/// Has every page that nobody keeps leave the pool.
+fn churn(node: &Node) {
+    for no in 1..100 {
+        drop(node.pool().fetch_blocking(Want::Page(PageId::new(PartitionId(0), no))));
+    }
+}
+
+/// A retry may wait in line for the partition: what was fetched for it is still there when it runs.
+#[test]
+fn fetched_pages_stay_until_the_retry_has_run() {
+    let mut node = node(24, 1 << 20);
+    let store = node.take_stores().remove(0);
+    let mut d = Driver::new(store, node.pool().clone());
+    let t = d.txn();
+    d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
+    let lsn = node.commit(t);
+    d.call(t, Body::Finish { commit: Some(lsn) }).expect("commit");
+    for from in (0..6000).step_by(1000) {
+        let rows: Vec<_> = (from..from + 1000).map(|i| (i, None, i)).collect();
+        let fill = d.txn();
+        d.call(fill, Stmt::Insert { rows, ignore: false }.one_shot(&table())).expect("rows");
+    }
+    let missed = (0..6000).step_by(100).find_map(|id| {
+        let reader = d.txn();
+        let s =
+            d.send(reader, Stmt::Select { find: Find::Point(id), limit: None, for_update: false }.one_shot(&table()));
+        (d.suspended.len() == 1).then_some((id, s))
+    });
+    let (id, s) = missed.expect("a row that is not in the pool");
+    let mut retries = 0;
+    while d.suspended.len() == 1 {
+        retries += 1;
+        assert!(retries < 10, "it misses the same pages again");
+        let multi = d.txn();
+        let given = d.send(multi, Body::Block);
+        assert_eq!(d.take(given).expect("an answer").expect("the partition").count, 1);
+        // The retry waits in line, and others have the pool.
+        d.resume(0);
+        assert!(d.suspended.is_empty() && d.waiting() == 1);
+        churn(&node);
+        let end = d.send(multi, Body::Finish { commit: None });
+        d.take(end).expect("an answer").expect("the end");
+    }
+    assert_eq!(as_expected(&d.take(s).expect("an answer")), Ok(vec![(id, None, id)]));
+    node.shutdown();
 }
 
 /// A table several times the pool: every statement misses pages, transactions change more than the pool holds, and aborts undo it.

@@ -5,7 +5,7 @@ use crate::sql::{
     BY_A, BY_B, Find, ROWS, Row, Stmt, all_columns, as_expected, batch, int, plain_table, rows_of, table,
 };
 use crate::trees::{MemTrees, Paging};
-use clearway_partition::{Body, Failure, RawOp, Reply};
+use clearway_partition::{Body, Failure, Limits, RawOp, Reply};
 use clearway_plan::program::{Access, AggFunc, Aggregate, Env, Group, Path};
 use clearway_plan::{Expr, Program, TableDef};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlState, SqlType, TableId, TreeId, TxnId};
@@ -81,10 +81,11 @@ fn what_was_never_here_is_finished_and_cancelled_quietly() {
     let mut d = driver(&[]);
     let txn = d.txn();
     let reply = d.call(txn, Body::Finish { commit: Some(Lsn(77)) }).unwrap();
-    assert_eq!(reply, Reply { depends_on: Lsn(77), ..Reply::default() });
+    assert_eq!(reply, Reply::default());
+    assert!(d.depends_on < Lsn(77), "it left nothing here");
     abort(&mut d, txn);
     d.send(txn, Body::Cancel(SqlError::internal("x")));
-    d.send(txn, Body::Resume);
+    d.send(txn, Body::Resume(Vec::new()));
     assert!(d.owes_nothing() && d.answers.is_empty());
 }
 
@@ -103,7 +104,55 @@ fn waiting_is_in_order_and_ends_with_the_holder() {
     assert!(d.take(s3).is_none());
     d.call(t2, Body::Finish { commit: Some(Lsn(500)) }).unwrap();
     let last = d.take(s3).unwrap().unwrap();
-    assert_eq!((rows_of(&last), last.depends_on), (vec![(1, Some(2), 1)], Lsn(500)));
+    assert_eq!((rows_of(&last), d.depends_on), (vec![(1, Some(2), 1)], Lsn(500)));
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
+/// A hot row: the end of one transaction lets a thousand go on, a few at a time.
+#[test]
+fn a_message_brings_a_bounded_number_of_waiters_with_it() {
+    const WAITERS: usize = 1000;
+    let turns = Limits::default().turns;
+    let mut d = driver(&[(1, Some(0), 1)]);
+    let holder = d.txn();
+    d.call(holder, add(1).statement(&table())).unwrap();
+    let mut calls: Vec<u32> = Vec::new();
+    for _ in 0..WAITERS {
+        let txn = d.txn();
+        calls.push(d.send(txn, add(1).one_shot(&table())));
+    }
+    assert_eq!(d.waiting(), WAITERS);
+    d.send(holder, Body::Finish { commit: Some(Lsn(500)) });
+    let mut messages = 1;
+    while d.answers.len() <= WAITERS {
+        assert!(d.answers.len() <= messages * turns + 1, "{} answers to {messages} messages", d.answers.len());
+        assert_eq!(d.suspended.len(), 1, "the partition asks for one turn, not for several");
+        d.resume(0);
+        messages += 1;
+    }
+    assert!(calls.iter().all(|seq| d.take(*seq).unwrap().is_ok()));
+    d.settle();
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(1))).unwrap()), [(1, Some(1 + WAITERS as i32), 1)]);
+}
+
+/// Whoever has a lock and waits for his turn can still be cancelled, and nothing of him is left.
+#[test]
+fn a_waiter_is_cancelled_between_its_lock_and_its_turn() {
+    let mut d = driver(&[(1, Some(0), 1)]);
+    let holder = d.txn();
+    d.call(holder, add(1).statement(&table())).unwrap();
+    let waiters: Vec<TxnId> = (0..100).map(|_| d.txn()).collect();
+    let read = select(Find::Point(1));
+    let calls: Vec<u32> = waiters.iter().map(|txn| d.send(*txn, read.statement(&table()))).collect();
+    d.send(holder, Body::Finish { commit: Some(Lsn(500)) });
+    assert_eq!(d.waiting(), 0, "all have their locks");
+    let (last, unanswered) = (waiters[99], calls[99]);
+    assert!(d.answers.iter().all(|(seq, _)| *seq != unanswered));
+    d.send(last, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")));
+    assert_eq!(state_of(&d.take(unanswered).unwrap()), Some(SqlState::QUERY_CANCELED));
+    d.settle();
+    assert_eq!(d.answers.len(), 1 + 99, "the holder's end and the others");
+    waiters.iter().for_each(|txn| abort(&mut d, *txn));
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
