@@ -7,8 +7,8 @@
 //! Locking: one monitor over what the thread and the statement tell each other, never held during I/O. A crash leaves a target
 //! without a manifest, which is no backup.
 
-use crate::client::{Outcome, Stop};
 use crate::core::{Block, Core};
+use crate::outcome::{Outcome, Stop};
 use crate::pace::Pace;
 use crate::tag::Tag;
 use clearway_latch::lockstat::Class;

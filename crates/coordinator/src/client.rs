@@ -10,6 +10,7 @@
 
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
+use crate::outcome::{End, Outcome, Refusal, Step, Stop, Task, TxnStatus, stopped};
 use crate::port::Port;
 use crate::statement::{self, command, controls, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
@@ -19,7 +20,6 @@ use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
 use clearway_plan::{Catalog, Plan, Program, Statement};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -32,79 +32,6 @@ pub struct RunOptions {
     pub implicit_block: bool,
     /// The transaction that it begins, if it begins one, only reads unless it says otherwise: `default_transaction_read_only`.
     pub read_only: bool,
-}
-
-/// What a session's transaction status byte says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxnStatus {
-    /// Not in a transaction block: `I`.
-    Idle,
-    /// In a transaction block: `T`.
-    InBlock,
-    /// In a failed transaction block: `E`.
-    Failed,
-}
-
-/// What a statement returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Its rows.
-    pub rows: RowBatch,
-    /// Its command tag.
-    pub tag: Tag,
-    /// The reply must not be seen before the log is durable up to here; 0: at once.
-    pub wait: Lsn,
-    /// Warnings and notices for the client: SQLSTATE and text.
-    pub notices: Vec<(SqlState, String)>,
-}
-
-impl Outcome {
-    pub(crate) fn plain(tag: &'static str) -> Self {
-        Self { rows: RowBatch::new(), tag: Tag::Plain(tag), wait: Lsn(0), notices: Vec::new() }
-    }
-    pub(crate) fn warn(mut self, state: SqlState, text: impl Into<String>) -> Self {
-        self.notices.push((state, text.into()));
-        self
-    }
-}
-
-/// Where a statement stands.
-#[derive(Debug)]
-pub enum Step {
-    /// Not yet: call [`Client::resume`] when [`crate::Event::Continue`] names the session.
-    Pending,
-    /// Over.
-    Done(Result<Outcome, SqlError>),
-    /// The catalog has changed since it was planned: plan again and start again.
-    Replan,
-}
-
-pub(crate) enum End {
-    Outcome(Outcome),
-    Error(SqlError),
-    Replan,
-}
-
-pub(crate) type Task = Pin<Box<dyn Future<Output = End>>>;
-
-/// Why a statement ends early.
-pub(crate) enum Stop {
-    Error(SqlError),
-    Replan,
-}
-
-impl From<SqlError> for Stop {
-    fn from(e: SqlError) -> Self {
-        Self::Error(e)
-    }
-}
-impl From<Failure> for Stop {
-    fn from(f: Failure) -> Self {
-        match f {
-            Failure::Sql(e) => Self::Error(e),
-            Failure::StalePlan => Self::Replan,
-        }
-    }
 }
 
 struct Simple {
@@ -155,16 +82,15 @@ impl Client {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
         if let Some(refused) = self.refuse(&plan.statement, options) {
-            return Step::Done(Err(refused));
+            return self.failed(refused);
         }
         if plan.catalog.is_some_and(|v| v != self.core.catalog().version) {
             return Step::Replan;
         }
-        // Before anything is sent: what the partitions have committed until then is seen.
-        let catalog = self.core.engine().catalog_commit();
+        // The plan shows the catalog.
+        self.core.show(self.core.engine().catalog_commit());
         {
             let mut txn = self.core.txn();
-            txn.depends_on = txn.depends_on.max(catalog);
             txn.enter(options);
             txn.queried |= !controls(&plan.statement);
         }
@@ -242,7 +168,7 @@ impl Client {
     /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be awaited before the next.
     pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
         let Some(copy) = self.copy.clone() else {
-            return Step::Done(Err(SqlError::internal("rows without a COPY")));
+            return Step::Done(Err(SqlError::internal("rows without a COPY").into()));
         };
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
@@ -256,7 +182,7 @@ impl Client {
     /// Ends the COPY: commits it if it stands on its own, or gives it up for the error.
     pub fn copy_in_end(&mut self, _port: &mut Port, abort: Option<SqlError>) -> Step {
         let Some(copy) = self.copy.take() else {
-            return Step::Done(Err(SqlError::internal("the end of no COPY")));
+            return Step::Done(Err(SqlError::internal("the end of no COPY").into()));
         };
         let core = self.core.clone();
         self.poll_task(Box::pin(copy::finish(core, copy, abort)))
@@ -292,12 +218,20 @@ impl Client {
         if txn.block == Block::None { Ok(()) } else { txn.set_read_only(read_only) }
     }
 
-    /// A statement failed before it came here, in the parser say: that fails an open transaction block all the same.
-    pub fn fail(&mut self) {
-        let mut txn = self.core.txn();
-        if txn.block != Block::None {
-            txn.failed = true;
+    /// A statement failed before it came here, in the parser say: that fails an open transaction block all the same. Returns what the error must wait for,
+    /// as [`Refusal::wait`].
+    pub fn fail(&mut self, error: &SqlError) -> Lsn {
+        // It may show the catalog: a table that is not there.
+        self.core.show(self.core.engine().catalog_commit());
+        self.refused(error)
+    }
+
+    fn refused(&mut self, error: &SqlError) -> Lsn {
+        {
+            let mut txn = self.core.txn();
+            txn.failed |= txn.block != Block::None;
         }
+        self.core.refused(error)
     }
 
     /// The connection is gone: aborts its transaction in the background. The session's number may be used again at once.
@@ -387,18 +321,11 @@ impl Client {
             Err(Failure::StalePlan) => return Step::Replan,
             Err(Failure::Sql(e)) => return self.failed_simply(e),
         };
-        let wait = if one_shot {
-            reply.commit.unwrap_or_else(|| reply.depends_on.max(self.core.txn().depends_on))
-        } else {
-            let mut txn = self.core.txn();
-            txn.depends_on = txn.depends_on.max(reply.depends_on);
-            Lsn(0)
-        };
         let (rows, tag) = match &plan.statement {
             Statement::Query(query)
                 if !query.finish.is_empty() && reply.rows.len() > self.core.engine().chunk_rows() =>
             {
-                return self.finish_in_turns(plan.clone(), env.clone(), one_shot, reply.rows, wait);
+                return self.finish_in_turns(plan.clone(), env.clone(), one_shot, reply.rows);
             }
             Statement::Query(query) => match finish::apply_at_once(&self.core, &query.finish, reply.rows, env) {
                 Ok(rows) => {
@@ -414,11 +341,12 @@ impl Client {
         if one_shot {
             self.core.port.count_end(true);
         }
+        let wait = self.core.answered(reply.commit.unwrap_or_default(), false);
         Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
     }
 
     /// The finishing steps of many rows, as a task.
-    fn finish_in_turns(&mut self, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch, wait: Lsn) -> Step {
+    fn finish_in_turns(&mut self, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch) -> Step {
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
             let Statement::Query(query) = &plan.statement else { return End::Replan };
@@ -429,7 +357,7 @@ impl Client {
             match rows {
                 Ok(rows) => {
                     let tag = Tag::Select(rows.len() as u64);
-                    End::Outcome(Outcome { rows, tag, wait, notices: Vec::new() })
+                    End::Outcome(Outcome { rows, tag, ..Outcome::plain("") })
                 }
                 Err(e) => End::Error(e),
             }
@@ -445,11 +373,8 @@ impl Client {
     }
 
     fn failed(&mut self, error: SqlError) -> Step {
-        let mut txn = self.core.txn();
-        if txn.block != Block::None {
-            txn.failed = true;
-        }
-        Step::Done(Err(error))
+        let wait = self.refused(&error);
+        Step::Done(Err(Refusal { error, wait }))
     }
 
     fn start_task(&mut self, plan: Arc<Plan>, env: Arc<Env>) -> Step {
@@ -498,7 +423,10 @@ impl Client {
                 self.running = Running::Task(task);
                 Step::Pending
             }
-            Poll::Ready(End::Outcome(outcome)) => Step::Done(Ok(outcome)),
+            Poll::Ready(End::Outcome(outcome)) => {
+                let wait = self.core.answered(outcome.wait, false);
+                Step::Done(Ok(Outcome { wait, ..outcome }))
+            }
             Poll::Ready(End::Error(e)) => self.failed(e),
             Poll::Ready(End::Replan) => Step::Replan,
         }
@@ -511,15 +439,5 @@ fn goes_on(program: &Program) -> bool {
         Program::Update { moves, .. } => *moves,
         Program::Delete { access, .. } => access.table.is_guarded(),
         _ => false,
-    }
-}
-
-pub(crate) fn stopped(stop: Stop) -> SqlError {
-    match stop {
-        Stop::Error(e) => e,
-        Stop::Replan => {
-            SqlError::new(SqlState::SERIALIZATION_FAILURE, "a table was changed by another session meanwhile")
-                .hint("Run the transaction again.")
-        }
     }
 }

@@ -1,8 +1,8 @@
 //! COPY FROM STDIN: batches of rows into one transaction.
 
-use crate::client::{End, Outcome, Stop};
 use crate::core::Core;
 use crate::insert::Rounds;
+use crate::outcome::{End, Outcome, Stop};
 use crate::tag::Tag;
 use crate::{insert, txn};
 use clearway_plan::program::Env;
@@ -29,7 +29,7 @@ impl CopyIn {
         };
         // The plan may be a moment old: rows go to the table as it is now.
         if core.catalog().table(&table.name).is_none_or(|now| now.version != table.version) {
-            return Err(crate::client::stopped(Stop::Replan));
+            return Err(crate::outcome::stopped(Stop::Replan));
         }
         Ok(Self { table: table.clone(), program: program.clone(), env: env.clone(), rows: Rc::default() })
     }

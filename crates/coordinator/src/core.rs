@@ -3,11 +3,13 @@
 //! Invariants
 //! 1. `calls` holds exactly the messages sent and not yet taken by [`Core::reply`]; a reply whose call is not there is stale and dropped.
 //! 2. `txn.participants` holds every partition that may hold locks or effects of the transaction: it is entered before the first message is sent.
+//! 3. `shown` is at or behind every commit that an answer showed which [`Core::reply`] has taken since the last transaction's end was answered.
+//!    Every answer to the session's client gets from [`Core::answered`] what it must wait for: in an open block nothing, at its end all of it.
 
 use crate::client::RunOptions;
 use crate::engine::Engine;
 use crate::multi;
-use crate::port::PortInner;
+use crate::port::{PortInner, control};
 use clearway_partition::{Body, Failure, Message, Reply};
 use clearway_plan::Catalog;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
@@ -24,7 +26,8 @@ struct Call {
     seq: u32,
     partition: PartitionId,
     txn: TxnId,
-    answer: Option<Answer>,
+    /// With the commit that it depends on.
+    answer: Option<(Answer, Lsn)>,
 }
 
 /// What kind of transaction the session is in.
@@ -61,8 +64,6 @@ pub(crate) struct Txn {
     /// Those of them that it has to itself, in their order.
     pub blocked: Vec<PartitionId>,
     pub wrote: bool,
-    /// The latest commit that something read depends on.
-    pub depends_on: Lsn,
     pub savepoints: Vec<Savepoint>,
     pub next_savepoint: u32,
     pub read_only: bool,
@@ -76,6 +77,11 @@ pub(crate) struct Txn {
     pub drops: Vec<TreeId>,
     /// Tables whose definition changes when it commits, with the versions of the new definitions.
     pub changed: Vec<(TableId, u64)>,
+}
+
+/// Whether an error may say what is committed: all do but those of the machine (class 58) and of whoever gave the statement up (57).
+fn shows_data(state: SqlState) -> bool {
+    !matches!(state.0, [b'5', b'7' | b'8', ..])
 }
 
 impl Txn {
@@ -123,6 +129,7 @@ pub(crate) struct Core {
     txn: RefCell<Txn>,
     calls: RefCell<Vec<Call>>,
     next_seq: Cell<u32>,
+    shown: Cell<Lsn>,
     cancelled: RefCell<Option<SqlError>>,
     /// A partition that it had to itself could not go on at once.
     stalled: Cell<bool>,
@@ -141,6 +148,7 @@ impl Core {
             txn: RefCell::default(),
             calls: RefCell::default(),
             next_seq: Cell::new(0),
+            shown: Cell::new(Lsn(0)),
             cancelled: RefCell::default(),
             notices: RefCell::default(),
             stalled: Cell::default(),
@@ -181,10 +189,34 @@ impl Core {
         self.calls.borrow().iter().filter(|c| c.answer.is_none()).map(|c| c.txn).collect()
     }
 
-    pub(crate) fn deliver(&self, seq: u32, answer: Answer) {
+    pub(crate) fn deliver(&self, seq: u32, answer: Answer, depends_on: Lsn) {
         if let Some(call) = self.calls.borrow_mut().iter_mut().find(|c| c.seq == seq) {
-            call.answer = Some(answer);
+            call.answer = Some((answer, depends_on));
         }
+    }
+
+    /// What the session's client is told next shows what was committed there.
+    pub(crate) fn show(&self, commit: Lsn) {
+        self.shown.set(self.shown.get().max(commit));
+    }
+
+    /// What an answer to the client must wait for; `wait`: its transaction's commit record, 0 if there is none. Invariant 3: as long as the
+    /// transaction is open, only an error that ends an implicit one waits.
+    pub(crate) fn answered(&self, wait: Lsn, failed: bool) -> Lsn {
+        let txn = self.txn();
+        match txn.block {
+            Block::Explicit => Lsn(0),
+            Block::None if txn.id == TxnId(0) => wait.max(self.shown.take()),
+            _ if failed => self.shown.get(),
+            _ => Lsn(0),
+        }
+    }
+
+    /// As [`Core::answered`], of an error. One that says nothing about data does not wait for any: the log may have failed, and then nothing becomes
+    /// durable any more.
+    pub(crate) fn refused(&self, error: &SqlError) -> Lsn {
+        let wait = self.answered(Lsn(0), true);
+        if shows_data(error.state()) { wait } else { Lsn(0) }
     }
 
     /// See [`clearway_partition::Out::Stalled`]: noted until the task looks for its replies.
@@ -192,20 +224,57 @@ impl Core {
         self.stalled.set(true);
     }
 
-    pub(crate) fn try_reply(&self, seq: u32) -> Option<Answer> {
+    /// As [`Core::try_reply`], of a call whose answer shows nothing: the end of a transaction.
+    pub(crate) fn try_end(&self, seq: u32) -> Option<Answer> {
+        self.take(seq).map(|(answer, _)| answer)
+    }
+
+    fn take(&self, seq: u32) -> Option<(Answer, Lsn)> {
         let mut calls = self.calls.borrow_mut();
         let at = calls.iter().position(|c| c.seq == seq && c.answer.is_some())?;
         calls.swap_remove(at).answer
     }
 
+    pub(crate) fn try_reply(&self, seq: u32) -> Option<Answer> {
+        let (answer, depends_on) = self.take(seq)?;
+        self.show(depends_on);
+        Some(answer)
+    }
+
     pub(crate) async fn reply(&self, seq: u32) -> Answer {
+        self.wait_for(|| self.try_reply(seq)).await
+    }
+
+    /// As [`Core::reply`], of the call among these that is answered first, and which of them that is.
+    pub(crate) async fn first_reply(&self, calls: &[u32]) -> (usize, Answer) {
+        let first = || calls.iter().enumerate().find_map(|(at, seq)| Some((at, self.try_reply(*seq)?)));
+        self.wait_for(first).await
+    }
+
+    /// As [`Core::try_end`], when it has come.
+    pub(crate) async fn end(&self, seq: u32) -> Answer {
+        self.wait_for(|| self.try_end(seq)).await
+    }
+
+    async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         poll_fn(|_| {
             if self.stalled.take() {
                 multi::unblock(self);
             }
-            self.try_reply(seq).map_or(Poll::Pending, Poll::Ready)
+            look().map_or(Poll::Pending, Poll::Ready)
         })
         .await
+    }
+
+    /// Has those of the calls that have no answer end with this error.
+    pub(crate) fn cancel_calls(&self, calls: &[u32], error: &SqlError) {
+        let unanswered = |c: &&Call| c.answer.is_none() && calls.contains(&c.seq);
+        let waiting: Vec<_> = self.calls.borrow().iter().filter(unanswered).map(|c| (c.partition, c.txn)).collect();
+        self.sending.set(true);
+        for (partition, txn) in waiting {
+            self.port.submit(partition, control(txn, Body::Cancel(error.clone())));
+        }
+        self.sending.set(false);
     }
 
     /// Lets other sessions of the worker have a turn, and ends with an error if the statement has been cancelled meanwhile.
@@ -251,11 +320,8 @@ impl Core {
     /// Ends what the session waits for with this error.
     pub(crate) fn cancel(&self, error: &SqlError) {
         self.cancelled.replace(Some(error.clone()));
-        let waiting: Vec<_> =
-            self.calls.borrow().iter().filter(|c| c.answer.is_none()).map(|c| (c.partition, c.txn)).collect();
-        for (partition, txn) in waiting {
-            self.port.submit(partition, crate::port::control(txn, Body::Cancel(error.clone())));
-        }
+        let calls: Vec<u32> = self.calls.borrow().iter().map(|c| c.seq).collect();
+        self.cancel_calls(&calls, error);
         // What waits for no partition looks by itself.
         self.port.wake_later(self.token);
     }

@@ -11,10 +11,10 @@
 //! A crash in between leaves trees that no table owns; the next start drops them.
 
 use crate::catalog_rows::{self, CATALOG_TABLE, CATALOG_TREE};
-use crate::client::{Outcome, Stop};
 use crate::core::Core;
 use crate::guards::Entries;
 use crate::insert::{self, Rounds};
+use crate::outcome::{Outcome, Stop};
 use crate::query;
 use crate::txn::everywhere;
 use clearway_partition::{Body, RawOp};

@@ -211,7 +211,7 @@ impl Engine {
     }
     /// What is planned with the catalog must not be seen before this is durable, whatever it reads at partitions.
     pub(crate) fn catalog_commit(&self) -> Lsn {
-        // Relaxed: whoever has a catalog has seen its version, which is stored after this.
+        // Relaxed: whoever has a catalog has seen its version, which is stored after this, or has taken the latch that it was put under.
         Lsn(self.catalog_commit.load(Ordering::Relaxed))
     }
     /// Makes a catalog the committed one, whose transaction's commit record ends at `commit`.

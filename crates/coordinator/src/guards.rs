@@ -7,8 +7,8 @@
 //! Locking: an entry is locked in its partition's lock table before it is read or changed, like any row, and stays so to the transaction's end.
 //! What a crash leaves: guards change in the transactions of their rows, so recovery keeps both or neither.
 
-use crate::client::Stop;
 use crate::core::Core;
+use crate::outcome::Stop;
 use crate::{finish, insert};
 use clearway_partition::Reply;
 use clearway_plan::program::Env;

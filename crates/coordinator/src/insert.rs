@@ -1,10 +1,10 @@
 //! INSERT: rows from a source, checked, routed by their distribution columns, inserted where they belong.
 
-use crate::client::Stop;
 use crate::core::Core;
 use crate::finish;
 use crate::guards::Entries;
 use crate::multi;
+use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
 use crate::txn::{is_fresh, round};
 use clearway_partition::{Body, Reply, not_null_violation};

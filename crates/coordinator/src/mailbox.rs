@@ -9,7 +9,7 @@
 
 use clearway_partition::{Failure, Message, Origin, Reply};
 use clearway_sync::atomic::{AtomicBool, Ordering};
-use clearway_types::{PartitionId, TxnId};
+use clearway_types::{Lsn, PartitionId, TxnId};
 use crossbeam_queue::SegQueue;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 /// What one thread hands to a worker.
 pub(crate) enum Mail {
     /// A fragment's reply, for a client of this worker.
-    Reply { to: Origin, reply: Result<Reply, Failure> },
+    Reply { to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn },
     /// A client of this worker has come to a halt at a partition that it had to itself.
     Stalled { to: Origin },
     /// A message for a partition whose home is this worker (pinned dispatch only).

@@ -53,7 +53,7 @@ pub(crate) struct PortInner {
     /// Transaction ids taken from the node in blocks: the next, and the end.
     txn_ids: Cell<(u64, u64)>,
     /// Tasks of clients whose connection is gone, by token.
-    orphans: RefCell<HashMap<u32, crate::client::Task>>,
+    orphans: RefCell<HashMap<u32, crate::outcome::Task>>,
 }
 
 impl Port {
@@ -121,6 +121,11 @@ impl Port {
     pub fn catalog(&self) -> Arc<Catalog> {
         self.inner.catalog()
     }
+
+    /// What shows a catalog that was taken before this call must not be seen before the log is durable up to here.
+    pub fn catalog_commit(&self) -> Lsn {
+        self.inner.engine.catalog_commit()
+    }
 }
 
 impl PortInner {
@@ -162,7 +167,7 @@ impl PortInner {
     }
 
     /// Drives the task of a client that is gone to its end.
-    pub(crate) fn adopt(&self, token: u32, task: crate::client::Task) {
+    pub(crate) fn adopt(&self, token: u32, task: crate::outcome::Task) {
         self.orphans.borrow_mut().insert(token, task);
         self.make_ready(token);
     }
@@ -258,9 +263,9 @@ impl PortInner {
 
     fn carry_out_one(self: &Rc<Self>, out: Out) {
         match out {
-            Out::Reply { to, reply, .. } if to.worker == self.worker => self.deliver(to, reply),
-            Out::Reply { to, reply, .. } => {
-                self.engine.mailbox(to.worker).post(Mail::Reply { to, reply });
+            Out::Reply { to, reply, depends_on, .. } if to.worker == self.worker => self.deliver(to, reply, depends_on),
+            Out::Reply { to, reply, depends_on, .. } => {
+                self.engine.mailbox(to.worker).post(Mail::Reply { to, reply, depends_on });
             }
             Out::Stalled { to } if to.worker == self.worker => self.stall(to),
             Out::Stalled { to } => self.engine.mailbox(to.worker).post(Mail::Stalled { to }),
@@ -301,16 +306,16 @@ impl PortInner {
         }
     }
 
-    fn deliver(&self, to: Origin, reply: Result<Reply, Failure>) {
+    fn deliver(&self, to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
-            core.deliver(to.seq, reply);
+            core.deliver(to.seq, reply, depends_on);
             self.list_unless_sending(core, to.session);
         }
     }
 
     fn handle(self: &Rc<Self>, mail: Mail) {
         match mail {
-            Mail::Reply { to, reply } => self.deliver(to, reply),
+            Mail::Reply { to, reply, depends_on } => self.deliver(to, reply, depends_on),
             Mail::Stalled { to } => self.stall(to),
             Mail::Message { partition, message } => self.submit(partition, message),
             Mail::Fetched { partition, txn, held } => {

@@ -1,11 +1,11 @@
 //! Queries, and UPDATE and DELETE: routing a program, gathering rows, finishing them.
 
-use crate::client::Stop;
 use crate::core::Core;
 use crate::finish;
 use crate::guards::{self, Entries};
 use crate::insert::{self, Rounds};
 use crate::multi;
+use crate::outcome::Stop;
 use crate::txn::{enter, everywhere, gather, is_fresh};
 use clearway_partition::{Body, Reply};
 use clearway_plan::program::Env;
@@ -34,7 +34,12 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             merge(replies.into_iter().map(|(_, r)| r.rows))
         }
         Source::Rows(rows) => finish::values(rows, env)?,
-        Source::View(view) => core.engine().system()?.rows(*view),
+        Source::View(view) => {
+            let rows = core.engine().system()?.rows(*view);
+            // It may show a catalog that is newer than the statement's plan.
+            core.show(core.engine().catalog_commit());
+            rows
+        }
         Source::ResetContention => {
             core.engine().system()?.reset_contention();
             let mut done = RowBatch::new();

@@ -1,7 +1,7 @@
 //! What each kind of statement is: which are tasks and how those are carried out, which write, and the errors of refusing one.
 
-use crate::client::{Outcome, Stop};
 use crate::core::Core;
+use crate::outcome::{Outcome, Stop};
 use crate::tag::Tag;
 use crate::{backup, ddl, insert, query, txn};
 use clearway_plan::program::Env;

@@ -9,9 +9,9 @@
 //!
 //! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
 
-use crate::client::{End, Outcome, Stop, stopped};
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::multi;
+use crate::outcome::{End, Outcome, Stop, stopped};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
@@ -80,11 +80,7 @@ pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_
     let mut failed = None;
     for seq in calls {
         match core.reply(seq).await {
-            Ok(reply) => {
-                let mut txn = core.txn();
-                txn.depends_on = txn.depends_on.max(reply.depends_on);
-                replies.push(reply);
-            }
+            Ok(reply) => replies.push(reply),
             Err(f) => failed = failed.or(Some(f)),
         }
     }
@@ -106,7 +102,7 @@ pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
 }
 
 /// Runs a statement's work in the session's block, or in a transaction of its own that is committed after it.
-/// Returns the LSN that the reply must wait for.
+/// Returns the end of the commit record, 0 if there is none.
 pub(crate) async fn in_transaction<T>(
     core: &Core,
     writes: bool,
@@ -136,7 +132,7 @@ pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
     }
 }
 
-/// Commits. Returns the LSN at which that, or what was read, is durable.
+/// Commits. Returns the end of the commit record, 0 if there is none.
 pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
     let result = commit_everywhere(core).await;
     core.port.count_end(result.is_ok());
@@ -145,7 +141,8 @@ pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
 
 async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     if core.txn().id == TxnId(0) {
-        return Ok(std::mem::take(&mut *core.txn()).depends_on);
+        *core.txn() = Txn::default();
+        return Ok(Lsn(0));
     }
     if core.txn().overlay.is_some()
         && let Err(f) = announce_ddl(core).await
@@ -157,7 +154,7 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     if canary::on(Bug::EarlyRelease) {
         finish(core, &txn, Some(Lsn(0))).await?;
     }
-    let lsn = if txn.wrote { core.engine().commit(txn.id) } else { txn.depends_on };
+    let lsn = if txn.wrote { core.engine().commit(txn.id) } else { Lsn(0) };
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);
     }
@@ -211,14 +208,14 @@ async fn finish(core: &Core, txn: &Txn, commit: Option<Lsn>) -> SqlResult<()> {
     let mut result: Answer = Ok(Default::default());
     for partition in &txn.participants {
         let seq = core.send(*partition, txn.id, Body::Finish { commit });
-        match core.try_reply(seq) {
+        match core.try_end(seq) {
             Some(Ok(_)) => {}
             Some(Err(f)) => result = Err(f),
             None => pending.push(seq),
         }
     }
     for seq in pending {
-        if let Err(f) = core.reply(seq).await {
+        if let Err(f) = core.end(seq).await {
             result = Err(f);
         }
     }

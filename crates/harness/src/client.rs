@@ -146,6 +146,19 @@ impl Client {
         self.writer.write_all(&message).map_err(lost)
     }
 
+    /// As [`Client::send`], of one statement without parameters by the extended protocol, up to Sync.
+    pub fn send_extended(&mut self, sql: &str) -> Result<(), QueryError> {
+        let mut messages = vec![b'P'];
+        messages.extend_from_slice(&(sql.len() as u32 + 8).to_be_bytes());
+        messages.push(0);
+        messages.extend_from_slice(sql.as_bytes());
+        messages.extend_from_slice(&[0; 3]);
+        messages.extend_from_slice(b"B\0\0\0\x0c\0\0\0\0\0\0\0\0");
+        messages.extend_from_slice(b"E\0\0\0\x09\0\0\0\0\0");
+        messages.extend_from_slice(b"S\0\0\0\x04");
+        self.writer.write_all(&messages).map_err(lost)
+    }
+
     /// The answer to what [`Client::send`] sent.
     pub fn receive(&mut self) -> Result<Answer, QueryError> {
         self.read_to_ready()

@@ -144,8 +144,6 @@ pub struct Reply {
     pub count: u64,
     /// The statement has paused: [`Body::Next`] brings more.
     pub more: bool,
-    /// The last commit at this partition: what was read is durable when this is.
-    pub depends_on: Lsn,
     /// The commit record of a one-shot that changed something.
     pub commit: Option<Lsn>,
 }
@@ -176,6 +174,9 @@ pub enum Out {
         partition: PartitionId,
         /// The answer.
         reply: Result<Reply, Failure>,
+        /// The last commit at this partition: what the answer shows is durable when this is. An error shows something, too: a key that is there,
+        /// say.
+        depends_on: Lsn,
     },
     /// Fetch these and then send [`Body::Resume`], or [`Body::Unavailable`] if they cannot be had.
     Fetch {

@@ -118,6 +118,11 @@ impl<L: UndoLog> Txn<L> {
         }
     }
 
+    /// Whether anything here is not as it was before: nobody who comes after a transaction that has only read depends on its end.
+    pub(crate) fn leaves_something(&self) -> bool {
+        self.log.mark() > 0 || !(self.created.is_empty() && self.drops.is_empty() && self.changed.is_empty())
+    }
+
     /// Whether its end may be tried again, which it may be so often.
     pub(crate) fn try_again(&mut self, limit: u32) -> bool {
         self.retries = self.retries.saturating_add(1);

@@ -7,7 +7,7 @@ use crate::model::{Answer, show};
 use crate::sql::{Row, Stmt};
 use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
-use clearway_coordinator::{Client, Outcome, Port, RunOptions, Step, Tag, TxnStatus};
+use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, Tag, TxnStatus};
 use clearway_env::{Duty, FaultPlan};
 use clearway_plan::{Env, Plan, SessionEnv};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlResult, SqlState};
@@ -191,9 +191,9 @@ impl Session {
         let planned = plan(&stmt.to_string(), client);
         let plan = match planned {
             Ok(plan) => plan,
-            Err(e) => {
-                client.fail();
-                return self.done(port, stmt, Err(e));
+            Err(error) => {
+                let wait = client.fail(&error);
+                return self.done(port, stmt, Err(Refusal { error, wait }));
             }
         };
         let step = client.start(port, &plan, &Arc::new(Env::default()), RunOptions::default());
@@ -212,12 +212,12 @@ impl Session {
         }
     }
 
-    fn done(&mut self, port: &mut Port, stmt: Stmt, result: SqlResult<Outcome>) -> Result<(), String> {
+    fn done(&mut self, port: &mut Port, stmt: Stmt, result: Result<Outcome, Refusal>) -> Result<(), String> {
         use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
         self.shared.progress.fetch_add(1, Relaxed);
         let (answer, wait) = match result {
             Ok(outcome) => (answer(&stmt, &outcome)?, outcome.wait),
-            Err(e) => (self.refusal(port, &stmt, &e)?, Lsn(0)),
+            Err(refusal) => (self.refusal(port, &stmt, &refusal.error)?, refusal.wait),
         };
         let shown = show(&answer);
         self.shared.trace.event("session", format!("{} {} {shown} {wait}", self.name, stmt.short()).as_bytes(), || {

@@ -98,7 +98,7 @@ fn finish(worker: &mut Worker, mut step: Step) -> SqlError {
     let mut events = Vec::new();
     loop {
         match step {
-            Step::Done(result) => return result.unwrap_err(),
+            Step::Done(result) => return result.unwrap_err().error,
             Step::Replan => panic!("a BACKUP needs no catalog"),
             Step::Pending => {
                 worker.port.poll(&mut events);

@@ -9,7 +9,7 @@ use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
 use clearway_plan::statement::{Finish, Insert, Query, Route, Source, TxnOptions, unnumbered_table};
 use clearway_plan::{Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement, TableDef};
 use clearway_storage::NodeConfig;
-use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState, SqlType};
+use clearway_types::{Datum, Lsn, PartitionId, SqlError, SqlResult, SqlState, SqlType};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,14 +39,16 @@ pub struct Worker {
     pub port: Port,
     client: Option<Client>,
     /// It does not wait for the log.
-    lazy: bool,
+    pub lazy: bool,
+    /// What the last answer had to wait for.
+    pub wait: Lsn,
 }
 
 impl Worker {
     pub fn new(engine: &Arc<Engine>, worker: u16) -> Self {
         let mut port = engine.port(worker);
         let client = Some(Client::new(&mut port, 0));
-        Self { port, client, lazy: false }
+        Self { port, client, lazy: false, wait: Lsn(0) }
     }
     pub fn client(&mut self) -> &mut Client {
         self.client.as_mut().unwrap()
@@ -55,17 +57,22 @@ impl Worker {
         self.client().status()
     }
     pub fn run(&mut self, plan: &Arc<Plan>) -> SqlResult<Outcome> {
-        let mut step = self.start(plan);
-        let Self { port, client, lazy } = self;
+        let step = self.start(plan);
+        self.end(step)
+    }
+    /// Waits for the end of a statement.
+    pub fn end(&mut self, mut step: Step) -> SqlResult<Outcome> {
+        let Self { port, client, lazy, wait } = self;
         let client = client.as_mut().unwrap();
         let mut events = Vec::new();
         loop {
             match step {
                 Step::Done(result) => {
-                    if let (Ok(outcome), false) = (&result, *lazy) {
-                        wait_durable(port, outcome.wait, &mut events);
+                    *wait = result.as_ref().map_or_else(|refusal| refusal.wait, |outcome| outcome.wait);
+                    if !*lazy {
+                        wait_durable(port, *wait, &mut events);
                     }
-                    return result;
+                    return result.map_err(SqlError::from);
                 }
                 Step::Replan => panic!("nobody changes the table meanwhile"),
                 Step::Pending => {
@@ -75,6 +82,18 @@ impl Worker {
                 }
             }
         }
+    }
+    /// Ends an implicit transaction.
+    pub fn end_implicit(&mut self, commit: bool) -> SqlResult<Outcome> {
+        let Self { port, client, .. } = self;
+        let step = client.as_mut().unwrap().end_implicit(port, commit);
+        self.end(step)
+    }
+    /// Starts a statement of an implicit transaction.
+    pub fn start_implicit(&mut self, plan: &Arc<Plan>) -> Step {
+        let Self { port, client, .. } = self;
+        let options = RunOptions { implicit_block: true, ..RunOptions::default() };
+        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), options)
     }
     /// Starts a statement without waiting for it.
     pub fn start(&mut self, plan: &Arc<Plan>) -> Step {
@@ -167,18 +186,31 @@ impl Bank {
         worker.client().catalog().table(&self.name).unwrap().clone()
     }
     fn insert_from(&self, worker: &mut Worker, source: Query) -> SqlResult<Outcome> {
+        let plan = self.inserting_from(worker, source);
+        worker.run(&plan)
+    }
+    fn inserting_from(&self, worker: &mut Worker, source: Query) -> Arc<Plan> {
         let table = self.table(worker);
         let program =
             Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
-        worker.plain(Statement::Insert(Insert { table, source, program }))
+        plan(Statement::Insert(Insert { table, source, program }))
     }
     pub fn insert(&self, worker: &mut Worker, id: i32, balance: i32) -> SqlResult<Outcome> {
         self.insert_rows(worker, &[(id, balance)])
     }
     /// Several rows by one statement.
     pub fn insert_rows(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> SqlResult<Outcome> {
+        let plan = self.inserting(worker, rows);
+        worker.run(&plan)
+    }
+    /// The statement that inserts these.
+    pub fn inserting(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> Arc<Plan> {
         let source = Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
-        self.insert_from(worker, Query { source, finish: Vec::new() })
+        self.inserting_from(worker, Query { source, finish: Vec::new() })
+    }
+    /// The partition of an account, of so many.
+    pub fn home(id: i32, partitions: u16) -> PartitionId {
+        Route::Hash(vec![int(id)]).partition(&Env::default(), partitions).unwrap().unwrap()
     }
     fn access(&self, worker: &mut Worker, path: Path) -> Access {
         Access { table: self.table(worker), path, filter: None, for_update: false }
@@ -196,10 +228,17 @@ impl Bank {
     }
     /// The statement that adds to an account.
     pub fn adding(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
-        let access = self.access(worker, Path::Point(vec![int(id)]));
+        self.adding_along(worker, Path::Point(vec![int(id)]), id, amount)
+    }
+    /// The statement that adds to accounts which all have the home of this one.
+    pub fn adding_to(&self, worker: &mut Worker, ids: &[i32], home: i32, amount: i32) -> Arc<Plan> {
+        self.adding_along(worker, Path::Points(ids.iter().map(|id| int(*id)).collect()), home, amount)
+    }
+    fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
+        let access = self.access(worker, path);
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
         let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
-        plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+        plan(Statement::Modify { program, route: Route::Hash(vec![int(home)]) })
     }
     /// Adds to every account by one statement.
     pub fn add_to_all(&self, worker: &mut Worker, amount: i32) -> SqlResult<Outcome> {
@@ -299,8 +338,8 @@ impl Transfer {
             match step {
                 Step::Pending => return committed,
                 Step::Replan => panic!("nobody changes the table meanwhile"),
-                Step::Done(Err(e)) => {
-                    assert_eq!(e.state(), SqlState::DEADLOCK, "{e}");
+                Step::Done(Err(refusal)) => {
+                    assert_eq!(refusal.error.state(), SqlState::DEADLOCK, "{}", refusal.error);
                     self.stage = 5;
                 }
                 Step::Done(Ok(_)) => {

@@ -305,8 +305,8 @@ impl Session {
                     self.committed += u64::from(self.script.is_empty());
                 }
                 // A log that has failed may be the answer of whoever needs it, before we see for ourselves.
-                Step::Done(Err(e)) if e.state() == SqlState::IO && engine.failed().is_some() => return,
-                Step::Done(Err(e)) => self.failed(&e),
+                Step::Done(Err(r)) if r.error.state() == SqlState::IO && engine.failed().is_some() => return,
+                Step::Done(Err(r)) => self.failed(&r.error),
             }
         }
     }
@@ -463,7 +463,9 @@ fn who_comes_second_waits_and_then_fails_or_not() {
         };
         match result {
             Ok(_) => assert!(!commits),
-            Err(e) => assert!(commits && e.state() == SqlState::UNIQUE_VIOLATION, "{e}"),
+            Err(refusal) => {
+                assert!(commits && refusal.error.state() == SqlState::UNIQUE_VIOLATION, "{}", refusal.error);
+            }
         }
     }
     second.close(&mut port);

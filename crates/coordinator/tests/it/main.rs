@@ -6,5 +6,6 @@ mod check;
 mod common;
 mod contention;
 mod guards;
+mod shown;
 mod turns;
 mod users;

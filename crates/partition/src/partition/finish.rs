@@ -11,15 +11,16 @@ use std::fmt::Display;
 
 impl<T: Trees> Partition<T> {
     pub(super) fn finish(&mut self, id: TxnId, origin: Origin, commit: Option<Lsn>, out: &mut Outbox) {
-        if let Some(lsn) = commit {
-            self.last_commit = self.last_commit.max(lsn);
-        }
         let over = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to the end of its transaction");
         self.leave_line(id, &over, out);
         let Some(mut txn) = self.txns.remove(&id) else {
             self.reply(origin, Ok(Reply::default()), out);
             return;
         };
+        // Before any of its locks goes: who reads what it left here depends on it.
+        if let Some(lsn) = commit.filter(|_| txn.leaves_something()) {
+            self.last_commit = self.last_commit.max(lsn);
+        }
         txn.paused = None;
         if let Some(task) = txn.task.take() {
             if commit.is_some() || task.job.must_go_on() {

@@ -329,11 +329,8 @@ impl<T: Trees> Partition<T> {
         After::Keep
     }
 
-    fn reply(&self, to: Origin, mut reply: Result<Reply, Failure>, out: &mut Outbox) {
-        if let Ok(r) = &mut reply {
-            r.depends_on = self.last_commit;
-        }
-        out.push(Out::Reply { to, partition: self.id, reply });
+    fn reply(&self, to: Origin, reply: Result<Reply, Failure>, out: &mut Outbox) {
+        out.push(Out::Reply { to, partition: self.id, reply, depends_on: self.last_commit });
     }
 
     /// Ends what the transaction runs or waits for.

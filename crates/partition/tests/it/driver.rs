@@ -4,7 +4,7 @@ use crate::trees::MemTrees;
 use clearway_buffer::{Keep, Pool, Want};
 use clearway_partition::{Body, Failure, Limits, Message, Origin, Out, Partition, Reply, Trees};
 use clearway_storage::Store;
-use clearway_types::{SqlError, SqlState, TxnId};
+use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -51,6 +51,8 @@ pub struct Driver<T: Paged> {
     owed: BTreeSet<u32>,
     /// Answers in the order in which they were given.
     pub answers: Vec<(u32, Answer)>,
+    /// The commit that the newest answer depends on.
+    pub depends_on: Lsn,
     pub suspended: Vec<(TxnId, Vec<Want>)>,
     pub waits: BTreeMap<TxnId, Vec<TxnId>>,
     /// Whose waits have not ended, by their numbers.
@@ -79,6 +81,7 @@ impl<T: Paged> Driver<T> {
             seq: 0,
             owed: BTreeSet::new(),
             answers: Vec::new(),
+            depends_on: Lsn(0),
             suspended: Vec::new(),
             waits: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -111,7 +114,8 @@ impl<T: Paged> Driver<T> {
         let mut victims = Vec::new();
         for o in out {
             match o {
-                Out::Reply { to, reply, .. } => {
+                Out::Reply { to, reply, depends_on, .. } => {
+                    self.depends_on = depends_on;
                     assert!(self.owed.remove(&to.seq), "one reply a message");
                     self.answers.push((to.seq, reply));
                 }

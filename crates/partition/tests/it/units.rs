@@ -69,11 +69,51 @@ fn a_point_update_commits_by_itself_and_readers_depend_on_it() {
     let reply = d.call(txn, update.one_shot(&plain)).unwrap();
     let lsn = reply.commit.expect("a commit record");
     assert_eq!((reply.count, rows_of(&reply)), (1, vec![(1, Some(6), 1)]));
-    assert_eq!(one(&mut d, &select(Find::Point(1))).unwrap().depends_on, lsn);
+    one(&mut d, &select(Find::Point(1))).unwrap();
+    assert_eq!(d.depends_on, lsn);
     assert_eq!(d.partition.active(), 0);
     let nothing = Stmt::Add { find: Find::Point(9), column: 1, by: 5 };
     let txn = d.txn();
     assert_eq!(d.call(txn, nothing.one_shot(&plain)).unwrap().commit, None);
+}
+
+/// Of a key that is there, of a row that is gone, of nothing changed: each shows a commit.
+#[test]
+fn errors_and_empty_answers_depend_on_what_they_show() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let plain = Arc::new(TableDef { indexes: Vec::new(), ..plain_table() });
+    let mut call = |stmt: &Stmt| {
+        let txn = d.txn();
+        (d.call(txn, stmt.one_shot(&plain)), d.depends_on)
+    };
+    let insert = Stmt::Insert { rows: vec![(2, None, 2)], ignore: false };
+    let inserted = call(&insert).0.unwrap().commit.expect("a commit record");
+    let (twice, depends_on) = call(&insert);
+    assert_eq!((state_of(&twice), depends_on), (Some(SqlState::UNIQUE_VIOLATION), inserted));
+    let deleted = call(&Stmt::Delete(Find::Point(2))).0.unwrap().commit.expect("a commit record");
+    let (none, depends_on) = call(&select(Find::Point(2)));
+    assert_eq!((none.unwrap().count, depends_on), (0, deleted));
+    let (nothing, depends_on) = call(&add(2));
+    assert_eq!((nothing.unwrap().count, depends_on), (0, deleted));
+}
+
+#[test]
+fn a_commit_is_depended_on_only_where_it_left_something() {
+    let mut d = driver(&[(1, Some(1), 1)]);
+    let before = d.depends_on;
+    let (reader, undone, writer) = (d.txn(), d.txn(), d.txn());
+    d.call(reader, select(Find::Point(1)).statement(&table())).unwrap();
+    d.call(reader, Body::Finish { commit: Some(Lsn(700)) }).unwrap();
+    d.call(undone, Body::Savepoint(0)).unwrap();
+    d.call(undone, add(1).statement(&table())).unwrap();
+    d.call(undone, Body::RollbackTo(0)).unwrap();
+    d.call(undone, Body::Finish { commit: Some(Lsn(800)) }).unwrap();
+    one(&mut d, &select(Find::Point(1))).unwrap();
+    assert_eq!(d.depends_on, before);
+    d.call(writer, add(1).statement(&table())).unwrap();
+    d.call(writer, Body::Finish { commit: Some(Lsn(900)) }).unwrap();
+    one(&mut d, &select(Find::Point(1))).unwrap();
+    assert_eq!(d.depends_on, Lsn(900));
 }
 
 #[test]
@@ -108,10 +148,10 @@ fn waiting_is_in_order_and_ends_with_the_holder() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
-/// A hot row: the end of one transaction lets a thousand go on, a few at a time.
+/// A hot row: the end of one transaction lets hundreds go on, a few at a time.
 #[test]
 fn a_message_brings_a_bounded_number_of_waiters_with_it() {
-    const WAITERS: usize = 1000;
+    const WAITERS: usize = 300;
     let turns = Limits::default().turns;
     let mut d = driver(&[(1, Some(0), 1)]);
     let holder = d.txn();

@@ -133,7 +133,7 @@ impl Session {
                 self.fail(cx, &copy.origin, &e);
             }
             Ok(outcome) => {
-                self.said(cx, &outcome);
+                self.notices(&outcome.notices);
                 self.settle_settings(true);
                 let n = if let Tag::Copy(n) = outcome.tag { n } else { 0 };
                 backend::command_complete_count(&mut self.io.out, "COPY", n);

@@ -66,6 +66,7 @@ impl Session {
             other => other?,
         };
         self.refuse_in_failed_block(&statement.plan())?;
+        self.hold_for_catalog(cx, &statement.plan());
         if name.is_empty() {
             self.unnamed = Some(statement);
         } else {
@@ -132,6 +133,7 @@ impl Session {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
+        self.hold_for_catalog(cx, &plan);
         let out = &mut self.io.out;
         backend::parameter_description(out, plan.params.iter().map(|ty| ty.oid()));
         if plan.columns.is_empty() {

@@ -15,7 +15,7 @@ fn outcome(tag: Tag, rows: RowBatch) -> Outcome {
 }
 
 impl Session {
-    pub(super) fn run_local(&mut self, _cx: &mut Context<'_>, run: &Run) -> SqlResult<Outcome> {
+    pub(super) fn run_local(&mut self, cx: &mut Context<'_>, run: &Run) -> SqlResult<Outcome> {
         let done = |word| Ok(outcome(Tag::Plain(word), RowBatch::new()));
         match &run.plan.statement {
             Statement::Set { name, value, local } => {
@@ -29,6 +29,7 @@ impl Session {
                     let text = format!("prepared statement \"{name}\" already exists");
                     return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
                 }
+                self.hold_for_catalog(cx, plan);
                 let outer = run.statement.as_ref().ok_or_else(|| SqlError::internal("a PREPARE without its text"))?;
                 let statement = Rc::new(outer.inner(plan.clone()));
                 self.statements.insert(name.as_str().into(), statement);

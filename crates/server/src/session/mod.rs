@@ -30,7 +30,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
 use clearway_coordinator::{Client, Port, TxnStatus};
-use clearway_plan::{Catalog, Env, MemoryAccount, SessionEnv};
+use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv};
 use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState};
 use clearway_wire::frontend::{self, Frontend};
 use clearway_wire::{backend, frame};
@@ -377,6 +377,16 @@ impl Session {
 
     fn catalog(&self, cx: &Context<'_>) -> Arc<Catalog> {
         self.client.as_ref().map_or_else(|| cx.port.catalog(), Client::catalog)
+    }
+
+    /// The next answer shows a plan, and with it the catalog that it was made for: outside a block it waits until that is durable, as does the end of
+    /// a block.
+    #[track_caller]
+    fn hold_for_catalog(&mut self, cx: &Context<'_>, plan: &Plan) {
+        let commit = cx.port.catalog_commit();
+        if plan.catalog.is_some() && commit > cx.durable && self.status() == TxnStatus::Idle {
+            self.hold(cx, commit);
+        }
     }
 
     fn portal(&self, name: Option<&str>) -> Option<&Portal> {

@@ -2,10 +2,10 @@
 
 use super::prepared::{PortalState, Prepared, ResultFormats};
 use super::{Context, Phase, Session, sleep};
-use clearway_coordinator::{Client, Outcome, RunOptions, Step, Tag, TxnStatus};
+use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
 use clearway_plan::statement::{Copy, CopyDirection};
 use clearway_plan::{Env, Plan, Statement};
-use clearway_types::{RowBatch, SqlError, SqlResult, SqlState};
+use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use clearway_wire::{backend, copy, row};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -118,7 +118,10 @@ impl Session {
     fn after_statement_step(&mut self, cx: &mut Context<'_>, mut run: Run, step: Step) {
         match step {
             Step::Pending => self.wait(cx, Task::Statement(run)),
-            Step::Done(result) => self.complete(cx, run, result),
+            Step::Done(result) => {
+                let result = self.answered(cx, result);
+                self.complete(cx, run, result);
+            }
             Step::Replan => {
                 run.replans += 1;
                 if run.replans > MAX_REPLANS {
@@ -182,9 +185,18 @@ impl Session {
         match (task, step) {
             (task, Step::Pending) => self.wait(cx, task),
             (Task::Statement(run), step) => self.after_statement_step(cx, run, step),
-            (Task::EndImplicit { commit }, Step::Done(result)) => self.implicit_ended(cx, commit, result),
-            (Task::CopyRows, Step::Done(result)) => self.copy_rows_done(cx, result),
-            (Task::CopyEnd, Step::Done(result)) => self.copy_ended(cx, result),
+            (Task::EndImplicit { commit }, Step::Done(result)) => {
+                let result = self.answered(cx, result);
+                self.implicit_ended(cx, commit, result);
+            }
+            (Task::CopyRows, Step::Done(result)) => {
+                let result = self.answered(cx, result);
+                self.copy_rows_done(cx, result);
+            }
+            (Task::CopyEnd, Step::Done(result)) => {
+                let result = self.answered(cx, result);
+                self.copy_ended(cx, result);
+            }
             (Task::EndImplicit { .. }, Step::Replan) => self.implicit_ended(cx, false, Err(unplanned())),
             (Task::CopyRows | Task::CopyEnd, Step::Replan) => self.copy_ended(cx, Err(unplanned())),
         }
@@ -202,7 +214,7 @@ impl Session {
                 self.fail(cx, &origin, &e);
             }
             Ok(outcome) => {
-                self.said(cx, &outcome);
+                self.notices(&outcome.notices);
                 self.follow_savepoint(&plan.statement);
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
                 if let Statement::Noop(tag) = &plan.statement {
@@ -213,13 +225,19 @@ impl Session {
         }
     }
 
-    /// Holds what follows until the outcome is durable, and passes its notices on.
+    /// Holds what follows until what the engine's answer shows is durable.
     #[track_caller]
-    pub(super) fn said(&mut self, cx: &Context<'_>, outcome: &Outcome) {
-        if outcome.wait.0 != 0 && self.synchronous_commit {
-            self.io.hold(outcome.wait, cx.durable);
+    fn answered(&mut self, cx: &Context<'_>, result: Result<Outcome, Refusal>) -> SqlResult<Outcome> {
+        self.hold(cx, result.as_ref().map_or_else(|refusal| refusal.wait, |outcome| outcome.wait));
+        result.map_err(SqlError::from)
+    }
+
+    /// Holds what has not been released yet, and what follows, until the log is durable up to there.
+    #[track_caller]
+    pub(super) fn hold(&mut self, cx: &Context<'_>, wait: Lsn) {
+        if wait.0 != 0 && self.synchronous_commit {
+            self.io.hold(wait, cx.durable);
         }
-        self.notices(&outcome.notices);
     }
 
     /// Passes on what a statement says while it goes on.
@@ -339,10 +357,11 @@ impl Session {
     /// An error of a statement, or before one: says so, and does what the protocol wants after it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
         cx.counters().error(error.state());
-        backend::error(&mut self.io.out, backend::Severity::Error, error);
         if let Some(client) = &mut self.client {
-            client.fail();
+            let wait = client.fail(error);
+            self.hold(cx, wait);
         }
+        backend::error(&mut self.io.out, backend::Severity::Error, error);
         self.phase = Phase::Idle;
         match origin {
             Origin::Simple => {
@@ -370,7 +389,7 @@ impl Session {
     fn implicit_ended(&mut self, cx: &mut Context<'_>, commit: bool, result: SqlResult<Outcome>) {
         match result {
             Ok(outcome) => {
-                self.said(cx, &outcome);
+                self.notices(&outcome.notices);
                 self.settle_settings(commit);
             }
             Err(e) => {

@@ -74,7 +74,8 @@ impl Session {
     }
 
     fn plan_simple(&mut self, cx: &mut Context<'_>, parsed: ParsedStatement) -> SqlResult<Prepared> {
-        let result = Prepared::new(parsed, Vec::new(), &self.catalog(cx), &self.env);
+        let catalog = self.catalog(cx);
+        let result = Prepared::new(parsed, Vec::new(), &catalog, &self.env);
         // Only what ends a failed block is looked at in one; that needs no catalog, so anything that fails to plan is not it.
         if self.status() == TxnStatus::Failed { result.map_err(|_| failed_block()) } else { result }
     }

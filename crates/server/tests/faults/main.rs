@@ -4,6 +4,7 @@ mod backup;
 mod check;
 mod exits;
 mod full;
+mod held;
 mod memory;
 mod pack;
 mod place;

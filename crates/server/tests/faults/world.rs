@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
+pub(crate) fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
     let mut config = Config::new("/data");
     config.listen = "127.0.0.1:0".parse().unwrap();
     (config.partitions, config.workers, config.buffer_pool) = (Some(2), 2, 8 << 20);
@@ -22,7 +22,7 @@ fn endpoint(server: &Server) -> Endpoint {
     Endpoint::loopback(server.address().port())
 }
 
-fn connect(server: &Server) -> Client {
+pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(&endpoint(server), LIMIT).unwrap()
 }
 

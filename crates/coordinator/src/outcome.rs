@@ -1,0 +1,111 @@
+//! What a statement comes to: its outcome, or why it failed, and what the answer to the client must wait for.
+
+use crate::tag::Tag;
+use clearway_partition::Failure;
+use clearway_types::{Lsn, RowBatch, SqlError, SqlState};
+use std::pin::Pin;
+
+/// What a session's transaction status byte says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TxnStatus {
+    /// Not in a transaction block: `I`.
+    Idle,
+    /// In a transaction block: `T`.
+    InBlock,
+    /// In a failed transaction block: `E`.
+    Failed,
+}
+
+/// What a statement returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its rows.
+    pub rows: RowBatch,
+    /// Its command tag.
+    pub tag: Tag,
+    /// The reply must not be seen before the log is durable up to here; 0: at once.
+    pub wait: Lsn,
+    /// Warnings and notices for the client: SQLSTATE and text.
+    pub notices: Vec<(SqlState, String)>,
+}
+
+/// Why a statement failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What the client is told.
+    pub error: SqlError,
+    /// As [`Outcome::wait`]: an error may show what others have committed, a key that is there say.
+    pub wait: Lsn,
+}
+
+impl From<SqlError> for Refusal {
+    /// An error that shows nothing which others have committed.
+    fn from(error: SqlError) -> Self {
+        Self { error, wait: Lsn(0) }
+    }
+}
+
+impl From<Refusal> for SqlError {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error
+    }
+}
+
+impl Outcome {
+    pub(crate) fn plain(tag: &'static str) -> Self {
+        Self { rows: RowBatch::new(), tag: Tag::Plain(tag), wait: Lsn(0), notices: Vec::new() }
+    }
+    pub(crate) fn warn(mut self, state: SqlState, text: impl Into<String>) -> Self {
+        self.notices.push((state, text.into()));
+        self
+    }
+}
+
+/// Where a statement stands.
+#[derive(Debug)]
+pub enum Step {
+    /// Not yet: call [`crate::Client::resume`] when [`crate::Event::Continue`] names the session.
+    Pending,
+    /// Over.
+    Done(Result<Outcome, Refusal>),
+    /// The catalog has changed since it was planned: plan again and start again.
+    Replan,
+}
+
+pub(crate) enum End {
+    Outcome(Outcome),
+    Error(SqlError),
+    Replan,
+}
+
+pub(crate) type Task = Pin<Box<dyn Future<Output = End>>>;
+
+/// Why a statement ends early.
+pub(crate) enum Stop {
+    Error(SqlError),
+    Replan,
+}
+
+impl From<SqlError> for Stop {
+    fn from(e: SqlError) -> Self {
+        Self::Error(e)
+    }
+}
+impl From<Failure> for Stop {
+    fn from(f: Failure) -> Self {
+        match f {
+            Failure::Sql(e) => Self::Error(e),
+            Failure::StalePlan => Self::Replan,
+        }
+    }
+}
+
+pub(crate) fn stopped(stop: Stop) -> SqlError {
+    match stop {
+        Stop::Error(e) => e,
+        Stop::Replan => {
+            SqlError::new(SqlState::SERIALIZATION_FAILURE, "a table was changed by another session meanwhile")
+                .hint("Run the transaction again.")
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Answers wait for the commits that they show: errors and the ends of blocks, too.
+
+use crate::common::{Bank, Worker, open};
+use clearway_coordinator::{Step, Tag};
+use clearway_env::MemDisk;
+use clearway_types::{Lsn, SqlState};
+
+/// A bank with an account 77 that was the last to be committed, and the end of that record.
+fn bank(writer: &mut Worker) -> (Bank, Lsn) {
+    let bank = Bank::create(writer, 10, 100);
+    let commit = bank.insert(writer, 77, 1).unwrap().wait;
+    assert!(commit > Lsn(0));
+    (bank, commit)
+}
+
+fn twice(bank: &Bank, worker: &mut Worker) {
+    assert_eq!(bank.insert(worker, 77, 2).unwrap_err().state(), SqlState::UNIQUE_VIOLATION);
+}
+
+#[test]
+fn errors_outside_a_block_wait_for_what_they_show() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (bank, commit) = bank(&mut writer);
+    twice(&bank, &mut reader);
+    assert!(reader.wait >= commit, "one partition: {} {commit}", reader.wait);
+    let other = (100..).find(|id| Bank::home(*id, 2) != Bank::home(77, 2)).unwrap();
+    let error = bank.insert_rows(&mut reader, &[(other, 1), (77, 1)]).unwrap_err();
+    assert_eq!(error.state(), SqlState::UNIQUE_VIOLATION);
+    assert!(reader.wait >= commit, "several partitions: {} {commit}", reader.wait);
+    let again = bank.inserting(&mut reader, &[(77, 2)]);
+    let step = reader.start_implicit(&again);
+    reader.end(step).unwrap_err();
+    assert!(reader.wait >= commit, "it ends an implicit transaction: {} {commit}", reader.wait);
+    reader.end_implicit(false).unwrap();
+    assert!(reader.wait >= commit, "the end of one: {} {commit}", reader.wait);
+    [writer, reader].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn every_end_of_a_block_waits_for_what_it_showed() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (bank, commit) = bank(&mut writer);
+    for commits in [false, true] {
+        reader.begin();
+        assert_eq!(bank.balance(&mut reader, 77), Some(1));
+        assert_eq!(reader.wait, Lsn(0), "statements in a block are answered at once");
+        if commits {
+            drop(reader.commit().unwrap())
+        } else {
+            reader.rollback()
+        }
+        assert!(reader.wait >= commit, "{commits}: {} {commit}", reader.wait);
+    }
+    reader.begin();
+    twice(&bank, &mut reader);
+    assert_eq!(reader.wait, Lsn(0), "errors in a block are answered at once");
+    assert_eq!(reader.commit().unwrap().tag, Tag::Plain("ROLLBACK"));
+    assert!(reader.wait >= commit, "a failed block: {} {commit}", reader.wait);
+    reader.begin();
+    reader.savepoint("a");
+    twice(&bank, &mut reader);
+    reader.rollback_to("a");
+    assert_eq!(reader.wait, Lsn(0), "the block goes on");
+    reader.rollback();
+    assert!(reader.wait >= commit, "before ROLLBACK TO: {} {commit}", reader.wait);
+    reader.begin();
+    reader.rollback();
+    assert!(reader.wait < commit, "nothing was shown: {} {commit}", reader.wait);
+    [writer, reader].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+/// What one statement has shown is no concern of the next.
+#[test]
+fn a_commit_elsewhere_is_not_waited_for() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (bank, commit) = bank(&mut writer);
+    let other = (0..10).find(|id| Bank::home(*id, 2) != Bank::home(77, 2)).unwrap();
+    // A transaction of both partitions that only reads leaves nothing at either.
+    reader.begin();
+    bank.balance(&mut reader, 77);
+    bank.balance(&mut reader, other);
+    reader.commit().unwrap();
+    bank.balance(&mut reader, other);
+    assert!(reader.wait < commit, "{} {commit}", reader.wait);
+    let plan = bank.adding(&mut writer, other, 1);
+    assert!(matches!(writer.start(&plan), Step::Done(Ok(outcome)) if outcome.wait > commit));
+    bank.balance(&mut reader, 77);
+    assert_eq!(reader.wait, commit);
+    [writer, reader].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
