@@ -319,6 +319,10 @@ impl Client {
         let reply = match answer {
             Ok(reply) => reply,
             Err(Failure::StalePlan) => return Step::Replan,
+            // As a task it may be run again.
+            Err(Failure::Sql(e)) if one_shot && multi::is_victim(&self.core, &e) => {
+                return self.start_task(plan.clone(), env.clone());
+            }
             Err(Failure::Sql(e)) => return self.failed_simply(e),
         };
         let (rows, tag) = match &plan.statement {
@@ -392,7 +396,7 @@ impl Client {
                 match statement::run(&core, &plan, &env).await {
                     Ok(outcome) => return End::Outcome(outcome),
                     Err(Stop::Error(e)) if multi::may_start_over(&core, &e, &mut deadlocks) => {
-                        if let Err(e) = txn::undo(&core).await {
+                        if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
                             return End::Error(e);
                         }
                     }

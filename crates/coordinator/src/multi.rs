@@ -39,7 +39,12 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
 /// been given up in a deadlock, and not too often.
 pub(crate) fn may_start_over(core: &Core, error: &SqlError, deadlocks: &mut u32) -> bool {
     *deadlocks += 1;
-    error.state() == SqlState::DEADLOCK && core.txn().block == Block::None && *deadlocks < core.engine().deadlocks()
+    is_victim(core, error) && *deadlocks < core.engine().deadlocks()
+}
+
+/// Whether it is a transaction of its own that has been given up in a deadlock.
+pub(crate) fn is_victim(core: &Core, error: &SqlError) -> bool {
+    error.state() == SqlState::DEADLOCK && core.txn().block == Block::None
 }
 
 /// Lets others into the partitions that the transaction has to itself.

@@ -74,17 +74,30 @@ pub(crate) async fn round(
     gather(core, calls).await
 }
 
-/// Waits for all answers, even if one is an error, so that none is left behind.
+/// Waits for all answers, even if one is an error, so that none is left behind: but the first error ends the other calls, which may wait for
+/// somebody who has nothing to do with it.
 pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_partition::Reply>, Failure> {
-    let mut replies = Vec::with_capacity(calls.len());
+    let mut replies = vec![clearway_partition::Reply::default(); calls.len()];
     let mut failed = None;
-    for seq in calls {
-        match core.reply(seq).await {
-            Ok(reply) => replies.push(reply),
-            Err(f) => failed = failed.or(Some(f)),
+    for _ in 0..calls.len() {
+        match core.first_reply(&calls).await {
+            (at, Ok(reply)) => replies[at] = reply,
+            (_, Err(failure)) if failed.is_none() => {
+                core.cancel_calls(&calls, &given_up(&failure));
+                failed = Some(failure);
+            }
+            (_, Err(_)) => {}
         }
     }
     failed.map_or(Ok(replies), Err)
+}
+
+/// What ends the siblings of a call that has failed. The client sees the failure, not this.
+fn given_up(failure: &Failure) -> SqlError {
+    match failure {
+        Failure::Sql(error) => error.clone(),
+        Failure::StalePlan => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale"),
+    }
 }
 
 /// Whether the program's tree was made by this transaction: nobody else can see it.

@@ -5,6 +5,7 @@ mod bank;
 mod check;
 mod common;
 mod contention;
+mod deadlocks;
 mod guards;
 mod shown;
 mod turns;
