@@ -1,7 +1,9 @@
 //! Aggregates: accumulate rows, hand over partial states, merge them, finish.
 
-use crate::arith::{divide, numeric_overflow, out_of_range};
+use crate::arith::{float, out_of_range};
 use crate::cast::to_decimal;
+use crate::decimal::{self, too_long};
+use crate::expr::BinaryOp;
 use crate::program::{AggFunc, Aggregate, Env, Group};
 use crate::sort::{KeyHasher, KeySet, compare, damaged, datum_memory, key_memory, push_identity};
 use clearway_types::{Datum, DatumRef, RowBatch, RowBuilder, RowView, SqlError, SqlResult, SqlType};
@@ -48,13 +50,13 @@ impl Number {
         match (self, other) {
             // 2^63 values of 2^63 still fit.
             (Self::Int(a), Self::Int(b)) => Ok(Self::Int(a.wrapping_add(b))),
-            (Self::Float(a), Self::Float(b)) => Ok(Self::Float(a + b)),
-            (a, b) => a.decimal()?.checked_add(b.decimal()?).map(Self::Decimal).ok_or_else(numeric_overflow),
+            (Self::Float(a), Self::Float(b)) => float(BinaryOp::Add, a, b).map(Self::Float),
+            (a, b) => decimal::add(a.decimal()?, b.decimal()?).map(Self::Decimal),
         }
     }
     fn decimal(self) -> SqlResult<Decimal> {
         match self {
-            Self::Int(v) => Decimal::try_from_i128_with_scale(v, 0).map_err(|_| numeric_overflow()),
+            Self::Int(v) => Decimal::try_from_i128_with_scale(v, 0).map_err(|_| too_long()),
             Self::Decimal(v) => Ok(v),
             Self::Float(_) => Err(SqlError::internal("a float8 in a numeric sum")),
         }
@@ -175,7 +177,7 @@ impl State {
             Kind::Sum(_, 0) => Ok(Datum::Null),
             Kind::Sum(sum, count) if agg.func == AggFunc::Avg => match sum {
                 Number::Float(v) => Ok(Datum::Float8(v / *count as f64)),
-                n => divide(n.decimal()?, Decimal::from(*count)).map(Datum::Numeric).ok_or_else(numeric_overflow),
+                n => decimal::divide(n.decimal()?, Decimal::from(*count)).map(Datum::Numeric),
             },
             Kind::Sum(sum, _) => match sum.to_datum(agg.ty)? {
                 Datum::Numeric(v) if agg.ty == SqlType::Int8 => {

@@ -1,16 +1,12 @@
 //! Arithmetic with PostgreSQL's results and errors: 22003 on overflow, 22012 on division by zero.
 
 use crate::cast::{to_decimal, to_float};
+use crate::decimal;
 use crate::eval::Value;
 use crate::expr::BinaryOp;
 use crate::value::is_date;
 use clearway_types::{DatumRef, SqlError, SqlResult, SqlState};
-use rust_decimal::{Decimal, RoundingStrategy};
-
-/// Significant digits that a numeric quotient has at least (PostgreSQL's NUMERIC_MIN_SIG_DIGITS).
-const MIN_SIGNIFICANT: i64 = 16;
-/// What a numeric holds behind the point at most.
-const MAX_SCALE: i64 = 28;
+use rust_decimal::Decimal;
 
 /// +, -, *, / and % of two values that are not NULL. Integers of unlike widths give the wider one.
 pub(crate) fn arithmetic<'a>(op: BinaryOp, l: DatumRef<'_>, r: DatumRef<'_>) -> SqlResult<Value<'a>> {
@@ -65,7 +61,7 @@ pub(crate) fn negate<'a>(value: DatumRef<'_>) -> SqlResult<Value<'a>> {
         D::Int4(v) => D::Int4(v.checked_neg().ok_or_else(|| out_of_range("integer"))?),
         D::Int8(v) => D::Int8(v.checked_neg().ok_or_else(|| out_of_range("bigint"))?),
         D::Float8(v) => D::Float8(-v),
-        D::Numeric(v) => D::Numeric(-v),
+        D::Numeric(v) => D::Numeric(decimal::negate(v)),
         _ => return Err(untyped()),
     }))
 }
@@ -123,12 +119,12 @@ fn integer(op: BinaryOp, a: i64, b: i64, what: &str) -> SqlResult<i64> {
     .ok_or_else(|| out_of_range(what))
 }
 
-fn float(op: BinaryOp, a: f64, b: f64) -> SqlResult<f64> {
+pub(crate) fn float(op: BinaryOp, a: f64, b: f64) -> SqlResult<f64> {
     let v = match op {
         BinaryOp::Add => a + b,
         BinaryOp::Sub => a - b,
         BinaryOp::Mul => a * b,
-        BinaryOp::Div | BinaryOp::Mod if b == 0.0 => return Err(division_by_zero()),
+        BinaryOp::Div if b == 0.0 && !a.is_nan() => return Err(division_by_zero()),
         BinaryOp::Div => a / b,
         _ => return Err(untyped()),
     };
@@ -144,42 +140,12 @@ fn float(op: BinaryOp, a: f64, b: f64) -> SqlResult<f64> {
 
 fn numeric(op: BinaryOp, a: Decimal, b: Decimal) -> SqlResult<Decimal> {
     match op {
-        BinaryOp::Add => a.checked_add(b),
-        BinaryOp::Sub => a.checked_sub(b),
-        BinaryOp::Mul => a.checked_mul(b),
-        BinaryOp::Div | BinaryOp::Mod if b.is_zero() => return Err(division_by_zero()),
-        BinaryOp::Div => divide(a, b),
-        BinaryOp::Mod => a.checked_rem(b),
-        _ => return Err(untyped()),
+        BinaryOp::Add => decimal::add(a, b),
+        BinaryOp::Sub => decimal::subtract(a, b),
+        BinaryOp::Mul => decimal::multiply(a, b),
+        BinaryOp::Div | BinaryOp::Mod if b.is_zero() => Err(division_by_zero()),
+        BinaryOp::Div => decimal::divide(a, b),
+        BinaryOp::Mod => decimal::remainder(a, b),
+        _ => Err(untyped()),
     }
-    .ok_or_else(numeric_overflow)
-}
-
-pub(crate) fn numeric_overflow() -> SqlError {
-    SqlError::new(SqlState::OUT_OF_RANGE, "value overflows numeric format")
-}
-
-/// Quotient with the scale that PostgreSQL's select_div_scale chooses. `b` is not zero.
-pub(crate) fn divide(a: Decimal, b: Decimal) -> Option<Decimal> {
-    let (aw, ad) = leading(a);
-    let (bw, bd) = leading(b);
-    let weight = aw - bw - i64::from(ad <= bd);
-    let scale = (MIN_SIGNIFICANT - weight * 4).max(i64::from(a.scale())).max(i64::from(b.scale())).clamp(0, MAX_SCALE);
-    let mut q = a.checked_div(b)?.round_dp_with_strategy(scale as u32, RoundingStrategy::MidpointAwayFromZero);
-    q.rescale(scale as u32);
-    Some(q)
-}
-
-/// The weight and the value of the first digit in base 10000, PostgreSQL's own.
-fn leading(v: Decimal) -> (i64, u128) {
-    let digits = v.mantissa().unsigned_abs();
-    if digits == 0 {
-        return (0, 0);
-    }
-    let places = i64::from(digits.ilog10()) + 1 - i64::from(v.scale());
-    let weight = (places - 1).div_euclid(4);
-    let shift = i64::from(v.scale()) + weight * 4;
-    let first =
-        if shift >= 0 { digits / 10u128.pow(shift.min(38) as u32) } else { digits * 10u128.pow((-shift) as u32) };
-    (weight, first)
 }

@@ -100,6 +100,8 @@ pub enum Func {
     Random,
     Md5,
     Repeat,
+    /// pad(text, n): with blanks to n characters, as a `char(n)` is shown.
+    Pad,
     Left,
     Right,
     /// strpos(text, sought)

@@ -1,7 +1,8 @@
 //! Scalar functions.
 
 use crate::Expr;
-use crate::arith::{negate, numeric_overflow, out_of_range, owned};
+use crate::arith::{negate, out_of_range, owned};
+use crate::decimal;
 use crate::eval::Value;
 use crate::expr::Func;
 use crate::md5::md5_hex;
@@ -9,8 +10,8 @@ use crate::program::{Env, SessionEnv};
 use crate::sort::compare;
 use crate::value::{DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local, to_utc};
 use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, hash};
+use rust_decimal::Decimal;
 use rust_decimal::prelude::ToPrimitive;
-use rust_decimal::{Decimal, RoundingStrategy};
 use std::cmp::Ordering;
 
 /// What version() says.
@@ -133,9 +134,9 @@ fn number<'a>(f: Func, v: DatumRef<'_>, places: DatumRef<'_>) -> SqlResult<Value
         (Func::Round, D::Float8(x)) => Value::Ref(D::Float8(x.round_ties_even())),
         (Func::Floor, D::Float8(x)) => Value::Ref(D::Float8(x.floor())),
         (Func::Ceil, D::Float8(x)) => Value::Ref(D::Float8(x.ceil())),
-        (Func::Floor, D::Numeric(x)) => Value::Ref(D::Numeric(x.floor())),
-        (Func::Ceil, D::Numeric(x)) => Value::Ref(D::Numeric(x.ceil())),
-        (Func::Round, D::Numeric(x)) => Value::Ref(D::Numeric(round(x, integer(places))?)),
+        (Func::Floor, D::Numeric(x)) => Value::Ref(D::Numeric(decimal::floor(x)?)),
+        (Func::Ceil, D::Numeric(x)) => Value::Ref(D::Numeric(decimal::ceil(x)?)),
+        (Func::Round, D::Numeric(x)) => Value::Ref(D::Numeric(decimal::round(x, integer(places))?)),
         (Func::ExactInt, D::Numeric(x)) => match x.fract().is_zero().then(|| x.to_i64()).flatten() {
             Some(v) => Value::Ref(D::Int8(v)),
             None => Value::NULL,
@@ -170,22 +171,6 @@ fn integer(v: DatumRef<'_>) -> i64 {
     v.to_owned().as_i64().unwrap_or(0)
 }
 
-fn round(v: Decimal, places: i64) -> SqlResult<Decimal> {
-    if places >= 0 {
-        let places = places.min(28) as u32;
-        let mut r = v.round_dp_with_strategy(places, RoundingStrategy::MidpointAwayFromZero);
-        r.rescale(places);
-        return Ok(r);
-    }
-    if places < -28 {
-        return Ok(Decimal::ZERO);
-    }
-    let unit = Decimal::from_i128_with_scale(10i128.pow(places.unsigned_abs() as u32), 0);
-    let whole = v.checked_div(unit).ok_or_else(numeric_overflow)?;
-    let whole = whole.round_dp_with_strategy(0, RoundingStrategy::MidpointAwayFromZero);
-    whole.checked_mul(unit).ok_or_else(numeric_overflow)
-}
-
 fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlResult<Value<'a>> {
     let DatumRef::Text(s) = a else { return Err(SqlError::internal("a string function of a value that is no string")) };
     let other = if let DatumRef::Text(t) = b { t } else { "" };
@@ -198,6 +183,10 @@ fn text<'a>(f: Func, a: DatumRef<'_>, b: DatumRef<'_>, c: DatumRef<'_>) -> SqlRe
             let times = integer(b).max(0) as usize;
             check_length(s.len().saturating_mul(times))?;
             Value::text(s.repeat(times))
+        }
+        Func::Pad => {
+            let missing = (integer(b) as usize).saturating_sub(s.chars().count());
+            Value::text(s.to_owned() + &" ".repeat(missing))
         }
         Func::Left | Func::Right => Value::text(side(s, integer(b), f == Func::Right)),
         Func::Position => Value::Ref(DatumRef::Int4(s.find(other).map_or(0, |i| s[..i].chars().count() as i32 + 1))),
@@ -268,6 +257,7 @@ fn truncate(unit: &str, v: i64, ty: &str) -> SqlResult<i64> {
     let step = |n: i64| v.div_euclid(n) * n;
     let (year, month, _) = civil_from_days(v.div_euclid(DAY));
     let first = |y: i64, m: i64| days_from_civil(y, m, 1) * DAY;
+    let first_of = |years: i64| first((year - 1).div_euclid(years) * years + 1, 1);
     Ok(match unit.to_ascii_lowercase().as_str() {
         "microsecond" | "microseconds" => v,
         "millisecond" | "milliseconds" => step(1000),
@@ -278,9 +268,11 @@ fn truncate(unit: &str, v: i64, ty: &str) -> SqlResult<i64> {
         // 2000-01-01 was a Saturday, two days before a Monday.
         "week" | "weeks" => (v.div_euclid(DAY) - 2).div_euclid(7) * 7 * DAY + 2 * DAY,
         "month" | "months" => first(year, month),
-        "quarter" => first(year, (month - 1) / 3 * 3 + 1),
+        "quarter" | "qtr" => first(year, (month - 1) / 3 * 3 + 1),
         "year" | "years" => first(year, 1),
-        "decade" => first(year.div_euclid(10) * 10, 1),
+        "millennium" | "millennia" => first_of(1000),
+        "century" | "centuries" => first_of(100),
+        "decade" | "decades" => first(year.div_euclid(10) * 10, 1),
         _ => {
             return Err(SqlError::new(
                 SqlState::INVALID_PARAMETER,

@@ -9,6 +9,7 @@ pub mod agg;
 mod arith;
 pub mod cast;
 pub mod catalog;
+mod decimal;
 pub mod eval;
 pub mod expr;
 mod func;

@@ -1,6 +1,7 @@
 //! Numbers as text.
 
 use super::{invalid, is_space};
+use crate::decimal;
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::Decimal;
 
@@ -33,22 +34,15 @@ pub(super) fn parse_float(text: &str) -> SqlResult<f64> {
 
 pub(super) fn parse_numeric(text: &str) -> SqlResult<Decimal> {
     let word = text.trim_matches(is_space);
-    let shaped = word.bytes().any(|b| b.is_ascii_digit())
-        && word.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
-    if !shaped {
-        return Err(invalid(SqlType::Numeric, text));
+    if let Some(read) = decimal::read(word) {
+        return read;
     }
-    let unsigned = word.strip_prefix('+').unwrap_or(word);
-    let parsed =
-        if unsigned.contains(['e', 'E']) { Decimal::from_scientific(unsigned) } else { unsigned.parse::<Decimal>() };
-    parsed.map_err(|e| match e {
-        rust_decimal::Error::ExceedsMaximumPossibleValue
-        | rust_decimal::Error::LessThanMinimumPossibleValue
-        | rust_decimal::Error::ScaleExceedsMaximumPrecision(_) => {
-            SqlError::new(SqlState::OUT_OF_RANGE, "value overflows numeric format")
-        }
-        _ => invalid(SqlType::Numeric, text),
-    })
+    let name = word.to_ascii_lowercase();
+    match name.strip_prefix(['-', '+']).unwrap_or(&name) {
+        "nan" if name == "nan" => Err(SqlError::unsupported("numeric NaN")),
+        "inf" | "infinity" => Err(SqlError::unsupported("numeric infinity")),
+        _ => Err(invalid(SqlType::Numeric, text)),
+    }
 }
 
 /// Decimal digits without a formatter: replies to point queries are mostly this.
