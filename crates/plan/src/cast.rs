@@ -1,9 +1,10 @@
 //! Conversions between types.
 
+use crate::decimal;
 use crate::eval::Value;
 use crate::value::{self, Zone};
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
-use rust_decimal::prelude::{FromPrimitive, ToPrimitive};
+use rust_decimal::prelude::ToPrimitive;
 use rust_decimal::{Decimal, RoundingStrategy};
 
 /// Converts `value` to `to`. `explicit`: the user wrote the cast, and text too long for `char(n)`/`varchar(n)` is cut; otherwise
@@ -99,6 +100,8 @@ fn to_string<'a>(value: Value<'a>, to: SqlType, explicit: bool, zone: &Zone) -> 
     match value {
         Value::Ref(DatumRef::Null) => Ok(value),
         Value::Ref(DatumRef::Text(s)) => fit(s, to, explicit).map(|s| Value::Ref(DatumRef::Text(s))),
+        // A name has the output form of a boolean.
+        Value::Ref(DatumRef::Bool(v)) if to == SqlType::Name => Ok(Value::text(if v { "t" } else { "f" })),
         Value::Ref(DatumRef::Bool(v)) => {
             fit(if v { "true" } else { "false" }, to, explicit).map(|s| Value::Ref(DatumRef::Text(s)))
         }
@@ -113,11 +116,15 @@ fn to_string<'a>(value: Value<'a>, to: SqlType, explicit: bool, zone: &Zone) -> 
     }
 }
 
+/// The bytes of a `name`; a longer text is cut without a word.
+const MAX_NAME: usize = 63;
+
 /// The text as a value of a string type: `char(n)` without trailing blanks, the length checked.
 pub fn fit(text: &str, to: SqlType, explicit: bool) -> SqlResult<&str> {
     let (limit, text) = match to {
         SqlType::Char(n) => (n, text.trim_end_matches(' ')),
         SqlType::Varchar(Some(n)) => (n, text),
+        SqlType::Name => return Ok(&text[..text.floor_char_boundary(MAX_NAME)]),
         _ => return Ok(text),
     };
     if text.len() <= limit as usize {
@@ -182,11 +189,13 @@ pub(crate) fn to_decimal(from: DatumRef<'_>) -> Option<Decimal> {
 /// As PostgreSQL: a float8 gives its 15 significant digits.
 fn to_numeric(from: DatumRef<'_>, to: SqlType) -> SqlResult<Decimal> {
     if let DatumRef::Float8(v) = from {
-        let digits = format!("{v:.14e}");
-        let exact = if v.is_finite() { Decimal::from_scientific(&digits).ok().or(Decimal::from_f64(v)) } else { None };
-        return exact
-            .map(|d| d.normalize())
-            .ok_or_else(|| SqlError::new(SqlState::OUT_OF_RANGE, "value overflows numeric format"));
+        if !v.is_finite() {
+            return Err(SqlError::unsupported(format!("numeric {v}")));
+        }
+        let text = format!("{v:.14e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let digits = digits.trim_end_matches('0').trim_end_matches('.');
+        return decimal::read(&format!("{digits}e{exponent}")).unwrap_or_else(|| Err(cannot(from, to)));
     }
     to_decimal(from).ok_or_else(|| cannot(from, to))
 }

@@ -35,7 +35,7 @@ fn typed() -> impl Strategy<Value = (SqlType, Datum)> {
 }
 
 fn zones() -> Vec<Zone> {
-    ["UTC", "Asia/Kolkata", "+05:45"].iter().filter_map(|n| Zone::named(n)).collect()
+    ["UTC", "Asia/Kolkata", "-05:45"].iter().filter_map(|n| Zone::named(n)).collect()
 }
 
 proptest! {
@@ -156,4 +156,17 @@ fn summer_time() {
     // The gap of 31 March, and the fold of 27 October, as PostgreSQL resolves them.
     assert_eq!(show("2024-03-31 02:30"), "2024-03-31 03:30:00+02");
     assert_eq!(show("2024-10-27 02:30"), "2024-10-27 02:30:00+01");
+}
+
+/// The rules of the last years go on for ever.
+#[test]
+fn summer_time_beyond_the_year_9999() {
+    let Some(zone) = Zone::named("America/New_York") else { return };
+    for year in ["2024", "9998", "9999", "10000", "20240", "294000"] {
+        for (month, offset) in [("01", "-05"), ("07", "-04")] {
+            let text = format!("{year}-{month}-01 12:00:00{offset}");
+            let d = value::parse_text(SqlType::Timestamptz, &text, &Zone::utc()).unwrap();
+            assert_eq!(value::to_text(SqlType::Timestamptz, d.as_ref(), &zone), text);
+        }
+    }
 }

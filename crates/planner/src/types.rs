@@ -4,7 +4,7 @@ use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{CharacterLength, DataType, ExactNumberInfo, TimezoneInfo};
 
 /// The longest `char(n)` and `varchar(n)` of PostgreSQL.
-const MAX_LENGTH: u64 = 10_485_760;
+pub(crate) const MAX_LENGTH: u32 = 10_485_760;
 
 /// The type that a cast or a parameter declaration names.
 pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
@@ -32,10 +32,10 @@ pub(crate) fn resolve(ty: &DataType) -> SqlResult<SqlType> {
     })
 }
 
-/// The type of a column: as [`resolve`], but numeric is of expressions only.
+/// The type of a column: as [`resolve`], but numeric and name are of expressions only.
 pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
     match resolve(ty)? {
-        SqlType::Numeric => Err(SqlError::unsupported("a column of type numeric")),
+        ty @ (SqlType::Numeric | SqlType::Name) => Err(SqlError::unsupported(format!("a column of type {ty}"))),
         ty => Ok(ty),
     }
 }
@@ -53,7 +53,7 @@ fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
     if n == 0 {
         return Err(SqlError::new(SqlState::INVALID_PARAMETER, format!("length for type {name} must be at least 1")));
     }
-    if n > MAX_LENGTH {
+    if n > u64::from(MAX_LENGTH) {
         let text = format!("length for type {name} cannot exceed {MAX_LENGTH}");
         return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
     }
@@ -66,14 +66,16 @@ fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
     Ok(match plain {
         "bpchar" => match args.first().and_then(|n| n.parse().ok()) {
             Some(n) => SqlType::Char(n),
-            None => SqlType::Char(u32::MAX),
+            // Without a length the blanks of each value count: we keep none.
+            None => return Err(unsupported("bpchar without a length")),
         },
         "int2" => SqlType::Int2,
         "int4" => SqlType::Int4,
         "int8" => SqlType::Int8,
         "float8" => SqlType::Float8,
         "bool" => SqlType::Bool,
-        "text" | "name" => SqlType::Text,
+        "text" => SqlType::Text,
+        "name" => SqlType::Name,
         "varchar" => SqlType::Varchar(None),
         "date" => SqlType::Date,
         "timestamp" => SqlType::Timestamp,
@@ -98,6 +100,7 @@ pub(crate) fn internal_name(ty: SqlType) -> &'static str {
         SqlType::Float8 => "float8",
         SqlType::Text | SqlType::Unknown => "text",
         SqlType::Varchar(_) => "varchar",
+        SqlType::Name => "name",
         SqlType::Char(_) => "bpchar",
         SqlType::Date => "date",
         SqlType::Timestamp => "timestamp",

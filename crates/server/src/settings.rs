@@ -325,8 +325,9 @@ fn put_back(values: &mut Values, to: Values) {
     }
 }
 
+/// The zone that a stored value names, which is spelt as SHOW prints it.
 fn zone(value: &str) -> Option<Zone> {
-    if value.eq_ignore_ascii_case("default") { Some(Zone::utc()) } else { Zone::named(value) }
+    Zone::setting(value).map(|(zone, _)| zone)
 }
 
 fn check(setting: &Setting, value: &str) -> SqlResult<String> {
@@ -372,8 +373,11 @@ fn check(setting: &Setting, value: &str) -> SqlResult<String> {
         Kind::Encoding => encoding(value)?,
         Kind::DateStyle => date_style(&lower).ok_or_else(wrong)?,
         Kind::Zone => {
-            zone(value).ok_or_else(wrong)?;
-            if lower == "default" { "UTC".to_owned() } else { value.to_owned() }
+            if lower == "default" {
+                "UTC".to_owned()
+            } else {
+                Zone::setting(value).ok_or_else(wrong)?.1
+            }
         }
         Kind::Fixed => {
             return Err(SqlError::new(

@@ -34,6 +34,8 @@ pub enum SqlType {
     Unknown,
     /// The result of a function that returns nothing, such as `pg_sleep`.
     Void,
+    /// `name`: a text of at most 63 bytes; of expressions only.
+    Name,
 }
 
 impl SqlType {
@@ -41,6 +43,7 @@ impl SqlType {
     pub const fn oid(self) -> u32 {
         match self {
             Self::Bool => 16,
+            Self::Name => 19,
             Self::Int8 => 20,
             Self::Int2 => 21,
             Self::Int4 => 23,
@@ -60,6 +63,7 @@ impl SqlType {
         Some(match oid {
             0 | 705 => Self::Unknown,
             16 => Self::Bool,
+            19 => Self::Name,
             20 => Self::Int8,
             21 => Self::Int2,
             23 => Self::Int4,
@@ -81,6 +85,7 @@ impl SqlType {
             Self::Int2 => 2,
             Self::Int4 | Self::Date | Self::Void => 4,
             Self::Int8 | Self::Float8 | Self::Timestamp | Self::Timestamptz => 8,
+            Self::Name => 64,
             _ => -1,
         }
     }
@@ -95,9 +100,9 @@ impl SqlType {
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::Int2 | Self::Int4 | Self::Int8)
     }
-    /// text, varchar, char or an undecided string.
+    /// text, varchar, char, name or an undecided string.
     pub const fn is_string(self) -> bool {
-        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Unknown)
+        matches!(self, Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Name | Self::Unknown)
     }
 }
 
@@ -120,6 +125,7 @@ impl fmt::Display for SqlType {
             Self::Numeric => f.write_str("numeric"),
             Self::Unknown => f.write_str("unknown"),
             Self::Void => f.write_str("void"),
+            Self::Name => f.write_str("name"),
         }
     }
 }

@@ -9,6 +9,11 @@ use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use rust_decimal::Decimal;
 
 const NEGATIVE: u16 = 0x4000;
+const NAN: u16 = 0xC000;
+const INFINITY: u16 = 0xD000;
+const MINUS_INFINITY: u16 = 0xF000;
+/// The most digits behind the point that PostgreSQL's numeric has.
+const MAX_DSCALE: u16 = 0x3FFF;
 
 /// Appends a value that is not NULL, in the form of the column's type.
 pub(crate) fn write(out: &mut Vec<u8>, ty: SqlType, value: DatumRef<'_>, zone: &Zone) {
@@ -83,8 +88,8 @@ pub(crate) fn read(ty: SqlType, bytes: &[u8]) -> SqlResult<Datum> {
         SqlType::Date => Datum::Date(date(i32::from_be_bytes(fixed(ty, bytes)?))?),
         SqlType::Timestamp => Datum::Timestamp(checked_timestamp(i64::from_be_bytes(fixed(ty, bytes)?))?),
         SqlType::Timestamptz => Datum::Timestamptz(checked_timestamp(i64::from_be_bytes(fixed(ty, bytes)?))?),
-        SqlType::Numeric => Datum::Numeric(read_numeric(bytes).ok_or_else(|| incorrect(ty))?),
-        SqlType::Char(_) | SqlType::Varchar(_) => Datum::Text(fit(text(bytes)?, ty, false)?.into()),
+        SqlType::Numeric => Datum::Numeric(read_numeric(bytes)?),
+        SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Name => Datum::Text(fit(text(bytes)?, ty, false)?.into()),
         SqlType::Text | SqlType::Unknown => Datum::Text(text(bytes)?.into()),
         SqlType::Void => return Err(incorrect(ty)),
     })
@@ -104,34 +109,44 @@ fn text(bytes: &[u8]) -> SqlResult<&str> {
     Ok(text)
 }
 
-fn read_numeric(bytes: &[u8]) -> Option<Decimal> {
-    let (words, []) = bytes.as_chunks::<2>() else { return None };
-    let [n, weight, sign, dscale, digits @ ..] = words else { return None };
+/// As PostgreSQL's numeric_recv; 0A000 for what our numeric cannot hold.
+fn read_numeric(bytes: &[u8]) -> SqlResult<Decimal> {
+    let bad = || incorrect(SqlType::Numeric);
+    let (words, []) = bytes.as_chunks::<2>() else { return Err(bad()) };
+    let [n, weight, sign, dscale, digits @ ..] = words else { return Err(bad()) };
     let [n, sign, dscale] = [n, sign, dscale].map(|w| u16::from_be_bytes(*w));
-    let weight = i32::from(i16::from_be_bytes(*weight));
-    if usize::from(n) != digits.len() || digits.len() > 9 || (sign != 0 && sign != NEGATIVE) || dscale > 28 {
-        return None;
+    let weight = i16::from_be_bytes(*weight);
+    let digits: Vec<u16> = digits.iter().map(|d| u16::from_be_bytes(*d)).collect();
+    if usize::from(n) != digits.len() || digits.iter().any(|d| *d > 9999) || dscale > MAX_DSCALE {
+        return Err(bad());
     }
+    match sign {
+        0 | NEGATIVE => {}
+        NAN | INFINITY | MINUS_INFINITY => return Err(SqlError::unsupported("numeric NaN or infinity")),
+        _ => return Err(bad()),
+    }
+    let value = mantissa(&digits, weight, dscale).map(|m| if sign == NEGATIVE { -m } else { m });
+    value
+        .and_then(|m| Decimal::try_from_i128_with_scale(m, u32::from(dscale)).ok())
+        .ok_or_else(|| SqlError::unsupported("a numeric of more than 28 digits"))
+}
+
+/// The value with `dscale` digits after the point; what is behind them is cut off.
+fn mantissa(digits: &[u16], weight: i16, dscale: u16) -> Option<i128> {
     let mut mantissa = 0i128;
     for d in digits {
-        let d = u16::from_be_bytes(*d);
-        if d > 9999 {
-            return None;
-        }
-        mantissa = mantissa.checked_mul(10_000)?.checked_add(i128::from(d))?;
+        mantissa = mantissa.checked_mul(10_000)?.checked_add(i128::from(*d))?;
     }
-    // The value is mantissa * 10^exponent; bring it to dscale digits after the point.
-    let exponent = if digits.is_empty() { 0 } else { (weight - digits.len() as i32 + 1).checked_mul(4)? };
+    // The value is mantissa * 10^exponent.
+    let exponent = if digits.is_empty() { 0 } else { (i32::from(weight) - digits.len() as i32 + 1) * 4 };
     let shift = exponent + i32::from(dscale);
-    mantissa = if shift >= 0 {
-        mantissa.checked_mul(10i128.checked_pow(shift as u32)?)?
+    if mantissa == 0 {
+        Some(0)
+    } else if shift >= 0 {
+        mantissa.checked_mul(10i128.checked_pow(shift as u32)?)
     } else {
-        mantissa / 10i128.checked_pow(shift.unsigned_abs())?
-    };
-    if sign == NEGATIVE {
-        mantissa = -mantissa;
+        Some(10i128.checked_pow(shift.unsigned_abs()).map_or(0, |unit| mantissa / unit))
     }
-    Decimal::try_from_i128_with_scale(mantissa, u32::from(dscale)).ok()
 }
 
 #[cfg(test)]
@@ -161,6 +176,26 @@ mod tests {
             numeric(&mut out, text.parse().unwrap());
             let got: Vec<u16> = out.as_chunks::<2>().0.iter().map(|w| u16::from_be_bytes(*w)).collect();
             assert_eq!(got, words, "{text}");
+        }
+    }
+
+    #[test]
+    fn numerics_that_we_cannot_hold_are_refused() {
+        let state = |words: &[u16]| {
+            let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+            read_numeric(&bytes).map_err(|e| e.state().to_string()).unwrap_err()
+        };
+        // 1e28 + 0.1, 1e-29, 1e40, NaN.
+        for words in [
+            &[9, 7, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1000][..],
+            &[1, 0xfff8, 0, 29, 1000],
+            &[1, 10, 0, 0, 1],
+            &[0, 0, 0xC000, 0],
+        ] {
+            assert_eq!(state(words), "0A000", "{words:?}");
+        }
+        for words in [&[1, 0, 0, 0, 10_000][..], &[2, 0, 0, 0, 1], &[0, 0, 0x1234, 0], &[0, 0]] {
+            assert_eq!(state(words), "22P03", "{words:?}");
         }
     }
 

@@ -1,12 +1,15 @@
 //! Text forms of values, exactly as PostgreSQL reads and prints them (DateStyle ISO).
 
+mod datetime;
+mod fields;
 mod number;
 mod time;
+mod zone;
 
-pub(crate) use time::{
-    DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, midnight, to_local, to_utc,
-};
-pub use time::{Zone, checked as checked_timestamp, is_date};
+pub(crate) use time::{DAY, HOUR, MINUTE, SECOND, civil_from_days, date_of, days_from_civil, midnight};
+pub use time::{checked as checked_timestamp, is_date};
+pub use zone::Zone;
+pub(crate) use zone::{to_local, to_utc};
 
 use clearway_types::{Datum, DatumRef, SqlError, SqlResult, SqlState, SqlType};
 use std::io::Write as _;
@@ -22,10 +25,12 @@ pub fn parse_text(ty: SqlType, text: &str, zone: &Zone) -> SqlResult<Datum> {
         SqlType::Float8 => Datum::Float8(number::parse_float(text)?),
         SqlType::Numeric => Datum::Numeric(number::parse_numeric(text)?),
         SqlType::Text | SqlType::Unknown | SqlType::Void => Datum::Text(text.into()),
-        SqlType::Varchar(_) | SqlType::Char(_) => Datum::Text(crate::cast::fit(text, ty, false)?.into()),
-        SqlType::Date => Datum::Date(time::parse_date(text)?),
-        SqlType::Timestamp => Datum::Timestamp(time::parse(text, ty, None)?),
-        SqlType::Timestamptz => Datum::Timestamptz(time::parse(text, ty, Some(zone))?),
+        SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Name => {
+            Datum::Text(crate::cast::fit(text, ty, false)?.into())
+        }
+        SqlType::Date => Datum::Date(datetime::date(text)?),
+        SqlType::Timestamp => Datum::Timestamp(datetime::timestamp(text, None)?),
+        SqlType::Timestamptz => Datum::Timestamptz(datetime::timestamp(text, Some(zone))?),
     })
 }
 
