@@ -1,14 +1,16 @@
-//! Binding of scalar expressions: names, types, casts.
+//! Binding of scalar expressions: names, operators, what has a syntax of its own.
 //!
 //! Aggregates are bound to [`Expr::Column`]s numbered from [`AGGREGATE`]; `select` puts them in their places once all are known.
 
+use crate::coerce::{common_type, long_numeric, long_numeric_text};
 use crate::error::place;
 use crate::literal::number;
+use crate::ops::shown;
 use crate::scope::{Scope, fold};
 use crate::types;
-use clearway_plan::expr::{BinaryOp, UnaryOp};
+use clearway_plan::Expr;
+use clearway_plan::expr::{BinaryOp, Func, UnaryOp};
 use clearway_plan::program::Aggregate;
-use clearway_plan::{Expr, Zone, cast, value};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, BinaryOperator, Spanned, UnaryOperator};
 
@@ -111,12 +113,12 @@ impl<'a> Binder<'a> {
             E::UnaryOp { op, expr } => self.unary_operator(op, expr),
             E::IsNull(inner) => self.is_null(inner),
             E::IsNotNull(inner) => Ok(not(self.is_null(inner)?)),
-            E::IsTrue(inner) => self.is_bool(inner, true),
-            E::IsNotTrue(inner) => Ok(not(self.is_bool(inner, true)?)),
-            E::IsFalse(inner) => self.is_bool(inner, false),
-            E::IsNotFalse(inner) => Ok(not(self.is_bool(inner, false)?)),
-            E::IsUnknown(inner) => self.is_null(inner),
-            E::IsNotUnknown(inner) => Ok(not(self.is_null(inner)?)),
+            E::IsTrue(inner) => self.is_bool(inner, Some(true), "IS TRUE"),
+            E::IsNotTrue(inner) => Ok(not(self.is_bool(inner, Some(true), "IS NOT TRUE")?)),
+            E::IsFalse(inner) => self.is_bool(inner, Some(false), "IS FALSE"),
+            E::IsNotFalse(inner) => Ok(not(self.is_bool(inner, Some(false), "IS NOT FALSE")?)),
+            E::IsUnknown(inner) => self.is_bool(inner, None, "IS UNKNOWN"),
+            E::IsNotUnknown(inner) => Ok(not(self.is_bool(inner, None, "IS NOT UNKNOWN")?)),
             E::IsNotDistinctFrom(l, r) => self.not_distinct(l, r),
             E::IsDistinctFrom(l, r) => Ok(not(self.not_distinct(l, r)?)),
             E::InList { expr, list, negated } => self.in_list(expr, list, *negated),
@@ -145,11 +147,10 @@ impl<'a> Binder<'a> {
         Ok(match v {
             V::Null => Typed::new(Expr::Literal(Datum::Null), SqlType::Unknown),
             V::Boolean(b) => Typed::new(Expr::Literal(Datum::Bool(*b)), SqlType::Bool),
-            V::Number(text, _) => {
-                let (d, ty) = number(text, false)
-                    .ok_or_else(|| SqlError::new(SqlState::OUT_OF_RANGE, "value overflows numeric format"))?;
-                Typed::new(Expr::Literal(d), ty)
-            }
+            V::Number(text, _) => match number(text, false) {
+                Some((d, ty)) => Typed::new(Expr::Literal(d), ty),
+                None => long_numeric(text),
+            },
             V::SingleQuotedString(s) | V::EscapedStringLiteral(s) | V::UnicodeStringLiteral(s) => {
                 Typed::new(Expr::Literal(Datum::Text(s.as_str().into())), SqlType::Unknown)
             }
@@ -173,94 +174,17 @@ impl<'a> Binder<'a> {
         Ok(Typed::new(Expr::Param(n - 1), self.params[n - 1]))
     }
 
-    /// Gives an undecided expression a type: a literal is read, a parameter becomes of it. Others are left alone.
-    pub(crate) fn decide(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
-        if t.ty != SqlType::Unknown {
-            return Ok(t);
-        }
-        match t.expr {
-            Expr::Param(n) => {
-                if self.params[n] == SqlType::Unknown {
-                    self.params[n] = types::base(to);
-                }
-                let ty = self.params[n];
-                let param = Typed::new(Expr::Param(n), ty);
-                if ty == to { Ok(param) } else { Ok(cast_expr(param, to, false)) }
-            }
-            Expr::Literal(Datum::Null) => Ok(Typed::new(t.expr, to)),
-            // The meaning depends on the session's zone: it is read at each execution.
-            Expr::Literal(Datum::Text(_)) if to == SqlType::Timestamptz => Ok(cast_expr(t, to, false)),
-            Expr::Literal(Datum::Text(s)) => {
-                let d = value::parse_text(to, &s, &Zone::utc())?;
-                Ok(Typed::new(Expr::Literal(d), to))
-            }
-            _ => Ok(cast_expr(t, to, false)),
-        }
-    }
-
-    /// An implicit conversion between known types.
-    pub(crate) fn cast_to(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
-        if t.ty == SqlType::Unknown {
-            return self.decide(t, to);
-        }
-        if t.ty == to {
-            return Ok(t);
-        }
-        fold_constant(cast_expr(t, to, false))
-    }
-
-    /// A cast that the user wrote.
-    pub(crate) fn explicit_cast(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
-        if t.ty == SqlType::Unknown {
-            let bounded = matches!(to, SqlType::Char(_) | SqlType::Varchar(Some(_)));
-            let t = self.decide(t, if bounded { SqlType::Text } else { to })?;
-            if !bounded {
-                return Ok(t);
-            }
-            if let Expr::Param(n) = t.expr
-                && self.params[n] == SqlType::Text
-            {
-                self.params[n] = types::base(to);
-            }
-            return fold_constant(cast_expr(t, to, true));
-        }
-        if t.ty == to {
-            return Ok(t);
-        }
-        if !castable(t.ty, to) {
-            let text = format!("cannot cast type {} to {}", t.ty, to);
-            return Err(SqlError::new(SqlState::CANNOT_COERCE, text));
-        }
-        fold_constant(cast_expr(t, to, true))
-    }
-
     fn cast(&mut self, e: &ast::Expr, to: &ast::DataType) -> SqlResult<Typed> {
         let to = types::resolve(to)?;
         let inner = self.boxed(e)?;
         self.explicit_cast(inner, to)
     }
 
-    /// An assignment to a column: what INSERT and UPDATE do.
-    pub(crate) fn assign(&mut self, t: Typed, to: SqlType, column: &str) -> SqlResult<Expr> {
-        if t.ty == SqlType::Unknown {
-            return self.decide(t, to).map(|t| t.expr);
-        }
-        if t.ty == to {
-            return Ok(t.expr);
-        }
-        if !assignable(t.ty, to) {
-            let text = format!("column \"{column}\" is of type {to} but expression is of type {}", t.ty);
-            return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text)
-                .hint("You will need to rewrite or cast the expression."));
-        }
-        fold_constant(cast_expr(t, to, false)).map(|t| t.expr)
-    }
-
     /// A condition.
     pub(crate) fn boolean(&mut self, t: Typed, clause: &str) -> SqlResult<Expr> {
         let t = self.decide(t, SqlType::Bool)?;
         if t.ty != SqlType::Bool {
-            let text = format!("argument of {clause} must be type boolean, not type {}", t.ty);
+            let text = format!("argument of {clause} must be type boolean, not type {}", shown(t.ty));
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text));
         }
         Ok(t.expr)
@@ -292,17 +216,29 @@ impl<'a> Binder<'a> {
     }
 
     fn unary_operator(&mut self, op: &UnaryOperator, e: &ast::Expr) -> SqlResult<Typed> {
+        // Minuses before a number are folded before its type is found.
+        let (mut operand, mut negative) = (e, true);
+        loop {
+            match operand {
+                ast::Expr::Nested(inner) => operand = inner,
+                ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } => (operand, negative) = (expr, !negative),
+                _ => break,
+            }
+        }
         if *op == UnaryOperator::Minus
-            && let ast::Expr::Value(v) = e
+            && let ast::Expr::Value(v) = operand
             && let ast::Value::Number(text, _) = &v.value
-            && let Some((d, ty)) = number(text, true)
+            && let Some((d, ty)) = number(text, negative)
         {
             return Ok(Typed::new(Expr::Literal(d), ty));
         }
         let inner = self.boxed(e)?;
         match op {
-            UnaryOperator::Minus => self.negate(inner),
-            UnaryOperator::Plus => Ok(inner),
+            UnaryOperator::Minus => match long_numeric_text(&inner.expr) {
+                Some(text) => Ok(long_numeric(&format!("-{text}"))),
+                None => self.negate(inner),
+            },
+            UnaryOperator::Plus => self.plus(inner),
             UnaryOperator::Not => {
                 let b = self.boolean(inner, "NOT")?;
                 Ok(not(Typed::new(b, SqlType::Bool)))
@@ -320,11 +256,16 @@ impl<'a> Binder<'a> {
         Ok(Typed::new(Expr::IsNull(Box::new(inner.expr)), SqlType::Bool))
     }
 
-    fn is_bool(&mut self, e: &ast::Expr, wanted: bool) -> SqlResult<Typed> {
+    /// Whether a condition is this truth value; `None` is unknown.
+    fn is_bool(&mut self, e: &ast::Expr, wanted: Option<bool>, clause: &str) -> SqlResult<Typed> {
         let inner = self.boxed(e)?;
-        let b = self.boolean(inner, if wanted { "IS TRUE" } else { "IS FALSE" })?;
-        let literal = Expr::Literal(Datum::Bool(wanted));
-        Ok(Typed::new(Expr::Binary(BinaryOp::NotDistinct, Box::new(b), Box::new(literal)), SqlType::Bool))
+        let b = self.boolean(inner, clause);
+        let b = Box::new(self.at(e, b)?);
+        let same = match wanted {
+            Some(v) => Expr::Binary(BinaryOp::NotDistinct, b, Box::new(Expr::Literal(Datum::Bool(v)))),
+            None => Expr::IsNull(b),
+        };
+        Ok(Typed::new(same, SqlType::Bool))
     }
 
     fn not_distinct(&mut self, l: &ast::Expr, r: &ast::Expr) -> SqlResult<Typed> {
@@ -337,6 +278,25 @@ impl<'a> Binder<'a> {
         let mut items = Vec::with_capacity(list.len());
         for item in list {
             items.push(self.boxed(item)?);
+        }
+        // Values without columns take one type with the needle, if there is one for all.
+        let fixed = |t: &Typed| crate::tree::is_constant(&t.expr);
+        let many = items.iter().filter(|t| fixed(t)).count() > 1;
+        let mut types = items.iter().filter(|t| fixed(t)).map(|t| t.ty);
+        let common = types.try_fold(needle.ty, common_type);
+        if let Some(common) = common.filter(|ty| many && *ty != SqlType::Unknown).map(types::base) {
+            for item in items.iter_mut().filter(|t| fixed(t)) {
+                *item = self.cast_to(item.clone(), common)?;
+            }
+        }
+        // Without a common type an undecided needle takes that of each value.
+        if common.is_none() && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_))) {
+            let mut found = Typed::new(Expr::Literal(Datum::Bool(false)), SqlType::Bool);
+            for item in items {
+                let equal = self.binary(BinaryOp::Eq, needle.clone(), item)?;
+                found = self.binary(BinaryOp::Or, found, equal)?;
+            }
+            return Ok(if negated { not(found) } else { found });
         }
         // One type for all: the needle goes where its widest item goes.
         for item in &items {
@@ -352,8 +312,10 @@ impl<'a> Binder<'a> {
     }
 
     fn between(&mut self, e: &ast::Expr, low: &ast::Expr, high: &ast::Expr, negated: bool) -> SqlResult<Typed> {
-        let (value, low, high) = (self.boxed(e)?, self.boxed(low)?, self.boxed(high)?);
-        let above = self.binary(BinaryOp::Ge, value.clone(), low)?;
+        // The value is bound twice: what is undecided may become of one type here and of another there.
+        let (value, low) = (self.boxed(e)?, self.boxed(low)?);
+        let above = self.binary(BinaryOp::Ge, value, low)?;
+        let (value, high) = (self.boxed(e)?, self.boxed(high)?);
         let below = self.binary(BinaryOp::Le, value, high)?;
         let both = self.binary(BinaryOp::And, above, below)?;
         Ok(if negated { not(both) } else { both })
@@ -377,7 +339,9 @@ impl<'a> Binder<'a> {
         if !text.ty.is_string() || !pattern.ty.is_string() {
             return Err(crate::ops::no_operator(if insensitive { "~~*" } else { "~~" }, text.ty, pattern.ty));
         }
-        let (text, pattern) = (self.decide(text, SqlType::Text)?, self.decide(pattern, SqlType::Text)?);
+        // The blanks of a char(n) count, but not those of a pattern: that is a text.
+        let text = padded(self.decide(text, SqlType::Text)?);
+        let pattern = self.decide(pattern, SqlType::Text)?;
         let (expr, pattern) = (Box::new(text.expr), Box::new(pattern.expr));
         let found = Typed::new(Expr::Like { expr, pattern, insensitive }, SqlType::Bool);
         Ok(if negated { not(found) } else { found })
@@ -389,7 +353,7 @@ impl<'a> Binder<'a> {
         arms: &[ast::CaseWhen],
         otherwise: Option<&ast::Expr>,
     ) -> SqlResult<Typed> {
-        let operand = operand.map(|e| self.boxed(e)).transpose()?;
+        let operand = operand.map(|e| self.boxed(e).and_then(|t| self.decide(t, SqlType::Text))).transpose()?;
         let (mut conditions, mut results) = (Vec::new(), Vec::new());
         for arm in arms {
             let when = self.boxed(&arm.condition)?;
@@ -406,80 +370,19 @@ impl<'a> Binder<'a> {
         let last = if otherwise.is_some() { results.pop().map(Box::new) } else { None };
         Ok(Typed::new(Expr::Case(conditions.into_iter().zip(results).collect(), last), ty))
     }
-
-    /// One type for alternatives: of CASE, COALESCE, GREATEST, VALUES.
-    pub(crate) fn unify(&mut self, items: Vec<Typed>, what: &str) -> SqlResult<(Vec<Expr>, SqlType)> {
-        let mut common = SqlType::Unknown;
-        for t in &items {
-            common = match (common, t.ty) {
-                (a, SqlType::Unknown) => a,
-                (SqlType::Unknown, b) => b,
-                (a, b) if a == b => a,
-                (a, b) if a.is_string() && b.is_string() => {
-                    if types::base(a) == types::base(b) {
-                        types::base(a)
-                    } else {
-                        SqlType::Text
-                    }
-                }
-                (a, b) if is_time(a) && is_time(b) => time_common(a, b),
-                (a, b) => crate::ops::numeric_common(a, b).ok_or_else(|| {
-                    SqlError::new(SqlState::DATATYPE_MISMATCH, format!("{what} types {a} and {b} cannot be matched"))
-                })?,
-            };
-        }
-        if common == SqlType::Unknown {
-            common = SqlType::Text;
-        }
-        let exprs: SqlResult<Vec<Expr>> = items.into_iter().map(|t| self.cast_to(t, common).map(|t| t.expr)).collect();
-        Ok((exprs?, common))
-    }
 }
 
 fn not(t: Typed) -> Typed {
     Typed::new(Expr::Unary(UnaryOp::Not, Box::new(t.expr)), SqlType::Bool)
 }
 
-pub(crate) fn cast_expr(t: Typed, to: SqlType, explicit: bool) -> Typed {
-    Typed::new(Expr::Cast { expr: Box::new(t.expr), to, explicit }, to)
-}
-
-/// Evaluates a cast of a literal now, unless it depends on the session's zone.
-fn fold_constant(t: Typed) -> SqlResult<Typed> {
-    let Expr::Cast { expr, to, explicit } = &t.expr else { return Ok(t) };
-    let Expr::Literal(d) = &**expr else { return Ok(t) };
-    let zoned = |ty| ty == SqlType::Timestamptz;
-    if zoned(*to) || matches!(d, Datum::Timestamptz(_)) {
-        return Ok(t);
+/// A value of char(n) as a text that has its blanks.
+pub(crate) fn padded(t: Typed) -> Typed {
+    match t.ty {
+        SqlType::Char(n) if n <= types::MAX_LENGTH => {
+            let n = Expr::Literal(Datum::Int4(n as i32));
+            Typed::new(Expr::Func(Func::Pad, vec![t.expr, n]), SqlType::Text)
+        }
+        _ => t,
     }
-    let d = cast::cast(d.as_ref(), *to, *explicit, &Zone::utc())?;
-    Ok(Typed::new(Expr::Literal(d), t.ty))
-}
-
-fn is_number(ty: SqlType) -> bool {
-    ty.is_integer() || matches!(ty, SqlType::Numeric | SqlType::Float8)
-}
-
-pub(crate) fn is_time(ty: SqlType) -> bool {
-    matches!(ty, SqlType::Date | SqlType::Timestamp | SqlType::Timestamptz)
-}
-
-/// What two of date, timestamp and timestamptz both become: the one that says most.
-pub(crate) fn time_common(a: SqlType, b: SqlType) -> SqlType {
-    match (a, b) {
-        (a, b) if a == b => a,
-        (SqlType::Timestamptz, _) | (_, SqlType::Timestamptz) => SqlType::Timestamptz,
-        _ => SqlType::Timestamp,
-    }
-}
-
-/// Whether PostgreSQL converts silently in an assignment.
-pub(crate) fn assignable(from: SqlType, to: SqlType) -> bool {
-    to.is_string() || is_number(from) && is_number(to) || is_time(from) && is_time(to) || from == to
-}
-
-/// Whether a cast that is written out is allowed.
-fn castable(from: SqlType, to: SqlType) -> bool {
-    let int4_bool = matches!((from, to), (SqlType::Int4, SqlType::Bool) | (SqlType::Bool, SqlType::Int4));
-    assignable(from, to) || from.is_string() || int4_bool
 }

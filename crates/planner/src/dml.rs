@@ -2,7 +2,7 @@
 
 use crate::bind::{Aggregates, Binder, Typed};
 use crate::query::{self, Planned};
-use crate::scope::{Scope, column, fold, parts};
+use crate::scope::{self, Scope, column, fold, parts};
 use crate::select::{condition, items, lookup, target};
 use crate::tree::{rewrite, walk};
 use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
@@ -34,7 +34,7 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
             }
         },
     };
-    let alias = i.table_alias.as_ref().map(|a| fold(&a.alias));
+    let alias = i.table_alias.as_ref().map(|a| scope::alias(&a.alias)).transpose()?;
     b.scope = Scope::of_table(&table, alias);
     b.aggregates.clear();
     let (returning, out) = returning(b, i.returning.as_deref())?;
@@ -210,7 +210,7 @@ fn target_table(b: &mut Binder<'_>, catalog: &Catalog, t: &ast::TableWithJoins) 
         return Err(SqlError::unsupported("this target"));
     };
     let table = lookup(b, catalog, name)?;
-    b.scope = Scope::of_table(&table, alias.as_ref().map(|a| fold(&a.name)));
+    b.scope = Scope::of_table(&table, alias.as_ref().map(|a| scope::alias(&a.name)).transpose()?);
     Ok(table)
 }
 

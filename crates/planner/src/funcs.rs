@@ -1,10 +1,11 @@
 //! Function calls: scalar functions and aggregates.
 
 use crate::bind::{AGGREGATE, Aggregates, Binder, Typed};
+use crate::coerce::{cast_expr, is_time};
 use crate::scope::{fold, parts};
 use crate::system::refuse_call;
 use clearway_plan::Expr;
-use clearway_plan::expr::Func;
+use clearway_plan::expr::{BinaryOp, Func, UnaryOp};
 use clearway_plan::program::{AggFunc, Aggregate};
 use clearway_plan::system::SCHEMA;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
@@ -14,13 +15,13 @@ use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, Fun
 pub(crate) fn bare_word(name: &str) -> Option<Typed> {
     let (f, ty) = match name {
         "current_timestamp" => (Func::Now, SqlType::Timestamptz),
-        "current_user" | "session_user" | "user" | "current_role" => (Func::CurrentUser, SqlType::Text),
-        "current_catalog" => (Func::CurrentDatabase, SqlType::Text),
-        "current_schema" => (Func::CurrentSchema, SqlType::Text),
+        "current_user" | "session_user" | "user" | "current_role" => (Func::CurrentUser, SqlType::Name),
+        "current_catalog" => (Func::CurrentDatabase, SqlType::Name),
+        "current_schema" => (Func::CurrentSchema, SqlType::Name),
         "localtimestamp" | "current_date" => {
             let now = Typed::new(Expr::Func(Func::Now, Vec::new()), SqlType::Timestamptz);
             let ty = if name == "current_date" { SqlType::Date } else { SqlType::Timestamp };
-            return Some(crate::bind::cast_expr(now, ty, false));
+            return Some(cast_expr(now, ty, false));
         }
         _ => return None,
     };
@@ -223,8 +224,8 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     match (name, args.len()) {
         ("now" | "transaction_timestamp" | "statement_timestamp", 0) => return call(Func::Now, vec![], T::Timestamptz),
         ("version", 0) => return call(Func::Version, vec![], T::Text),
-        ("current_database" | "current_catalog", 0) => return call(Func::CurrentDatabase, vec![], T::Text),
-        ("current_schema", 0) => return call(Func::CurrentSchema, vec![], T::Text),
+        ("current_database" | "current_catalog", 0) => return call(Func::CurrentDatabase, vec![], T::Name),
+        ("current_schema", 0) => return call(Func::CurrentSchema, vec![], T::Name),
         // We have no advisory locks: there is never one to let go.
         ("pg_advisory_unlock_all", 0) => return Ok(Typed::new(Expr::Literal("".into()), T::Void)),
         ("pg_backend_pid", 0) => return call(Func::PgBackendPid, vec![], T::Int4),
@@ -245,13 +246,7 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
             return call(Func::Least, args, ty);
         }
         ("nullif", 2) => {
-            let mut args = args.into_iter();
-            let (Some(a), Some(c)) = (args.next(), args.next()) else { return Err(undefined(name, &[])) };
-            let ty = a.ty;
-            let (a, c) = b.comparable("=", a, c)?;
-            let ty = if ty == T::Unknown { a.ty } else { ty };
-            let whole = Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), a.ty);
-            return if a.ty == ty { Ok(whole) } else { b.cast_to(whole, ty) };
+            return null_if(b, args);
         }
         ("btrim" | "ltrim" | "rtrim", 1 | 2) => {
             let mode = ["btrim", "ltrim", "rtrim"].iter().position(|n| *n == name).unwrap_or(0) as i32;
@@ -267,15 +262,42 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     fixed(b, name, args)
 }
 
-/// concat(): NULLs are empty.
+/// nullif(): the first argument's type as the operator = takes it.
+fn null_if(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
+    let Ok([first, second]) = <[Typed; 2]>::try_from(args) else { return Err(undefined("nullif", &[])) };
+    let (own, value) = (first.ty, first.clone());
+    let (a, c) = b.comparable("=", first, second)?;
+    // Times of two types are compared as they are: the first one stays what it was.
+    if is_time(own) && own != a.ty {
+        let equal = Expr::Binary(BinaryOp::Eq, Box::new(a.expr), Box::new(c.expr));
+        let null = Expr::Literal(Datum::Null);
+        return Ok(Typed::new(Expr::Case(vec![(equal, null)], Some(Box::new(value.expr))), own));
+    }
+    let ty = match own {
+        SqlType::Varchar(_) if !matches!(c.ty, SqlType::Char(_)) => SqlType::Text,
+        SqlType::Varchar(_) => return Err(SqlError::unsupported("nullif of varchar and character")),
+        _ => a.ty,
+    };
+    Ok(Typed::new(Expr::Func(Func::NullIf, vec![a.expr, c.expr]), ty))
+}
+
+/// concat(): the output form of each argument, nothing for a NULL.
 fn concat(b: &mut Binder<'_>, args: Vec<Typed>) -> SqlResult<Typed> {
     let mut whole: Option<Typed> = None;
     for arg in args {
-        let text = b.cast_to(arg, SqlType::Text)?;
+        let text = match arg.ty {
+            SqlType::Bool => {
+                let letter = |v: bool| Expr::Literal(if v { "t" } else { "f" }.into());
+                let not = Expr::Unary(UnaryOp::Not, Box::new(arg.expr.clone()));
+                Typed::new(Expr::Case(vec![(arg.expr, letter(true)), (not, letter(false))], None), SqlType::Text)
+            }
+            SqlType::Char(_) => crate::bind::padded(arg),
+            _ => b.cast_to(arg, SqlType::Text)?,
+        };
         let part = Expr::Func(Func::Coalesce, vec![text.expr, Expr::Literal("".into())]);
         let part = Typed::new(part, SqlType::Text);
         whole = Some(match whole {
-            Some(w) => b.binary(clearway_plan::expr::BinaryOp::Concat, w, part)?,
+            Some(w) => b.binary(BinaryOp::Concat, w, part)?,
             None => part,
         });
     }
@@ -299,10 +321,51 @@ fn number(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     Ok(Typed::new(Expr::Func(f, vec![arg.expr]), arg.ty))
 }
 
+/// What we have, in all the forms that PostgreSQL has for our types.
+const OURS: &[&str] = &[
+    "abs",
+    "avg",
+    "btrim",
+    "ceil",
+    "ceiling",
+    "char_length",
+    "character_length",
+    "concat",
+    "count",
+    "date_trunc",
+    "floor",
+    "left",
+    "length",
+    "lower",
+    "ltrim",
+    "max",
+    "md5",
+    "min",
+    "now",
+    "repeat",
+    "replace",
+    "right",
+    "round",
+    "rtrim",
+    "strpos",
+    "substr",
+    "substring",
+    "sum",
+    "upper",
+];
+
 /// Functions of fixed argument types.
 fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
     use SqlType as T;
     let time = args.get(1).map_or(T::Timestamptz, |a| if a.ty == T::Timestamp { T::Timestamp } else { T::Timestamptz });
+    if name == "substring" && args.get(1).is_some_and(|a| a.ty.is_string()) {
+        return Err(SqlError::unsupported("substring by a regular expression"));
+    }
+    if name == "date_trunc" && args.len() == 2 && args.iter().all(|a| a.ty == T::Unknown) {
+        let text = "function date_trunc(unknown, unknown) is not unique";
+        return Err(SqlError::new(SqlState(*b"42725"), text)
+            .hint("Could not choose a best candidate function. You might need to add explicit type casts."));
+    }
     let (f, wanted, ty): (Func, &[SqlType], SqlType) = match (name, args.len()) {
         ("lower", 1) => (Func::Lower, &[T::Text], T::Text),
         ("upper", 1) => (Func::Upper, &[T::Text], T::Text),
@@ -343,7 +406,14 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
     Ok(Typed::new(Expr::Func(f, out), ty))
 }
 
+/// The functions of PostgreSQL 15, in order: those that we do not have are refused by name.
+const BUILTIN: &str = include_str!("functions.txt");
+
+/// 42883, or 0A000 if PostgreSQL may have the function.
 fn undefined(name: &str, args: &[SqlType]) -> SqlError {
+    if !OURS.contains(&name) && BUILTIN.lines().any(|n| n == name) {
+        return SqlError::unsupported(format!("function {name}"));
+    }
     let args: Vec<String> = args.iter().map(SqlType::to_string).collect();
     SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", args.join(", ")))
         .hint("No function matches the given name and argument types. You might need to add explicit type casts.")

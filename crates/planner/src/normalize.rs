@@ -19,7 +19,7 @@ pub struct Normalized {
     pub key: String,
     /// How much of `key` is text.
     pub text_len: usize,
-    /// The literals: Int4, Int8, Numeric, Float8, or Text for a quoted string of undecided type.
+    /// The literals: Int4, Int8, Numeric, or Text for a quoted string of undecided type.
     pub literals: Vec<Datum>,
 }
 
@@ -36,7 +36,6 @@ impl Normalized {
                 Datum::Int4(_) => SqlType::Int4,
                 Datum::Int8(_) => SqlType::Int8,
                 Datum::Numeric(_) => SqlType::Numeric,
-                Datum::Float8(_) => SqlType::Float8,
                 _ => SqlType::Unknown,
             })
             .collect()
@@ -71,7 +70,6 @@ pub fn normalize_into(sql: &str, out: &mut Normalized) -> bool {
             Datum::Int4(_) => 'i',
             Datum::Int8(_) => 'l',
             Datum::Numeric(_) => 'n',
-            Datum::Float8(_) => 'f',
             _ => 's',
         });
     }
@@ -120,7 +118,7 @@ impl Scan<'_> {
                 b'.' if bytes.get(self.at + 1).is_some_and(u8::is_ascii_digit) => self.number(out, false)?,
                 b'\'' => self.string(out)?,
                 b'"' => self.quoted(out)?,
-                b'-' if self.last == Last::Operator && bytes.get(self.at + 1).is_some_and(u8::is_ascii_digit) => {
+                b'-' if self.last == Last::Operator && self.signs_number() => {
                     self.at += 1;
                     self.number(out, true)?;
                 }
@@ -142,6 +140,13 @@ impl Scan<'_> {
             }
         }
         Some(())
+    }
+
+    /// Whether the minus here is part of a number: `-1::type` is minus of the cast.
+    fn signs_number(&self) -> bool {
+        let rest = &self.sql[self.at + 1..];
+        let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(rest.len());
+        rest.starts_with(|c: char| c.is_ascii_digit()) && !rest[end..].trim_start().starts_with("::")
     }
 
     /// Copies `self.at .. end` to the key.
@@ -201,6 +206,10 @@ impl Scan<'_> {
             }
             self.copy(end, out);
         } else {
+            // The parser decides the type of a number whose negative is of a narrower one: signs may stand apart.
+            if matches!(&self.sql[self.at..end], "2147483648" | "9223372036854775808") {
+                return None;
+            }
             let literal = plain_int(&self.sql[self.at..end], negative)
                 .or_else(|| number(&self.sql[self.at..end], negative).map(|(d, _)| d))?;
             self.at = end;

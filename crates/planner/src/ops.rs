@@ -1,6 +1,7 @@
 //! Operators: which types go together, and to what.
 
-use crate::bind::{Binder, Typed, is_time, time_common};
+use crate::bind::{Binder, Typed};
+use crate::coerce::{is_time, time_common};
 use clearway_plan::Expr;
 use clearway_plan::expr::{BinaryOp, UnaryOp};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
@@ -35,6 +36,15 @@ impl Binder<'_> {
         let (l, r) = (left.ty, right.ty);
         let common = match (l, r) {
             _ if l.is_integer() && r.is_integer() || l == r => return Ok((left, right)),
+            // A varchar becomes a char(n): its blanks do not count. A text's do.
+            (SqlType::Char(_), SqlType::Varchar(_)) => {
+                let right = self.cast_to(right, SqlType::Char(u32::MAX))?;
+                return Ok((left, right));
+            }
+            (SqlType::Varchar(_), SqlType::Char(_)) => {
+                let left = self.cast_to(left, SqlType::Char(u32::MAX))?;
+                return Ok((left, right));
+            }
             _ if l.is_string() && r.is_string() => return Ok((left, right)),
             _ if is_time(l) && is_time(r) => time_common(l, r),
             _ => numeric_common(l, r).ok_or_else(|| no_operator(op, l, r))?,
@@ -62,6 +72,9 @@ impl Binder<'_> {
             let text = format!("operator is not unique: unknown {} unknown", symbol(op));
             return Err(SqlError::new(SqlState(*b"42725"), text).hint(NOT_UNIQUE));
         }
+        if interval_arithmetic(op, left.ty, right.ty) {
+            return Err(SqlError::unsupported("type interval"));
+        }
         let (left, right) = self.known(left, right)?;
         let (l, r) = (left.ty, right.ty);
         if let Some(ty) = date_arithmetic(op, l, r) {
@@ -88,11 +101,21 @@ impl Binder<'_> {
         let side = |b: &mut Self, t: Typed| match t.ty {
             SqlType::Unknown => b.decide(t, SqlType::Text),
             // A char(n) keeps its blanks here in no case: as text it has none. A boolean is spelt out by the cast.
-            SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) => Ok(t),
+            SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_) | SqlType::Name => Ok(t),
             _ => b.cast_to(t, SqlType::Text),
         };
         let (left, right) = (side(self, left)?, side(self, right)?);
         Ok(Typed::new(Expr::Binary(BinaryOp::Concat, Box::new(left.expr), Box::new(right.expr)), SqlType::Text))
+    }
+
+    /// Unary plus, which only numbers have; an undecided operand is a float8.
+    pub(crate) fn plus(&mut self, inner: Typed) -> SqlResult<Typed> {
+        let inner = self.decide(inner, SqlType::Float8)?;
+        if inner.ty.is_integer() || matches!(inner.ty, SqlType::Float8 | SqlType::Numeric) {
+            return Ok(inner);
+        }
+        let text = format!("operator does not exist: + {}", shown(inner.ty));
+        Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, text).hint(HINT))
     }
 
     /// Unary minus; a literal is negated in place.
@@ -105,9 +128,8 @@ impl Binder<'_> {
             ty if ty.is_integer() || matches!(ty, SqlType::Float8 | SqlType::Numeric) => {
                 Ok(Typed::new(Expr::Unary(UnaryOp::Neg, Box::new(inner.expr)), ty))
             }
-            ty => {
-                Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: - {ty}")).hint(HINT))
-            }
+            ty => Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("operator does not exist: - {}", shown(ty)))
+                .hint(HINT)),
         }
     }
 }
@@ -127,6 +149,17 @@ fn date_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> Option<SqlType> {
         (BinaryOp::Sub, Date, Date) => Some(Int4),
         (BinaryOp::Add | BinaryOp::Sub, Date, Int2 | Int4) | (BinaryOp::Add, Int2 | Int4, Date) => Some(Date),
         _ => None,
+    }
+}
+
+/// Whether the operator gives or takes an interval.
+fn interval_arithmetic(op: BinaryOp, l: SqlType, r: SqlType) -> bool {
+    use SqlType::{Date, Timestamp, Timestamptz, Unknown};
+    let moment = |ty| matches!(ty, Timestamp | Timestamptz);
+    match op {
+        BinaryOp::Sub => moment(l) && (is_time(r) || r == Unknown) || matches!(l, Date | Unknown) && moment(r),
+        BinaryOp::Add => moment(l) && r == Unknown || l == Unknown && moment(r),
+        _ => false,
     }
 }
 
@@ -163,7 +196,8 @@ pub(crate) fn symbol(op: BinaryOp) -> &'static str {
     }
 }
 
-fn shown(ty: SqlType) -> String {
+/// The type in messages about operators and functions: without its length.
+pub(crate) fn shown(ty: SqlType) -> String {
     match ty {
         SqlType::Char(_) => "character".to_owned(),
         SqlType::Varchar(_) => "character varying".to_owned(),

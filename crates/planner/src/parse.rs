@@ -2,6 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::error::{from_parser, place, syntax_at};
+use crate::lexical;
 use crate::utility;
 use clearway_plan::Statement;
 use clearway_plan::statement::Maintain;
@@ -117,7 +118,7 @@ fn tokenize(sql: &str) -> SqlResult<Vec<TokenWithSpan>> {
         };
         place(SqlError::new(SqlState::SYNTAX, message), sql, e.location)
     })?;
-    Ok(tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_) | Token::EOF)).collect())
+    lexical::checked(sql, tokens)
 }
 
 /// 54001 if operators could nest deeper than our stack allows: a chain of them at one level, summed over the open parentheses.

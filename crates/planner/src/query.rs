@@ -267,12 +267,11 @@ fn name_of(e: &ast::Expr) -> Option<(String, bool)> {
         E::Function(f) => Some((crate::funcs::result_name(f), true)),
         E::Cast { expr, data_type, .. } => name_of(expr).filter(|(_, strong)| *strong).or_else(|| cast(data_type)),
         E::TypedString(t) => cast(&t.data_type),
-        E::Value(v) if matches!(v.value, ast::Value::Boolean(_)) => Some(("bool".to_owned(), false)),
         E::Case { else_result, .. } => {
             let last = else_result.as_deref().and_then(name_of).filter(|(_, strong)| *strong);
             last.or_else(|| Some(("case".to_owned(), false)))
         }
-        E::Substring { .. } => strong("substring"),
+        E::Substring { shorthand, .. } => strong(if *shorthand { "substr" } else { "substring" }),
         E::Position { .. } => strong("position"),
         E::Ceil { .. } => strong("ceil"),
         E::Floor { .. } => strong("floor"),

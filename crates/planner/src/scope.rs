@@ -75,6 +75,14 @@ pub(crate) fn fold(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
+/// An alias, folded: the parser also takes a string, which is a syntax error.
+pub(crate) fn alias(ident: &Ident) -> SqlResult<String> {
+    match ident.quote_style {
+        Some('\'') => Err(SqlError::new(SqlState::SYNTAX, format!("syntax error at or near \"'{}'\"", ident.value))),
+        _ => Ok(fold(ident)),
+    }
+}
+
 /// The folded parts of a name.
 pub(crate) fn parts(name: &ObjectName) -> SqlResult<Vec<&Ident>> {
     name.0

@@ -3,7 +3,7 @@
 use crate::access::choose;
 use crate::bind::{AGGREGATE, Aggregates, Binder};
 use crate::query::{self, Output, Planned};
-use crate::scope::{Scope, fold, parts, table, table_name};
+use crate::scope::{self, Scope, fold, parts, table, table_name};
 use crate::system;
 use crate::tree::rewrite;
 use clearway_plan::expr::BinaryOp;
@@ -111,7 +111,7 @@ fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWithJoins]) -> 
     }
     match &item.relation {
         TableFactor::Table { name, alias, args: None, sample: None, with_ordinality: false, .. } => {
-            let renamed = alias.as_ref().map(|a| fold(&a.name));
+            let renamed = alias.as_ref().map(|a| scope::alias(&a.name)).transpose()?;
             let from = match SystemView::by_name(&table_name(name)?) {
                 Some(view) => {
                     b.scope = Scope::of_view(view, renamed);
@@ -187,7 +187,7 @@ fn series(
     let (Some(stop), Some(start)) = (exprs.pop(), exprs.pop()) else {
         return Err(SqlError::internal("generate_series lost its arguments"));
     };
-    let relation = alias.map_or("generate_series".to_owned(), |a| fold(&a.name));
+    let relation = alias.map_or(Ok("generate_series".to_owned()), |a| scope::alias(&a.name))?;
     let column = alias.and_then(|a| a.columns.first()).map_or(relation.clone(), |c| fold(&c.name));
     b.scope = Scope { relation, columns: vec![(column, ty)] };
     Ok(From::Series { start, stop, step, ty })
@@ -217,7 +217,7 @@ pub(crate) fn items(b: &mut Binder<'_>, list: &[ast::SelectItem], targets: &[Sql
                 out.push(item_of(b, e, name, targets.get(out.len()))?);
             }
             ast::SelectItem::ExprWithAlias { expr, alias } => {
-                out.push(item_of(b, expr, fold(alias), targets.get(out.len()))?);
+                out.push(item_of(b, expr, scope::alias(alias)?, targets.get(out.len()))?);
             }
             _ => return Err(SqlError::unsupported("this item of the select list")),
         }

@@ -1,15 +1,27 @@
 //! Expressions against what PostgreSQL 15 made of them: `expressions.tsv` holds, a line, `select`'s expression, a tab, and the text form
 //! of the value (NULL for a null) or `ERROR: SQLSTATE message`, as psql got it from a server in UTC.
 
-use clearway_plan::{Catalog, Env, SessionEnv, Statement, Zone, statement::Source, value};
-use clearway_types::SqlResult;
+use clearway_plan::{Catalog, Env, Plan, SessionEnv, Statement, Zone, statement::Source, value};
+use clearway_planner::PlanCache;
+use clearway_types::{Datum, SqlResult};
 
 fn evaluate(expression: &str) -> SqlResult<String> {
     let parsed = clearway_planner::parse(&format!("select {expression}"))?;
     let plan = clearway_planner::plan(&parsed[0], &Catalog::default(), &[], &SessionEnv::default())?;
-    let Statement::Query(query) = &plan.statement else { panic!("{expression}") };
-    let Source::Rows(rows) = &query.source else { panic!("{expression}") };
-    let value = rows[0][0].eval_const(&Env::default())?;
+    value_of(&plan, Vec::new())
+}
+
+/// As [`evaluate`], with the literals as parameters; `None`: the cache leaves this text to the planner.
+fn evaluate_cached(expression: &str) -> Option<SqlResult<String>> {
+    let sql = format!("select {expression}");
+    let (plan, params) = PlanCache::new().get_or_plan(&sql, &Catalog::default(), &SessionEnv::default())?;
+    Some(value_of(&plan, params))
+}
+
+fn value_of(plan: &Plan, params: Vec<Datum>) -> SqlResult<String> {
+    let Statement::Query(query) = &plan.statement else { panic!("{plan:?}") };
+    let Source::Rows(rows) = &query.source else { panic!("{plan:?}") };
+    let value = rows[0][0].eval_const(&Env { params, ..Env::default() })?;
     Ok(match value.is_null() {
         true => "NULL".to_owned(),
         false => value::to_text(plan.columns[0].ty, value.as_ref(), &Zone::utc()),
@@ -21,10 +33,70 @@ fn expressions_give_what_postgresql_gives() {
     let mut wrong = Vec::new();
     for line in include_str!("expressions.tsv").lines() {
         let (expression, expected) = line.split_once('\t').unwrap_or((line, ""));
-        let got = evaluate(expression).unwrap_or_else(|e| format!("ERROR: {} {}", e.state(), e.message()));
-        if got != expected {
-            wrong.push(format!("{expression}: got {got}, PostgreSQL {expected}"));
+        let planned = Some(("planned", evaluate(expression)));
+        for (how, got) in planned.into_iter().chain(evaluate_cached(expression).map(|got| ("cached", got))) {
+            let got = got.unwrap_or_else(|e| format!("ERROR: {} {}", e.state(), e.message()));
+            if got != expected {
+                wrong.push(format!("{expression}: {how} {got}, PostgreSQL {expected}"));
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What our numeric, our dates and our strings cannot hold as PostgreSQL does is refused, not answered otherwise.
+#[test]
+fn what_we_cannot_answer_is_refused() {
+    for expression in [
+        "12345678901234567890123456789012345678901234567890",
+        "1.23456789012345678901234567890123456789",
+        "-1e300",
+        "1e300 + 1",
+        "12345678901234567890 * 12345678901234567890",
+        "0.12345678901234567890 * 0.12345678901234567890",
+        "1.5 + 12345678901234567890123456789",
+        "1 / 3e20",
+        "round(0.5, 30)",
+        "'NaN'::numeric",
+        "'inf'::float8::numeric",
+        "coalesce('ab'::char(5), 'x')",
+        "'x'::bpchar",
+        "timestamp '2024-01-01' - date '2023-01-01'",
+        "timestamp '2024-01-01' + '1 day'",
+        "date 'today'",
+        "timestamptz 'now'",
+        "timestamptz '2024-01-01 12:00 MSK'",
+        "substring('abc', 'b')",
+        "sqrt(4)",
+    ] {
+        let planned = evaluate(expression);
+        assert_eq!(planned.map_err(|e| e.state().to_string()), Err("0A000".to_owned()), "{expression}");
+        assert!(evaluate_cached(expression).is_none_or(|r| r.is_err_and(|e| e.state().as_str() == "0A000")));
+    }
+}
+
+/// PostgreSQL 15 does not know 15's successors' numbers, and nothing may follow a number.
+#[test]
+fn junk_behind_a_number_is_an_error() {
+    let state = |expression: &str| evaluate(expression).map_err(|e| e.state().to_string());
+    for expression in [
+        "123abc",
+        "1_2_3",
+        "0.a",
+        "0.0e",
+        "1e",
+        "1.5e+",
+        "0x1F",
+        "1L",
+        "1 'x'",
+        "1 as 'x'",
+        "1 from t 'x'",
+        "'a' 'b'",
+        "$1abc",
+    ] {
+        assert_eq!(state(expression), Err("42601".to_owned()), "{expression}");
+    }
+    assert_eq!(state("3e-500::float8"), Err("22003".to_owned()));
+    assert_eq!(state("'foo'\n'bar'"), Ok("foobar".to_owned()));
+    assert_eq!(state("'foo' -- and\n  'bar' \n 'baz'"), Ok("foobarbaz".to_owned()));
 }

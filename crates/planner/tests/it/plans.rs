@@ -196,7 +196,7 @@ fn result_columns_are_named_and_typed() {
     };
     assert_eq!(
         columns("select 1, 'x', 1.5, true, null"),
-        "?column? integer, ?column? text, ?column? numeric, bool boolean, ?column? text"
+        "?column? integer, ?column? text, ?column? numeric, ?column? boolean, ?column? text"
     );
     assert_eq!(
         columns("select aid::int8, count(*), now(), '1'::int4 from accounts group by aid"),
@@ -215,7 +215,7 @@ fn result_columns_are_named_and_typed() {
     );
     assert_eq!(
         columns("select current_schema(), current_catalog, pg_sleep(1)"),
-        "current_schema text, current_catalog text, pg_sleep void"
+        "current_schema name, current_catalog name, pg_sleep void"
     );
 }
 

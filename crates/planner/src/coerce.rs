@@ -1,0 +1,202 @@
+//! Conversions: what an undecided expression becomes, implicit and written casts, assignments, the common type of alternatives.
+
+use crate::bind::{Binder, Typed};
+use crate::ops::shown;
+use crate::types;
+use clearway_plan::{Expr, Zone, cast, value};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
+
+impl Binder<'_> {
+    /// Gives an undecided expression a type: a literal is read, a parameter becomes of it. Others are left alone.
+    pub(crate) fn decide(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
+        if t.ty != SqlType::Unknown {
+            return Ok(t);
+        }
+        match t.expr {
+            Expr::Param(n) => {
+                if self.params[n] == SqlType::Unknown {
+                    self.params[n] = types::base(to);
+                }
+                let ty = self.params[n];
+                if ty != types::base(to) {
+                    let text = format!("inconsistent types deduced for parameter ${}", n + 1);
+                    return Err(SqlError::new(SqlState(*b"42P08"), text).detail(format!(
+                        "{} versus {}",
+                        shown(ty),
+                        shown(to)
+                    )));
+                }
+                let param = Typed::new(Expr::Param(n), ty);
+                if ty == to { Ok(param) } else { Ok(cast_expr(param, to, false)) }
+            }
+            Expr::Literal(Datum::Null) => Ok(Typed::new(t.expr, to)),
+            // The meaning depends on the session's zone: it is read at each execution. What no zone can read is an error now.
+            Expr::Literal(Datum::Text(ref s)) if to == SqlType::Timestamptz => {
+                match value::parse_text(to, s, &Zone::utc()) {
+                    Err(e) if e.state() != SqlState::DATETIME_OVERFLOW => Err(e),
+                    _ => Ok(cast_expr(t, to, false)),
+                }
+            }
+            Expr::Literal(Datum::Text(s)) => {
+                let d = value::parse_text(to, &s, &Zone::utc())?;
+                Ok(Typed::new(Expr::Literal(d), to))
+            }
+            _ => Ok(cast_expr(t, to, false)),
+        }
+    }
+
+    /// An implicit conversion between known types.
+    pub(crate) fn cast_to(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
+        if t.ty == SqlType::Unknown {
+            return self.decide(t, to);
+        }
+        if t.ty == to {
+            return Ok(t);
+        }
+        fold_constant(cast_expr(t, to, false))
+    }
+
+    /// A cast that the user wrote.
+    pub(crate) fn explicit_cast(&mut self, t: Typed, to: SqlType) -> SqlResult<Typed> {
+        if t.ty == SqlType::Unknown {
+            let bounded = matches!(to, SqlType::Char(_) | SqlType::Varchar(Some(_)) | SqlType::Name);
+            let t = self.decide(t, if bounded { SqlType::Text } else { to })?;
+            if !bounded {
+                return Ok(t);
+            }
+            if let Expr::Param(n) = t.expr
+                && self.params[n] == SqlType::Text
+            {
+                self.params[n] = types::base(to);
+            }
+            return fold_constant(cast_expr(t, to, true));
+        }
+        if t.ty == to {
+            return Ok(t);
+        }
+        if !castable(t.ty, to) {
+            let text = format!("cannot cast type {} to {}", shown(t.ty), shown(to));
+            return Err(SqlError::new(SqlState::CANNOT_COERCE, text));
+        }
+        fold_constant(cast_expr(t, to, true))
+    }
+
+    /// An assignment to a column: what INSERT and UPDATE do.
+    pub(crate) fn assign(&mut self, t: Typed, to: SqlType, column: &str) -> SqlResult<Expr> {
+        if t.ty == SqlType::Unknown {
+            return self.decide(t, to).map(|t| t.expr);
+        }
+        if t.ty == to {
+            return Ok(t.expr);
+        }
+        if !assignable(t.ty, to) {
+            let text = format!("column \"{column}\" is of type {to} but expression is of type {}", t.ty);
+            return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text)
+                .hint("You will need to rewrite or cast the expression."));
+        }
+        fold_constant(cast_expr(t, to, false)).map(|t| t.expr)
+    }
+
+    /// One type for alternatives: of CASE, COALESCE, GREATEST, VALUES. A length stays only if all of them have it.
+    pub(crate) fn unify(&mut self, items: Vec<Typed>, what: &str) -> SqlResult<(Vec<Expr>, SqlType)> {
+        let mut common = SqlType::Unknown;
+        for t in &items {
+            common = common_type(common, t.ty).ok_or_else(|| {
+                let text = format!("{what} types {} and {} cannot be matched", shown(common), shown(t.ty));
+                SqlError::new(SqlState::DATATYPE_MISMATCH, text)
+            })?;
+        }
+        if common == SqlType::Unknown {
+            common = SqlType::Text;
+        }
+        let null = |t: &Typed| t.expr == Expr::Literal(Datum::Null);
+        if !items.iter().all(|t| t.ty == common || null(t)) {
+            // A value of char(n) has its blanks, one without a length keeps those it came with: we keep none.
+            if matches!(common, SqlType::Char(_)) {
+                return Err(SqlError::unsupported(format!("{what} of type character and another type or length")));
+            }
+            common = types::base(common);
+        }
+        let exprs: SqlResult<Vec<Expr>> = items.into_iter().map(|t| self.cast_to(t, common).map(|t| t.expr)).collect();
+        Ok((exprs?, common))
+    }
+}
+
+/// PostgreSQL's select_common_type for two: the first type stays unless only it converts to the other. `None`: of unlike kinds.
+pub(crate) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
+    use SqlType as T;
+    Some(match (a, b) {
+        (a, T::Unknown) => a,
+        (T::Unknown, b) => b,
+        (a, b) if a == b => a,
+        (T::Varchar(_) | T::Char(_), T::Name) => T::Name,
+        (T::Name, T::Varchar(_) | T::Char(_)) => T::Name,
+        (a, b) if a.is_string() && b.is_string() => a,
+        (a, b) if is_time(a) && is_time(b) => time_common(a, b),
+        (a, b) => crate::ops::numeric_common(a, b)?,
+    })
+}
+
+pub(crate) fn cast_expr(t: Typed, to: SqlType, explicit: bool) -> Typed {
+    Typed::new(Expr::Cast { expr: Box::new(t.expr), to, explicit }, to)
+}
+
+/// A numeric literal that our numeric cannot hold: it may yet become a float8. As a numeric it is an error when it is evaluated.
+pub(crate) fn long_numeric(text: &str) -> Typed {
+    cast_expr(Typed::new(Expr::Literal(text.into()), SqlType::Text), SqlType::Numeric, false)
+}
+
+/// The text of a [`long_numeric`].
+pub(crate) fn long_numeric_text(e: &Expr) -> Option<&str> {
+    match e {
+        Expr::Cast { expr, to: SqlType::Numeric, explicit: false } => match &**expr {
+            Expr::Literal(Datum::Text(text)) => Some(text),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Evaluates a cast of a literal now, unless it depends on the session's zone.
+fn fold_constant(t: Typed) -> SqlResult<Typed> {
+    let Expr::Cast { expr, to, explicit } = &t.expr else { return Ok(t) };
+    if let Some(text) = long_numeric_text(expr).filter(|_| *to == SqlType::Float8) {
+        let d = value::parse_text(SqlType::Float8, text, &Zone::utc())?;
+        return Ok(Typed::new(Expr::Literal(d), t.ty));
+    }
+    let Expr::Literal(d) = &**expr else { return Ok(t) };
+    let zoned = |ty| ty == SqlType::Timestamptz;
+    if zoned(*to) || matches!(d, Datum::Timestamptz(_)) {
+        return Ok(t);
+    }
+    let d = cast::cast(d.as_ref(), *to, *explicit, &Zone::utc())?;
+    Ok(Typed::new(Expr::Literal(d), t.ty))
+}
+
+fn is_number(ty: SqlType) -> bool {
+    ty.is_integer() || matches!(ty, SqlType::Numeric | SqlType::Float8)
+}
+
+pub(crate) fn is_time(ty: SqlType) -> bool {
+    matches!(ty, SqlType::Date | SqlType::Timestamp | SqlType::Timestamptz)
+}
+
+/// What two of date, timestamp and timestamptz both become: the one that says most.
+pub(crate) fn time_common(a: SqlType, b: SqlType) -> SqlType {
+    match (a, b) {
+        (a, b) if a == b => a,
+        (SqlType::Timestamptz, _) | (_, SqlType::Timestamptz) => SqlType::Timestamptz,
+        _ => SqlType::Timestamp,
+    }
+}
+
+/// Whether PostgreSQL converts silently in an assignment.
+pub(crate) fn assignable(from: SqlType, to: SqlType) -> bool {
+    to.is_string() || is_number(from) && is_number(to) || is_time(from) && is_time(to) || from == to
+}
+
+/// Whether a cast that is written out is allowed.
+fn castable(from: SqlType, to: SqlType) -> bool {
+    let int4_bool = matches!((from, to), (SqlType::Int4, SqlType::Bool) | (SqlType::Bool, SqlType::Int4));
+    assignable(from, to) || from.is_string() || int4_bool
+}

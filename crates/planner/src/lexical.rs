@@ -1,0 +1,120 @@
+//! PostgreSQL's rules for numbers and strings that sqlparser's tokenizer does not keep.
+//!
+//! A number ends where a name cannot begin (`123abc`, `1_000`, `0x1F` and `1e` are errors). Strings with a line's end between them are
+//! one string; on one line they are an error, where sqlparser would take the second for an alias. `ISNULL` becomes `IS NULL`.
+
+use crate::error::{place, syntax_at};
+use clearway_types::{SqlError, SqlResult, SqlState};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
+
+/// The tokens that count, or 42601.
+pub(crate) fn checked(sql: &str, tokens: Vec<TokenWithSpan>) -> SqlResult<Vec<TokenWithSpan>> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    let mut gap = Gap::default();
+    for t in tokens {
+        if let Token::Whitespace(space) = &t.token {
+            gap.take(space);
+            continue;
+        }
+        if t.token == Token::EOF {
+            continue;
+        }
+        let last = out.last_mut();
+        match (last, &t.token) {
+            (Some(last), Token::SingleQuotedString(more)) if is_string(&last.token) && gap.joins => {
+                join(sql, last, more)?;
+                last.span.end = t.span.end;
+            }
+            (Some(last), token) if is_string(&last.token) && is_string(token) => return Err(syntax_at(sql, Some(&t))),
+            (Some(last), token) if matches!(last.token, Token::Number(..)) && gap.empty && begins_name(token) => {
+                return Err(junk(sql, last, "numeric literal"));
+            }
+            // The parser knows only the long form of this one.
+            (_, Token::Word(w)) if w.quote_style.is_none() && w.value.eq_ignore_ascii_case("isnull") => {
+                out.push(TokenWithSpan { token: Token::make_keyword("IS"), span: t.span });
+                out.push(TokenWithSpan { token: Token::make_keyword("NULL"), span: t.span });
+            }
+            _ => {
+                check_number(sql, &t)?;
+                out.push(t);
+            }
+        }
+        gap = Gap { empty: true, joins: false, block: false };
+    }
+    Ok(out)
+}
+
+/// What stands between two tokens.
+#[derive(Default)]
+struct Gap {
+    empty: bool,
+    /// A line's end, and nothing but blanks and comments up to a line's end.
+    joins: bool,
+    block: bool,
+}
+
+impl Gap {
+    fn take(&mut self, space: &Whitespace) {
+        self.empty = false;
+        match space {
+            Whitespace::Newline | Whitespace::SingleLineComment { .. } => self.joins = !self.block,
+            Whitespace::MultiLineComment(_) => (self.block, self.joins) = (true, false),
+            Whitespace::Space | Whitespace::Tab => {}
+        }
+    }
+}
+
+fn is_string(token: &Token) -> bool {
+    matches!(
+        token,
+        Token::SingleQuotedString(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::NationalStringLiteral(_)
+            | Token::HexStringLiteral(_)
+            | Token::SingleQuotedByteStringLiteral(_)
+    )
+}
+
+/// Appends a string's continuation, which has the escapes of its beginning.
+fn join(sql: &str, first: &mut TokenWithSpan, more: &str) -> SqlResult<()> {
+    match &mut first.token {
+        Token::SingleQuotedString(s) | Token::NationalStringLiteral(s) => s.push_str(more),
+        Token::EscapedStringLiteral(s) | Token::UnicodeStringLiteral(s) if !more.contains('\\') => s.push_str(more),
+        _ => {
+            let e = SqlError::unsupported("an escape in the continuation of a string");
+            return Err(place(e, sql, first.span.start));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the token's first character may begin a name.
+fn begins_name(token: &Token) -> bool {
+    match token {
+        Token::Word(w) => w.quote_style.is_none(),
+        token => is_string(token) && !matches!(token, Token::SingleQuotedString(_)),
+    }
+}
+
+fn check_number(sql: &str, t: &TokenWithSpan) -> SqlResult<()> {
+    let width = t.span.end.column.saturating_sub(t.span.start.column) as usize;
+    match &t.token {
+        Token::Number(text, long) if *long || text.contains('_') => Err(junk(sql, t, "numeric literal")),
+        // `0x1F`: as long as `X'1F` without the quote at its end.
+        Token::HexStringLiteral(text) if width == text.chars().count() + 2 => Err(junk(sql, t, "numeric literal")),
+        Token::Placeholder(name) => {
+            match name.strip_prefix('$').map(|n| n.trim_start_matches(|c: char| c.is_ascii_digit())) {
+                Some("") if name.len() > 1 => Ok(()),
+                Some(rest) if rest.len() + 1 < name.len() => Err(junk(sql, t, "parameter")),
+                _ => Err(syntax_at(sql, Some(t))),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+fn junk(sql: &str, t: &TokenWithSpan, after: &str) -> SqlError {
+    let e = SqlError::new(SqlState::SYNTAX, format!("trailing junk after {after} at or near \"{}\"", t.token));
+    place(e, sql, t.span.start)
+}
