@@ -7,6 +7,8 @@
 //! test without BLESS checks that the recorded answers are its own. What PostgreSQL does not have is in a script of its own (`system`),
 //! with Clearway's own answers, to be read before they are kept.
 //!
+//! `generated` draws expressions and compares with a PostgreSQL at once.
+//!
 //! In a script
 //! - A statement that ends in `--refused` is one that PostgreSQL carries out and we refuse with 0A000. Once we carry it out, the test fails:
 //!   the mark must go.
@@ -22,6 +24,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+#[path = "sql/generated.rs"]
+mod generated;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -42,7 +47,9 @@ macro_rules! scripts {
 scripts! {
     copy
     date
+    datetimes
     errors
+    literals
     modify
     readonly
     select
@@ -50,6 +57,7 @@ scripts! {
     system
     transactions
     unique
+    values
 }
 
 #[test]
