@@ -10,18 +10,19 @@
 //!    another job to its own pool does not block (its thread may be the only one that empties the queue), so that the
 //!    bound can be exceeded by what the running jobs submit. [`IoPool::read`] never blocks: reads come on top, as many
 //!    as those who ask have memory for.
-//! 3. A job that panics ends alone: its thread takes the next job. The panic hook has reported it.
+//! 3. A job that panics ends alone: its thread takes the next job. [`IoPool::failed`] says so from then on: whoever waits for the job is not
+//!    told otherwise, and what it was changing is half changed.
 //!
 //! # Locking
 //! One monitor over the queue, never held while a job runs. A panic cannot occur under it.
 
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Condition, Latch, Monitor};
+use clearway_sync::panics::caught;
 use clearway_sync::thread::{self, JoinHandle, ThreadId};
 use std::collections::VecDeque;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::disk::File;
 use crate::memory::IoMemory;
@@ -93,6 +94,24 @@ struct Shared {
     queue: Monitor<Queue>,
     /// A job has left a full queue.
     room: Condition,
+    failed: Failed,
+}
+
+/// The first panic of a thread of the pool.
+#[derive(Clone, Default)]
+pub(crate) struct Failed(Arc<OnceLock<String>>);
+
+impl Failed {
+    pub(crate) fn why(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    /// Runs `work`, and keeps the message of its panic.
+    pub(crate) fn watch(&self, doing: &str, work: impl FnOnce()) {
+        if let Err(message) = caught(work) {
+            self.0.get_or_init(|| format!("a thread panicked while {doing}: {message}"));
+        }
+    }
 }
 
 impl Shared {
@@ -110,8 +129,7 @@ impl Shared {
             };
             drop(queue);
             self.room.notify_one();
-            // Unwind safe: the job is consumed, and what it shares with others guards itself (invariant 3).
-            let _reported_by_the_panic_hook = catch_unwind(AssertUnwindSafe(job));
+            self.failed.watch("running an I/O job", job);
         }
     }
 }
@@ -132,7 +150,8 @@ impl IoPool {
     /// Starts `threads` threads (at least one), named `name-0`, `name-1` and so on. An error if the operating system
     /// refuses a thread.
     pub fn new(threads: usize, name: &str) -> io::Result<Self> {
-        let shared = Arc::new(Shared { queue: Monitor::new(&IO_QUEUE, Queue::default()), room: Condition::new() });
+        let queue = Monitor::new(&IO_QUEUE, Queue::default());
+        let shared = Arc::new(Shared { queue, room: Condition::new(), failed: Failed::default() });
         let registered = Latch::new(&REGISTERED, Registered::default());
         let mut pool = Self {
             shared,
@@ -159,7 +178,7 @@ impl IoPool {
 
     pub(crate) fn with_ring_of(threads: usize, name: &str, limits: Limits) -> io::Result<Self> {
         let mut pool = Self::new(threads, name)?;
-        pool.ring = Some(Ring::new(&format!("{name}-ring"), limits)?);
+        pool.ring = Some(Ring::new(&format!("{name}-ring"), limits, pool.shared.failed.clone())?);
         Ok(pool)
     }
 
@@ -184,7 +203,7 @@ impl IoPool {
 
     /// Whether the kernel lets this process have a ring; the error says why not.
     pub fn try_ring() -> io::Result<()> {
-        Ring::new("try-ring", Limits::KERNELS).map(drop)
+        Ring::new("try-ring", Limits::KERNELS, Failed::default()).map(drop)
     }
 
     /// Has the kernel's ring, in a pool with registered buffers, know this memory beforehand, as long as the pool lives: direct reads into it
@@ -258,6 +277,11 @@ impl IoPool {
         drop(queue);
         self.shared.queue.notify_one();
         Ok(())
+    }
+
+    /// Why the process must stop, if so: a job, or a callback of a read, has panicked.
+    pub fn failed(&self) -> Option<&str> {
+        self.shared.failed.why()
     }
 
     /// How many jobs wait for a thread.

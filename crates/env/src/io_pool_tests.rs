@@ -88,6 +88,7 @@ fn a_panic_ends_its_job_alone() {
     pool.submit(Box::new(|| panic!("a job's panic")));
     pool.submit(Box::new(move || send.send(1).expect("the test listens")));
     assert_eq!(receive.recv(), Ok(1));
+    assert_eq!(pool.failed(), Some("a thread panicked while running an I/O job: a job's panic"));
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod engine_tests;
 mod entropy;
 mod intercept;
 mod io_pool;
+mod kernel;
 mod mem_disk;
 mod memory;
 mod os_disk;

@@ -8,14 +8,17 @@
 //! 1. Memory that the kernel may write to or read from is not touched, and not freed, until the request's completion has
 //!    been reaped: the [`ReadTarget`] is kept in the slot, and [`Ring::write_all`] does not return before. If the thread
 //!    dies with requests in flight, the process ends.
-//! 2. Each request is answered once, also when the ring is dropped: `drop` returns after the last of them.
+//! 2. Each request is answered once, also when the ring is dropped: `drop` returns after the last of them. If the thread dies, those that the
+//!    kernel does not have, and all that come later, get an error, and the pool has failed.
 //! 3. At most [`DEPTH`] requests are in flight, no more than the completion queue has places; the others wait in the inbox,
 //!    which is bounded by those who ask: a page read holds a frame of the pool.
 //! 4. Whoever puts a request in the inbox while `asleep` is set rings; the thread sets it only with an empty inbox.
+//! 5. What the kernel has finished is reaped at the next turn, also while there is always something new to submit. With `DEFER_TASKRUN` the
+//!    kernel finishes requests only when it is entered for completions: `TASKRUN_FLAG` tells when that is due.
 //!
 //! # Locking
 //! The inbox's latch and the monitor of a batch of writes are leaves, and nothing panics under them. The thread is the standard
-//! library's: a model checker does not run the kernel.
+//! library's: a model checker does not run the kernel. The tests' fake kernel ([`Kernel`]) finishes requests in any order, in pieces, late.
 //!
 //! # Source
 //! J. Axboe, "Efficient IO with io_uring", 2019.
@@ -23,18 +26,17 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Latch, Monitor};
-use io_uring::{IoUring, opcode, squeue, types::Fd};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::direct::Progress;
 use crate::disk::File;
-use crate::io_pool::{Read, ReadTarget, Write};
+use crate::io_pool::{Failed, Read, ReadTarget, Write};
+use crate::kernel::{Kernel, Operation, What, make_ring};
 use crate::memory::IoMemory;
 use crate::registered::{Limits, Table};
 
@@ -42,7 +44,6 @@ use crate::registered::{Limits, Table};
 pub const DEPTH: usize = 256;
 /// The slot of the poll on the eventfd.
 const BELL: u64 = u64::MAX;
-const POLLIN: u32 = 1;
 
 static INBOX: Class = Class::new("env.ring_inbox");
 static BATCH: Class = Class::new("env.ring_batch");
@@ -59,6 +60,19 @@ struct Bytes(*const u8, usize);
 
 // SAFETY: they are only read, and are there until the batch has ended (invariant 1).
 unsafe impl Send for Bytes {}
+
+impl Request {
+    /// Answers a request that the ring's thread will not carry out.
+    fn refuse(self, failed: &Failed) {
+        let why = || io::Error::other("the ring's thread has ended");
+        match self {
+            Self::Read(read) => failed.watch("refusing a read", || read.target.done(Err(why()))),
+            Self::Write { number, batch, .. } => batch.end(number, Err(why())),
+            // Whoever asked waits.
+            Self::Register(_, sender) => drop(sender.send(Err(why()))),
+        }
+    }
+}
 
 /// The end of a batch of writes: how many are not done, and the first that failed. Whose batch it is waits until all are done.
 struct Batch(Monitor<(usize, Option<(usize, io::Error)>)>);
@@ -81,16 +95,28 @@ struct Inbox {
     requests: VecDeque<Request>,
     asleep: bool,
     closed: bool,
+    /// Nobody takes requests any more.
+    ended: bool,
 }
 
 struct Shared {
     inbox: Latch<Inbox>,
     bell: OwnedFd,
+    failed: Failed,
 }
 
 impl Shared {
+    fn new(failed: Failed) -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { inbox: Latch::new(&INBOX, Inbox::default()), bell, failed })
+    }
+
     fn put(&self, requests: impl IntoIterator<Item = Request>) {
         let mut inbox = self.inbox.lock();
+        if inbox.ended {
+            drop(inbox);
+            return requests.into_iter().for_each(|request| request.refuse(&self.failed));
+        }
         inbox.requests.extend(requests);
         let asleep = std::mem::take(&mut inbox.asleep);
         drop(inbox);
@@ -113,18 +139,15 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// A ring, or why the kernel refuses one: too old, forbidden by a sandbox or by the administrator.
-    pub(crate) fn new(name: &str, limits: Limits) -> io::Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Arc::new(Shared { inbox: Latch::new(&INBOX, Inbox::default()), bell });
+    pub(crate) fn new(name: &str, limits: Limits, failed: Failed) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(failed)?);
         let (sender, made) = mpsc::channel();
         let threads_shared = Arc::clone(&shared);
         // The ring belongs to the thread that makes it.
-        let run = move || match make() {
+        let run = move || match make_ring() {
             Ok(ring) => {
                 let _ = sender.send(Ok(()));
-                let (slots, free, backlog) = (Vec::new(), Vec::new(), VecDeque::new());
-                let table = Table::new(limits);
-                Driver { ring, shared: threads_shared, slots, free, backlog, table }.run();
+                Driver::new(ring, threads_shared, limits).run();
             }
             Err(error) => {
                 let _ = sender.send(Err(error));
@@ -176,27 +199,10 @@ impl Drop for Ring {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // It cannot have panicked: that ends the process (invariant 1), and callbacks' panics are caught.
+            // It catches its panics.
             let _ = thread.join();
         }
     }
-}
-
-fn make() -> io::Result<IoUring> {
-    let mut builder = IoUring::builder();
-    builder.dontfork();
-    // Since Linux 6.1; an older kernel refuses them.
-    let ring = match builder.clone().setup_single_issuer().setup_defer_taskrun().build(DEPTH as u32 * 2) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => builder.build(DEPTH as u32 * 2)?,
-        other => other?,
-    };
-    let mut probe = io_uring::Probe::new();
-    ring.submitter().register_probe(&mut probe)?;
-    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::PollAdd::CODE];
-    if !needed.into_iter().all(|code| probe.is_supported(code)) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read, write and poll"));
-    }
-    Ok(ring)
 }
 
 /// A request in flight.
@@ -215,20 +221,16 @@ enum End {
 
 impl Flight {
     /// The rest of it as the kernel takes it; none if the file has no descriptor.
-    fn entry(&self, slot: usize, table: &Table) -> Option<squeue::Entry> {
-        let fd = Fd(self.file.fd()?.as_raw_fd());
+    fn operation(&self, slot: usize, table: &Table) -> Option<Operation> {
+        let fd = self.file.fd()?.as_raw_fd();
         let at = self.progress.at();
         // A request that is longer than the kernel takes at once is read or written in pieces.
         let len = (self.progress.len() - at).min(1 << 30) as u32;
         let offset = self.offset + at as u64;
         let memory = self.memory.wrapping_add(at);
-        let entry = match (&self.end, table.find(memory, len as usize)) {
-            (End::Read(_), None) => opcode::Read::new(fd, memory, len).offset(offset).build(),
-            (End::Read(_), Some(buffer)) => opcode::ReadFixed::new(fd, memory, len, buffer).offset(offset).build(),
-            (End::Write(..), None) => opcode::Write::new(fd, memory, len).offset(offset).build(),
-            (End::Write(..), Some(buffer)) => opcode::WriteFixed::new(fd, memory, len, buffer).offset(offset).build(),
-        };
-        Some(entry.user_data(slot as u64))
+        let write = matches!(self.end, End::Write(..));
+        let buffer = table.find(memory, len as usize);
+        Some(Operation { number: slot as u64, fd, what: What::Transfer { write, memory, len, offset, buffer } })
     }
 
     /// Takes note of a completion; the result if that was the last.
@@ -250,18 +252,17 @@ impl Flight {
         }
     }
 
-    fn finish(self, result: io::Result<usize>) {
+    fn finish(self, result: io::Result<usize>, failed: &Failed) {
         match self.end {
-            // Unwind safe: the target is consumed, and what it shares with others guards itself. The hook has reported it.
-            End::Read(target) => drop(catch_unwind(AssertUnwindSafe(|| target.done(result)))),
+            End::Read(target) => failed.watch("taking a read", || target.done(result)),
             End::Write(number, batch) => batch.end(number, result.map(drop)),
         }
     }
 }
 
 /// The thread's own.
-struct Driver {
-    ring: IoUring,
+struct Driver<K: Kernel> {
+    kernel: K,
     shared: Arc<Shared>,
     slots: Vec<Option<Flight>>,
     free: Vec<usize>,
@@ -270,50 +271,68 @@ struct Driver {
     table: Table,
 }
 
-impl Drop for Driver {
+impl<K: Kernel> Drop for Driver<K> {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
             // Invariant 1: the kernel still writes to memory that would be freed.
             std::process::abort();
         }
-        self.table.clear(&self.ring);
+        self.kernel.unregister(&mut self.table);
+        let mut inbox = self.shared.inbox.lock();
+        inbox.ended = true;
+        let left = std::mem::take(&mut inbox.requests);
+        drop(inbox);
+        self.backlog.drain(..).chain(left).for_each(|request| request.refuse(&self.shared.failed));
     }
 }
 
-impl Driver {
+impl<K: Kernel> Driver<K> {
+    fn new(kernel: K, shared: Arc<Shared>, limits: Limits) -> Self {
+        let (slots, free, backlog) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { kernel, shared, slots, free, backlog, table: Table::new(limits) }
+    }
+
     fn in_flight(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
+    /// Runs until the ring is closed. Dropped after a panic has been noted, so that whoever is refused finds the reason.
     fn run(mut self) {
-        self.arm_bell();
-        loop {
-            let mut inbox = self.shared.inbox.lock();
-            let news = !inbox.requests.is_empty();
-            self.backlog.append(&mut inbox.requests);
-            inbox.asleep = !news;
-            let closed = inbox.closed;
-            drop(inbox);
-            if closed && self.backlog.is_empty() && self.in_flight() == 0 {
-                return;
-            }
-            while self.in_flight() < DEPTH
-                && let Some(request) = self.backlog.pop_front()
-            {
-                self.start(request);
-            }
-            match self.ring.submit_and_wait(usize::from(!news)) {
-                Ok(_) => {}
-                // A signal; or the kernel is short of something, and what is reaped below frees it.
-                Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy
-                    ) => {}
-                Err(error) => panic!("io_uring_enter: {error}"),
-            }
-            self.reap();
+        let shared = Arc::clone(&self.shared);
+        shared.failed.watch("driving the ring", || {
+            self.arm_bell();
+            while self.turn() {}
+        });
+    }
+
+    /// Takes what is new, waits if nothing is, and ends what is finished; false at the ring's end.
+    fn turn(&mut self) -> bool {
+        let mut inbox = self.shared.inbox.lock();
+        let news = !inbox.requests.is_empty();
+        self.backlog.append(&mut inbox.requests);
+        inbox.asleep = !news;
+        let closed = inbox.closed;
+        drop(inbox);
+        if closed && self.backlog.is_empty() && self.in_flight() == 0 {
+            return false;
         }
+        while self.in_flight() < DEPTH
+            && let Some(request) = self.backlog.pop_front()
+        {
+            self.start(request);
+        }
+        match self.kernel.enter(usize::from(!news)) {
+            Ok(()) => {}
+            // A signal; or the kernel is short of something, and what is reaped below frees it.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy
+                ) => {}
+            Err(error) => panic!("io_uring_enter: {error}"),
+        }
+        self.reap();
+        true
     }
 
     fn start(&mut self, request: Request) {
@@ -329,7 +348,7 @@ impl Driver {
             }
             Request::Register(memory, sender) => {
                 // Whoever asked waits.
-                return drop(sender.send(self.table.add(&self.ring, memory)));
+                return drop(sender.send(self.kernel.register(&mut self.table, memory)));
             }
         };
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -340,31 +359,30 @@ impl Driver {
     }
 
     fn submit(&mut self, slot: usize, flight: Flight) {
-        let Some(entry) = flight.entry(slot, &self.table) else {
+        let Some(operation) = flight.operation(slot, &self.table) else {
             self.free.push(slot);
-            return flight.finish(Err(io::Error::other("a file without a descriptor")));
+            return flight.finish(Err(io::Error::other("a file without a descriptor")), &self.shared.failed);
         };
         self.slots[slot] = Some(flight);
-        self.push(&entry);
+        self.push(&operation);
     }
 
-    fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the entry's memory is the flight's, which stays in its slot until the completion is reaped: its target
+    fn push(&mut self, operation: &Operation) {
+        // SAFETY: the operation's memory is the flight's, which stays in its slot until the completion is reaped: its target
         // keeps the memory in place and to itself, or `write_all` waits for its end (invariant 1). The file is open as
         // long as the flight has it. The bell's poll has no memory, and its descriptor lives as long as `shared`.
-        let pushed = unsafe { self.ring.submission().push(entry) };
+        let pushed = unsafe { self.kernel.push(operation) };
         // The queue has twice as many places as there are flights, and each submission empties it.
-        assert!(pushed.is_ok(), "the submission queue has room for every flight and the bell");
+        assert!(pushed, "the submission queue has room for every flight and the bell");
     }
 
     fn arm_bell(&mut self) {
-        let fd = Fd(self.shared.bell.as_raw_fd());
-        self.push(&opcode::PollAdd::new(fd, POLLIN).build().user_data(BELL));
+        let fd = self.shared.bell.as_raw_fd();
+        self.push(&Operation { number: BELL, fd, what: What::Poll });
     }
 
     fn reap(&mut self) {
-        let done: Vec<(u64, i32)> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
-        for (slot, result) in done {
+        for (slot, result) in self.kernel.completions() {
             if slot == BELL {
                 // Emptied before it is armed again; that it was empty already does not matter.
                 let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
@@ -377,13 +395,16 @@ impl Driver {
                 None => self.submit(slot, flight),
                 Some(result) => {
                     self.free.push(slot);
-                    flight.finish(result);
+                    flight.finish(result, &self.shared.failed);
                 }
             }
         }
     }
 }
 
+#[cfg(test)]
+#[path = "ring_model_tests.rs"]
+mod model_tests;
 #[cfg(test)]
 #[path = "ring_tests.rs"]
 mod tests;

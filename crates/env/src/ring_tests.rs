@@ -5,6 +5,7 @@ use std::io::Write as _;
 use super::*;
 use crate::disk_tests::Scratch;
 use crate::{ALIGN, Disk, Open, OsDisk};
+use io_uring::opcode;
 
 /// Bytes of a memory that a read is for.
 struct Part(IoMemory, usize, usize);
@@ -23,7 +24,7 @@ fn what_lies_in_one_registered_buffer_goes_by_it_and_all_else_by_its_address() {
     let limits = Limits { buffer: 4 * ALIGN, buffers: 2 };
     let (memory, other) = (IoMemory::new(8 * ALIGN, ALIGN), IoMemory::new(ALIGN, ALIGN));
     let mut table = Table::new(limits);
-    let registered = make().and_then(|ring| table.add(&ring, memory.clone()).map(|()| ring));
+    let registered = make_ring().and_then(|ring| table.add(&ring, memory.clone()).map(|()| ring));
     let Ok(ring) = registered.inspect_err(|error| {
         writeln!(io::stderr(), "SKIPPED registered buffers: {error}").expect("said");
     }) else {
@@ -37,7 +38,7 @@ fn what_lies_in_one_registered_buffer_goes_by_it_and_all_else_by_its_address() {
             let memory = memory.start().as_ptr().wrapping_add(at);
             let mut flight = Flight { file: Arc::clone(&file), offset: 0, memory, progress: Progress::new(len), end };
             assert!(done == 0 || flight.completed(done as i32).is_none(), "there is more to do");
-            flight.entry(0, &table).expect("a file with a descriptor").get_opcode() as u8
+            flight.operation(0, &table).expect("a file with a descriptor").entry().get_opcode() as u8
         })
     };
     let fixed = [opcode::ReadFixed::CODE, opcode::WriteFixed::CODE];

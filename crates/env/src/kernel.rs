@@ -1,0 +1,118 @@
+//! What the ring's thread asks of the kernel: few calls, so that tests can put another kernel in its place.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use io_uring::{IoUring, opcode, squeue, types::Fd};
+
+use crate::memory::IoMemory;
+use crate::registered::Table;
+use crate::ring::DEPTH;
+
+const POLLIN: u32 = 1;
+
+/// What the thread asks of the kernel.
+pub(crate) trait Kernel {
+    /// Puts an operation in the submission queue; false if that is full.
+    ///
+    /// # Safety
+    /// Its memory stays in place, and its file open, until its completion has been taken; nobody else writes the memory meanwhile, or reads it if the
+    /// kernel writes it.
+    unsafe fn push(&mut self, operation: &Operation) -> bool;
+
+    /// Submits what was pushed, and waits until so many completions can be taken. With none it does not wait; what the kernel has finished can be
+    /// taken then, too.
+    fn enter(&mut self, completions: usize) -> io::Result<()>;
+
+    /// Takes the completions: numbers of operations, and their results.
+    fn completions(&mut self) -> Vec<(u64, i32)>;
+
+    /// See [`Table::add`].
+    fn register(&mut self, table: &mut Table, memory: IoMemory) -> io::Result<()>;
+
+    /// See [`Table::clear`].
+    fn unregister(&mut self, table: &mut Table);
+}
+
+/// An operation as the kernel takes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    /// What its completion is known by.
+    pub(crate) number: u64,
+    pub(crate) fd: RawFd,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// Ends when the descriptor can be read.
+    Poll,
+    /// Reads into the memory, or writes from it: that many bytes, from and to this byte of the file; in this buffer of the table, if in one.
+    Transfer { write: bool, memory: *mut u8, len: u32, offset: u64, buffer: Option<u16> },
+}
+
+impl Operation {
+    pub(crate) fn entry(&self) -> squeue::Entry {
+        let fd = Fd(self.fd);
+        let entry = match self.what {
+            What::Poll => opcode::PollAdd::new(fd, POLLIN).build(),
+            What::Transfer { write: false, memory, len, offset, buffer: None } => {
+                opcode::Read::new(fd, memory, len).offset(offset).build()
+            }
+            What::Transfer { write: false, memory, len, offset, buffer: Some(buffer) } => {
+                opcode::ReadFixed::new(fd, memory, len, buffer).offset(offset).build()
+            }
+            What::Transfer { write: true, memory, len, offset, buffer: None } => {
+                opcode::Write::new(fd, memory, len).offset(offset).build()
+            }
+            What::Transfer { write: true, memory, len, offset, buffer: Some(buffer) } => {
+                opcode::WriteFixed::new(fd, memory, len, buffer).offset(offset).build()
+            }
+        };
+        entry.user_data(self.number)
+    }
+}
+
+impl Kernel for IoUring {
+    unsafe fn push(&mut self, operation: &Operation) -> bool {
+        // SAFETY: the caller's.
+        unsafe { self.submission().push(&operation.entry()) }.is_ok()
+    }
+
+    fn enter(&mut self, completions: usize) -> io::Result<()> {
+        self.submit_and_wait(completions).map(drop)
+    }
+
+    fn completions(&mut self) -> Vec<(u64, i32)> {
+        self.completion().map(|entry| (entry.user_data(), entry.result())).collect()
+    }
+
+    fn register(&mut self, table: &mut Table, memory: IoMemory) -> io::Result<()> {
+        table.add(self, memory)
+    }
+
+    fn unregister(&mut self, table: &mut Table) {
+        table.clear(self);
+    }
+}
+
+/// A ring, or why the kernel refuses one.
+pub(crate) fn make_ring() -> io::Result<IoUring> {
+    let mut builder = IoUring::builder();
+    builder.dontfork();
+    // Since Linux 6.1; an older kernel refuses them.
+    let mut deferring = builder.clone();
+    // Without the flag, `submit_and_wait(0)` leaves finished requests where they are (invariant 5).
+    deferring.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    let ring = match deferring.build(DEPTH as u32 * 2) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => builder.build(DEPTH as u32 * 2)?,
+        other => other?,
+    };
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::PollAdd::CODE];
+    if !needed.into_iter().all(|code| probe.is_supported(code)) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring cannot read, write and poll"));
+    }
+    Ok(ring)
+}
