@@ -4,6 +4,7 @@
 //! dirty ones are written in a batch first, together with their dirty neighbours in the file. What leaves is copied
 //! for the second level, if there is one, but for what scans have brought. Nobody who wants a frame writes a page or searches for a victim itself.
 
+use crate::error::PageError;
 use crate::frame::FreeFrame;
 use crate::policy::Probe;
 use crate::pool::Core;
@@ -11,10 +12,10 @@ use crate::second_level::{Filling, Victim};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
+use clearway_sync::panics::caught;
 use clearway_sync::thread::{self, JoinHandle};
 use clearway_types::{FrameId, PageId};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Dirty pages on each side of a victim that are written with it.
@@ -29,11 +30,7 @@ pub(crate) struct Cooler {
 impl Cooler {
     pub fn start(core: Arc<Core>) -> io::Result<Self> {
         let run = move || {
-            // Unwind safe: after a panic the pool gives out no more frames, and so says the answer to all who wait; the
-            // panic hook has reported the cause.
-            if catch_unwind(AssertUnwindSafe(|| core.keep_cool())).is_err() {
-                core.dispatch(core.free.stop());
-            }
+            core.cool_or_fail(|core| core.keep_cool());
         };
         let thread = thread::Builder::new().name("cooler".to_owned()).spawn(run)?;
         Ok(Self { thread: Latch::new(&COOLER, Some(thread)) })
@@ -53,6 +50,14 @@ impl Cooler {
 }
 
 impl Core {
+    /// Runs the cooler's work. After a panic the pool has failed and gives out no more frames, and so says the answer to all who wait.
+    fn cool_or_fail(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>)) {
+        if let Err(message) = caught(|| work(self)) {
+            let error = self.fail(PageError::panicked("freeing frames", &message));
+            self.dispatch(self.free.stop(error));
+        }
+    }
+
     fn keep_cool(self: &Arc<Self>) {
         let mut fruitful = true;
         let mut filling = Filling::default();
@@ -221,5 +226,46 @@ struct Victims {
 impl Victims {
     fn len(&self) -> usize {
         self.clean.len() + self.of_scans.len() + self.dirty.len()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::files::Files;
+    use crate::io::WalBarrier;
+    use crate::pool::{Pool, PoolConfig, Want};
+    use clearway_env::{Disk, IoPool, MemDisk};
+    use clearway_types::{Lsn, PartitionId};
+    use std::path::Path;
+
+    struct NoWal;
+
+    impl WalBarrier for NoWal {
+        fn ensure_durable(&self, _: Lsn) -> io::Result<()> {
+            Ok(())
+        }
+        fn durable(&self) -> Lsn {
+            Lsn(0)
+        }
+        fn appended(&self) -> Lsn {
+            Lsn(0)
+        }
+    }
+
+    /// Invariant 5 of the pool: whatever it is that panics.
+    #[test]
+    fn panic_of_the_cooler_fails_the_pool() {
+        let disk = MemDisk::new();
+        disk.create_dir_all(Path::new("/data")).unwrap();
+        let files = Arc::new(Files::open(&disk, Path::new("/data"), 1).unwrap());
+        let config = PoolConfig { frames: 16, ..PoolConfig::default() };
+        let pool = Pool::new(config, files, Arc::new(NoWal), Arc::new(IoPool::new(1, "io").unwrap())).unwrap();
+        let reserved = pool.reserve_frames(16).unwrap();
+        pool.core.cool_or_fail(|_| panic!("planted in the cooler"));
+        let refused = pool.fetch_blocking(Want::Page(PageId::new(PartitionId(0), 0))).unwrap_err();
+        assert!(refused.to_string().contains("planted in the cooler"), "{refused}");
+        assert!(matches!(pool.failed(), Some(PageError::Panicked { .. })));
+        drop(reserved);
     }
 }

@@ -55,11 +55,22 @@ pub enum PageError {
     NoFrames,
     /// The pool was shut down.
     Closed,
+    /// A thread panicked in the middle of this. The pool writes no more, and fetches nothing: stop the node.
+    Panicked {
+        /// What it was doing.
+        doing: &'static str,
+        /// The panic's message.
+        message: Arc<str>,
+    },
 }
 
 impl PageError {
     pub(crate) fn io(file: &Arc<str>, action: &'static str, source: io::Error) -> Self {
         Self::Io { file: file.clone(), page: None, action, source: Arc::new(source) }
+    }
+
+    pub(crate) fn panicked(doing: &'static str, message: &str) -> Self {
+        Self::Panicked { doing, message: message.into() }
     }
 
     /// The same error, of this page.
@@ -97,6 +108,7 @@ impl fmt::Display for PageError {
             Self::NoFile(page) => write!(f, "{page}: this partition has no file"),
             Self::NoFrames => f.write_str("no free frame: too many pages of the buffer pool are in use at once"),
             Self::Closed => f.write_str("the buffer pool is shut down"),
+            Self::Panicked { doing, message } => write!(f, "a thread panicked while {doing}: {message}"),
         }
     }
 }

@@ -9,7 +9,7 @@
 //! A page that was written and is not synced counts only as it was written (module `unsynced`).
 
 use crate::error::{Damage, PageError};
-use crate::frame::FreeFrame;
+use crate::frame::{FreeFrame, KEEPS};
 use crate::free::{Granted, Need};
 use crate::guard::Keep;
 use crate::io::Place;
@@ -21,6 +21,7 @@ use crate::table::{Loading, Shard};
 use clearway_env::{Read, ReadTarget};
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::mpsc;
+use clearway_sync::panics::caught;
 use clearway_types::{FrameId, PageId};
 use std::io;
 use std::sync::Arc;
@@ -30,17 +31,24 @@ pub type FetchDone = Box<dyn FnOnce(Result<Keep, PageError>) + Send>;
 
 impl Core {
     pub fn fetch(self: &Arc<Self>, want: Want, done: FetchDone) {
+        if let Some(error @ PageError::Panicked { .. }) = self.failed.get() {
+            return self.answer(done, Err(error.clone()));
+        }
         let need = match want {
             Want::Page(id) | Want::Scan(id) => {
                 let scan = matches!(want, Want::Scan(_));
                 let mut shard = self.table.latch(id);
                 if let Some(frame) = self.table.find_latched(&shard, self.frames(), id) {
                     let latched = (!canary::on(Bug::LatePin)).then_some(shard);
-                    self.frame(frame).pin(1);
+                    let kept = self.frame(frame).pin(1);
                     drop(latched);
-                    return done(Ok(Keep::page(self.clone(), frame)));
+                    return self.complete(vec![done], frame, kept);
                 }
                 if let Some(loading) = shard.loading.get_mut(&id) {
+                    if loading.waiters.len() as u64 >= KEEPS {
+                        drop(shard);
+                        return self.answer(done, Err(PageError::NoFrames));
+                    }
                     loading.waiters.push(done);
                     loading.scan &= scan;
                     return;
@@ -48,18 +56,23 @@ impl Core {
                 shard.loading.insert(id, Loading { waiters: vec![done], superseded: false, scan });
                 Need::Page(id)
             }
-            Want::Frames(n) if n as usize > self.frames().len() / 2 => return done(Err(PageError::NoFrames)),
+            Want::Frames(n) if n as usize > self.frames().len() / 2 => {
+                return self.answer(done, Err(PageError::NoFrames));
+            }
             Want::Frames(n) => Need::Frames(n, done),
             Want::Space { page, last } => {
                 let core = self.clone();
-                let make = move || done(core.io.make_space(page, last).map(|()| Keep::nothing(core.clone())));
+                let make = move || {
+                    let made = core.guarded("making space on the disk", || core.io.make_space(page, last));
+                    core.answer(done, made.map(|()| Keep::nothing(core.clone())));
+                };
                 return self.io_pool.submit(Box::new(make));
             }
             Want::Log { bytes, must } => {
                 let core = self.clone();
-                let answer = move |room: std::io::Result<()>| match room {
-                    Ok(()) => done(Ok(Keep::nothing(core))),
-                    Err(error) => done(Err(PageError::LogRoom(Arc::new(error)))),
+                let answer = move |room: std::io::Result<()>| {
+                    let kept = room.map(|()| Keep::nothing(core.clone()));
+                    core.answer(done, kept.map_err(|error| PageError::LogRoom(Arc::new(error))));
                 };
                 return self.wal.when_room(bytes, must, Box::new(answer));
             }
@@ -79,8 +92,8 @@ impl Core {
         for one in granted {
             match one {
                 Granted::Page(id, frame) => self.load(id, frame),
-                Granted::Frames(n, done) => done(Ok(Keep::frames(self.clone(), n))),
-                Granted::Refused(Need::Frames(_, done), error) => done(Err(error)),
+                Granted::Frames(n, done) => self.answer(done, Ok(Keep::frames(self.clone(), n))),
+                Granted::Refused(Need::Frames(_, done), error) => self.answer(done, Err(error)),
                 Granted::Refused(Need::Page(id), error) => self.refuse(id, &error),
             }
         }
@@ -97,7 +110,7 @@ impl Core {
 
     fn load_from_place(self: &Arc<Self>, id: PageId, frame: FreeFrame) {
         count(&self.counters.reads, 1);
-        match self.io.place(id) {
+        match self.guarded("looking for a page", || self.io.place(id)) {
             Ok(Place { file, offset }) => {
                 let target = Box::new(Target { core: self.clone(), id, frame, copy: None });
                 self.io_pool.read(Read { file, offset, target });
@@ -111,10 +124,10 @@ impl Core {
         let mut shard = self.table.latch(id);
         if let Some(resident) = self.table.find_latched(&shard, self.frames(), id) {
             let (waiters, _) = end_loading(&mut shard, id);
-            self.frame(resident).pin(waiters.len() as u64);
+            let kept = self.frame(resident).pin(waiters.len() as u64);
             drop(shard);
             self.dispatch(self.free.put([frame]));
-            return self.complete(waiters, resident);
+            return self.complete(waiters, resident, kept);
         }
         if let Some(loading) = shard.loading.get_mut(&id)
             && loading.superseded
@@ -128,17 +141,18 @@ impl Core {
         if let Err(error) = self.check_written(id, self.arena.free_bytes(&mut frame), result) {
             drop(shard);
             self.dispatch(self.free.put([frame]));
-            waiters.into_iter().for_each(|done| done(Err(error.clone())));
+            waiters.into_iter().for_each(|done| self.answer(done, Err(error.clone())));
             return;
         }
-        let frame = self.publish(frame, id, waiters.len() as u64, None);
+        let kept = waiters.len() as u64;
+        let frame = self.publish(frame, id, kept, None);
         self.table.link(&shard, self.frames(), id, frame);
         drop(shard);
         // While the waiters' pins keep the page, so that it cannot have left the policy before it comes.
         if !(scan && self.scans.admit(frame, id)) {
             self.replacement.miss(frame, id);
         }
-        self.complete(waiters, frame);
+        self.complete(waiters, frame, kept);
     }
 
     /// A page that has changes which the log does not have is as damaged as the log that has lost them.
@@ -171,20 +185,30 @@ impl Core {
         let (waiters, _) = end_loading(&mut shard, id);
         match self.table.find_latched(&shard, self.frames(), id) {
             Some(created) => {
-                self.frame(created).pin(waiters.len() as u64);
+                let kept = self.frame(created).pin(waiters.len() as u64);
                 drop(shard);
-                self.complete(waiters, created);
+                self.complete(waiters, created, kept);
             }
             None => {
                 drop(shard);
-                waiters.into_iter().for_each(|done| done(Err(error.clone())));
+                waiters.into_iter().for_each(|done| self.answer(done, Err(error.clone())));
             }
         }
     }
 
-    /// Gives each waiter one of the pins that the page has for them.
-    fn complete(self: &Arc<Self>, waiters: Vec<FetchDone>, frame: FrameId) {
-        waiters.into_iter().for_each(|done| done(Ok(Keep::page(self.clone(), frame))));
+    /// Gives each waiter one of the `kept` pins that the page has for them; those for whom there is none are refused.
+    fn complete(self: &Arc<Self>, waiters: Vec<FetchDone>, frame: FrameId, kept: u64) {
+        for (number, done) in (0..).zip(waiters) {
+            let keep = (number < kept).then(|| Keep::page(self.clone(), frame));
+            self.answer(done, keep.ok_or(PageError::NoFrames));
+        }
+    }
+
+    /// Calls back. A panic fails the pool, and goes no further: others wait for their answers.
+    fn answer(&self, done: FetchDone, result: Result<Keep, PageError>) {
+        if let Err(message) = caught(move || done(result)) {
+            self.fail(PageError::panicked("taking what was fetched", &message));
+        }
     }
 }
 
@@ -213,7 +237,8 @@ unsafe impl ReadTarget for Target {
                 false => core.load_from_place(id, frame),
             };
         }
-        let accepted = core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
+        let accept = || core.io.accept(id, bytes, result).and_then(|()| core.check_lsn(id, bytes));
+        let accepted = core.guarded("looking at a page", accept);
         core.loaded(id, frame, accepted);
     }
 }

@@ -28,6 +28,7 @@
 //! | kept      | 0     | > 0  | 0      | 0    | 0/1   | nobody |
 //! | read      | 0     | > 0  | > 0    | 0    | 0/1   | nobody |
 //! | written   | 0     | > 0  | 0      | 1    | 0/1   | the holder of EXCL |
+//! | lost      | 0     | > 0  | ones   | 1    | 0/1   | nobody: a thread panicked in the middle of a change |
 //!
 //! # Invariants
 //! 1. There is one [`FreeFrame`] of a frame exactly while it is free.
@@ -38,6 +39,9 @@
 //! 5. A version is that of one page between two changes from the moment when neither FREE nor EXCL is set with it: it is a new one when a page comes
 //!    into the frame and when the latch is let go from exclusive (up to 2^33 times). So who sees it, and later sees it with neither, has seen that
 //!    page in between, and no change of it, whatever was set the first time.
+//! 6. A lost page stays in its frame, latched: nobody sees it or writes it. The pool has failed before it is lost.
+//! 7. At most [`KEEPS`] pins are keeps. What is left of the pins is more than there can be latch holders and write-backs of one page, so
+//!    that however many clients want a page, the pins do not overflow.
 //!
 //! # Locking
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock. An optimistic reader takes nothing and writes
@@ -57,6 +61,8 @@ use crate::page::PAGE_SIZE;
 
 const PIN: u64 = 1;
 const PINS: u64 = (1 << 18) - 1;
+/// The most keeps of one page, and so the most that may wait for one read: a server may have more connections than a page can have pins.
+pub(crate) const KEEPS: u64 = PINS - 2 * (SHARES >> 18);
 const SHARE: u64 = 1 << 18;
 const SHARES: u64 = ((1 << 10) - 1) << 18;
 const EXCL: u64 = 1 << 28;
@@ -216,11 +222,34 @@ impl Frame {
         debug_assert!(old & PINS != 0 && old & (SHARES | EXCL) != 0, "{} was not latched", self.page());
     }
 
-    /// Adds pins to a page that cannot leave: the caller has a pin or the page-table latch.
-    pub fn pin(&self, count: u64) {
+    /// Adds up to `count` pins to a page that cannot leave: the caller has a pin or the page-table latch. Returns how many: as many as
+    /// [`KEEPS`] allows.
+    pub fn pin(&self, count: u64) -> u64 {
+        let mut added = 0;
+        let add = |word: u64| {
+            added = count.min(KEEPS.saturating_sub(word & PINS));
+            Some(word + added * PIN)
+        };
         // Relaxed: a pin by itself gives no right to the bytes; an eviction sees it because it exchanges the same word.
-        let old = self.word.fetch_add(count * PIN, Ordering::Relaxed);
-        assert!((old & PINS) + count < PINS, "too many pins of {}", self.page());
+        let _always = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        added
+    }
+
+    /// Whether somebody keeps the page or has it latched. A hint.
+    pub fn is_pinned(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & PINS != 0 // Relaxed: a hint.
+    }
+
+    /// By the holder of EXCL, instead of letting it go: nobody is to see the page again, or to write it (invariant 6).
+    pub fn lose(&self) {
+        // Relaxed: whoever sees EXCL keeps off the bytes.
+        self.word.fetch_or(SHARES, Ordering::Relaxed);
+    }
+
+    /// Whether the page was lost, and stays so.
+    pub fn is_lost(&self) -> bool {
+        // Relaxed: no bytes are read for it; a waiter looks again.
+        self.word.load(Ordering::Relaxed) & (SHARES | EXCL) == SHARES | EXCL
     }
 
     pub fn unpin(&self) {
@@ -243,6 +272,7 @@ impl Frame {
             Some(Mode::Shared) => PIN + SHARE,
             Some(Mode::Exclusive) => PIN + EXCL,
         };
+        assert!(pins <= KEEPS, "too many pins of {id}");
         // Relaxed: published by the Release below. Its uses are counted when the replacement says so.
         self.page.store(UNCOUNTED | id.to_u64(), Ordering::Relaxed);
         // Invariant 5: the version has the highest bits, so that its overflow touches no other.

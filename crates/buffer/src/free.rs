@@ -74,7 +74,8 @@ struct State {
     promised: usize,
     starved: VecDeque<Starved>,
     cooler_awake: bool,
-    stopped: bool,
+    /// Why nobody gets a frame any more.
+    stopped: Option<PageError>,
     /// How many have had to wait for frames.
     waits: u64,
 }
@@ -161,7 +162,7 @@ impl FreeList {
         let low = (frames.len() / 16).clamp(2, 1024);
         let starved = VecDeque::new();
         let limits = waits.at_least();
-        let state = State { limits, frames, promised: 0, starved, cooler_awake: true, stopped: false, waits: 0 };
+        let state = State { limits, frames, promised: 0, starved, cooler_awake: true, stopped: None, waits: 0 };
         Self { state: Monitor::new(&FREE_LIST, state), low }
     }
 
@@ -186,8 +187,8 @@ impl FreeList {
         let mut state = self.state.lock();
         let granted = if state.frames.len() >= state.least(&need, false) {
             state.grant(need)
-        } else if state.stopped {
-            Some(Granted::Refused(need, PageError::Closed))
+        } else if let Some(error) = &state.stopped {
+            Some(Granted::Refused(need, error.clone()))
         } else {
             state.waits += 1;
             state.starved.push_back(Starved { need, rounds: 0, wait: FREE_FRAME.wait(Location::caller()) });
@@ -266,27 +267,27 @@ impl FreeList {
     /// Blocks the cooler until it is needed; whether the pool has stopped.
     pub fn wait_for_work(&self, last_round_fruitful: bool) -> bool {
         let mut state = self.state.lock();
-        if !last_round_fruitful && !state.stopped && state.wanting(self.low) {
+        if !last_round_fruitful && state.stopped.is_none() && state.wanting(self.low) {
             let pause = if state.starved.is_empty() { state.limits.idle_retry } else { state.limits.retry };
             state = self.state.wait_timeout(state, pause).0;
         }
-        while !state.stopped && !state.wanting(self.low) {
+        while state.stopped.is_none() && !state.wanting(self.low) {
             state.cooler_awake = false;
             state = self.state.wait(state);
         }
         state.cooler_awake = true;
-        state.stopped
+        state.stopped.is_some()
     }
 
-    /// Lets the cooler end, and refuses all who wait now or later.
+    /// Lets the cooler end, and refuses all who wait now or later; the first error says why.
     #[must_use]
-    pub fn stop(&self) -> Vec<Granted> {
+    pub fn stop(&self, why: PageError) -> Vec<Granted> {
         let mut state = self.state.lock();
-        state.stopped = true;
+        let why = state.stopped.get_or_insert(why).clone();
         self.state.notify_all();
         let refuse = |Starved { need, wait, .. }| {
             wait.end();
-            Granted::Refused(need, PageError::Closed)
+            Granted::Refused(need, why.clone())
         };
         std::mem::take(&mut state.starved).into_iter().map(refuse).collect()
     }
@@ -313,7 +314,7 @@ mod tests {
         assert!(refused.iter().all(|g| matches!(g, Granted::Refused(_, PageError::NoFrames))));
         assert_eq!(refused.len(), 2);
         assert!(list.ask(Need::Page(id)).is_none());
-        assert!(matches!(list.stop()[..], [Granted::Refused(Need::Page(_), PageError::Closed)]));
+        assert!(matches!(list.stop(PageError::Closed)[..], [Granted::Refused(Need::Page(_), PageError::Closed)]));
         assert!(matches!(list.ask(Need::Page(id)), Some(Granted::Refused(_, PageError::Closed))));
     }
 

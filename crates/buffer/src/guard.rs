@@ -1,5 +1,6 @@
 //! What holds a page: a latch and a pin ([`PageRef`], [`PageMut`]), a pin ([`Keep`]), or free frames ([`Reservation`]).
 
+use crate::error::PageError;
 use crate::frame::{Frame, FreeFrame, Mode};
 use crate::page::{self, PAGE_SIZE};
 use crate::pool::Core;
@@ -19,7 +20,8 @@ impl<'a> PageRef<'a> {
     /// Takes over a shared latch.
     #[inline]
     pub(crate) fn new(core: &'a Core, id: FrameId) -> Self {
-        Self { frame: core.frame(id), bytes: core.arena.bytes(id) }
+        // SAFETY: there is such a frame, as `Core::frame` has just checked, and the arena has been made for as many.
+        Self { frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
     }
 
     /// The page's id.
@@ -53,6 +55,8 @@ impl Drop for PageRef<'_> {
 
 /// A page under the exclusive latch. A thread that has the page latched already must not ask for this: it would wait for
 /// itself.
+///
+/// If a thread panics while it has one, the page may be half changed: the pool has failed then, and nobody sees or writes the page again.
 pub struct PageMut<'a> {
     core: &'a Core,
     frame: &'a Frame,
@@ -63,7 +67,8 @@ impl<'a> PageMut<'a> {
     /// Takes over an exclusive latch.
     #[inline]
     pub(crate) fn new(core: &'a Core, id: FrameId) -> Self {
-        Self { core, frame: core.frame(id), bytes: core.arena.bytes(id) }
+        // SAFETY: as in `PageRef::new`.
+        Self { core, frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
     }
 
     /// The page's id.
@@ -108,9 +113,25 @@ impl DerefMut for PageMut<'_> {
     }
 }
 
+impl PageMut<'_> {
+    /// Instead of letting go of a page that a panicking thread may have half changed.
+    #[cold]
+    #[inline(never)]
+    fn lose(&self) {
+        let thread = std::thread::current();
+        let who = format!("{}, thread {}", self.id(), thread.name().unwrap_or("without a name"));
+        // First, so that whoever finds the page lost finds the reason, too.
+        self.core.fail(PageError::panicked("changing a page", &who));
+        self.frame.lose();
+    }
+}
+
 impl Drop for PageMut<'_> {
     #[inline]
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return self.lose();
+        }
         self.frame.unlatch(Mode::Exclusive);
     }
 }

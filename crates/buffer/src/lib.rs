@@ -31,6 +31,7 @@ mod set_cache;
 mod stats;
 mod table;
 mod unsynced;
+mod wait;
 mod write_back;
 
 pub use error::{Damage, PageError};

@@ -6,6 +6,8 @@
 //! 3. Write-ahead: a page is written only when the log is durable up to its LSN (see `write_back`).
 //! 4. Nothing here blocks but what says so: `read`, `write` and `create` never wait for I/O or for a frame. They wait for
 //!    a latch, whose holders do neither.
+//! 5. A panic of any thread in the pool or with a page latched exclusively fails the pool with its reason: nothing is written any more, and what
+//!    the thread may have half changed is never seen again. Whoever waits for something is answered.
 //!
 //! # Locking
 //! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
@@ -37,6 +39,7 @@ use crate::second_level::{SecondLevel, Victim};
 use crate::stats::{Counters, Stats, count};
 use crate::table::PageTable;
 use crate::unsynced::Unsynced;
+use crate::wait::pause;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
 use clearway_sync::canary::{self, Bug};
@@ -47,8 +50,6 @@ use std::sync::{Arc, OnceLock};
 
 /// The fewest frames a pool has: a B+tree's split latches a handful of pages at once.
 pub const MIN_FRAMES: u32 = 16;
-/// Attempts at a busy latch before the thread offers its core to another.
-const SPIN_LIMIT: u32 = 64;
 /// Looks at a page without a latch before one is taken.
 const GLIMPSES: u32 = 4;
 
@@ -100,7 +101,7 @@ pub enum Want {
 
 /// The buffer pool. Dropping it stops its thread and writes nothing.
 pub struct Pool {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     cooler: Cooler,
 }
 
@@ -123,7 +124,7 @@ pub(crate) struct Core {
     pub second_level: Option<Arc<SecondLevel>>,
     /// Pages of one batch.
     pub write_batch: usize,
-    /// Set by the first failed write; nothing is written after it.
+    /// Set by the first failed write or panic; nothing is written after it.
     pub failed: OnceLock<PageError>,
     pub counters: Counters,
 }
@@ -239,12 +240,14 @@ impl Core {
         })
     }
 
-    /// One attempt, in which a page that is not found is not resident; an error if it is busy.
+    /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error if it is busy.
     fn latch_confirmed(&self, id: PageId, mode: Mode) -> Result<Option<FrameId>, Busy> {
         let shard = self.table.latch(id);
         let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else { return Ok(None) };
         match self.frame(frame).try_latch(id, mode) {
             Latched::Yes => Ok(Some(frame)),
+            // Whoever then fetches the page is told why.
+            Latched::Busy if self.frame(frame).is_lost() => Ok(None),
             Latched::Busy => Err(Busy),
             Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
         }
@@ -262,10 +265,13 @@ impl Core {
             let mut frame = free()?;
             self.arena.free_bytes(&mut frame).fill(0);
             let mut shard = self.table.latch(id);
-            if self.table.find_latched(&shard, &self.frames, id).is_some() {
-                // A read that was under way has just brought it.
+            if let Some(resident) = self.table.find_latched(&shard, &self.frames, id) {
+                // A read that was under way has just brought it; or it was lost in a panic.
                 drop(shard);
                 self.dispatch(self.free.put([frame]));
+                if self.frame(resident).is_lost() {
+                    return None;
+                }
                 continue;
             }
             if let Some(loading) = shard.loading.get_mut(&id) {
@@ -295,16 +301,6 @@ impl Core {
         self.table.unlink(&shard, &self.frames, id, frame);
         count(&self.counters.evictions, 1);
         Some(Victim { page: id, frame: free })
-    }
-}
-
-/// Between attempts at a busy latch. Its holders copy or change a page, and so let go soon if they have a core.
-pub(crate) fn pause(spins: &mut u32) {
-    if *spins < SPIN_LIMIT {
-        *spins += 1;
-        clearway_sync::hint::spin_loop();
-    } else {
-        clearway_sync::thread::yield_now();
     }
 }
 
@@ -429,7 +425,7 @@ impl Pool {
     pub fn create_in(&self, reservation: &mut Reservation, id: PageId) -> PageMut<'_> {
         match self.core.create(id, &mut || reservation.frames.pop()) {
             Some(page) => page,
-            None => panic!("no frame left in the reservation for {id}"),
+            None => panic!("no frame left in the reservation for {id}, or the pool has failed: {:?}", self.failed()),
         }
     }
 
@@ -438,7 +434,8 @@ impl Pool {
     ///
     /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be written, `done` gets
     /// [`PageError::NoFrames`] after some seconds ([`FrameWaits::starved_rounds`] of the cooler). `Want::Frames` of more than half the pool
-    /// is refused at once.
+    /// is refused at once. So is whoever wants a page that as many keep, or wait for, as its pins can count (over 260,000), and everything after a
+    /// panic in the pool. A panic of `done` fails the pool.
     pub fn fetch(&self, want: Want, done: FetchDone) {
         self.core.fetch(want, done);
     }
@@ -463,7 +460,7 @@ impl Pool {
         self.core.min_rec_lsn()
     }
 
-    /// Why pages can no longer be written, if so: the process must stop, and the next start recovers from the log.
+    /// Why pages can no longer be written, if so (a write has failed, or a thread panicked with a page or in the pool): the process must stop, and the next start recovers from the log.
     pub fn failed(&self) -> Option<&PageError> {
         self.core.failed.get()
     }
@@ -480,7 +477,7 @@ impl Pool {
 
     /// Stops the cooler, refuses all who wait for a frame with [`PageError::Closed`], and ends the second level. Idempotent; `drop` does it too.
     pub fn shutdown(&self) {
-        self.core.dispatch(self.core.free.stop());
+        self.core.dispatch(self.core.free.stop(PageError::Closed));
         self.cooler.join();
         if let Some(second_level) = &self.core.second_level {
             second_level.close();

@@ -16,6 +16,8 @@ pub struct Stats {
     pub free: u32,
     /// Frames with a dirty page now.
     pub dirty: u32,
+    /// Frames now with a page that somebody keeps or has latched.
+    pub pinned: u32,
     /// Pages read from their places on disk.
     pub reads: u64,
     /// Pages written to disk.
@@ -53,6 +55,7 @@ impl Core {
             frames: self.frames().len() as u32,
             free: free as u32,
             dirty: self.frames().iter().filter(|f| f.is_dirty()).count() as u32,
+            pinned: self.frames().iter().filter(|f| f.is_pinned()).count() as u32,
             reads: load(&self.counters.reads),
             writes: load(&self.counters.writes),
             evictions: load(&self.counters.evictions),

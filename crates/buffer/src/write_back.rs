@@ -8,7 +8,7 @@
 //! 1. Write-ahead: a copy reaches [`crate::PageIo`] only after `ensure_durable` of its LSN.
 //! 2. Two copies of one page are never written at once, nor an older after a newer one: batches exclude each other.
 //! 3. A page is clean only if its content is on disk or in a copy being written under its pin. After a failed write it is
-//!    dirty again with the rec-LSN it had, and nothing is written any more.
+//!    dirty again with the rec-LSN it had, and nothing is written any more. A panic on the way is a failed write.
 //! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
 //!
 //! # Locking
@@ -17,10 +17,12 @@
 use crate::error::PageError;
 use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
-use crate::pool::{Core, pause};
+use crate::pool::Core;
 use crate::stats::count;
+use crate::wait::pause;
 use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
+use clearway_sync::panics::caught;
 use clearway_types::{FrameId, Lsn, PageId};
 use std::panic::Location;
 use std::sync::Arc;
@@ -63,27 +65,28 @@ impl Core {
         let mut batch = self.write_back.lock();
         self.check_not_failed()?;
         let mut copied: Vec<Copied> = Vec::with_capacity(frames.len());
-        for &frame in frames {
-            let at = copied.len();
-            if let Some((page, rec_lsn)) = self.copy_out(frame, &mut batch.copies[at], wait) {
-                copied.push(Copied { frame, page, rec_lsn, at });
+        // Here, as what is behind must be done after a panic, too.
+        let result = self.guarded("writing pages", || {
+            for &frame in frames {
+                let at = copied.len();
+                if let Some((page, rec_lsn)) = self.copy_out(frame, &mut batch.copies[at], wait) {
+                    copied.push(Copied { frame, page, rec_lsn, at });
+                }
             }
-        }
-        // In the order of the file.
-        copied.sort_unstable_by_key(|c| c.page);
-        let result = self.write_copies(&mut batch, &copied);
+            // In the order of the file.
+            copied.sort_unstable_by_key(|c| c.page);
+            self.write_copies(&mut batch, &copied)
+        });
+        let result = result.map_err(|error| self.fail(error));
         for c in &copied {
-            if result.is_err() {
-                assert!(self.latch_to_copy(c.frame, c.page, true), "a pin keeps {} in its frame", c.page);
+            // A page that was lost meanwhile is never written again, dirty or not.
+            if result.is_err() && self.latch_to_copy(c.frame, c.page, true) {
                 self.frame(c.frame).dirty_again(c.rec_lsn);
                 self.frame(c.frame).unlatch(Mode::Shared);
             }
             self.frame(c.frame).unpin();
         }
-        match result {
-            Ok(()) => Ok(copied.into_iter().map(|c| c.frame).collect()),
-            Err(error) => Err(self.fail(error)),
-        }
+        result.map(|()| copied.into_iter().map(|c| c.frame).collect())
     }
 
     fn write_copies(&self, batch: &mut Batch, copied: &[Copied]) -> Result<(), PageError> {
@@ -104,6 +107,7 @@ impl Core {
             second.invalidate(copied.iter().map(|c| c.page));
         }
         let pages: Vec<_> = copied.iter().map(|c| (c.page, &batch.copies[c.at])).collect();
+        self.check_not_failed()?;
         self.io.write(&pages)?;
         self.unsynced.replace(pages.iter().map(|&(id, copy)| (id, page::lsn(copy))));
         count(&self.counters.writes, copied.len() as u64);
@@ -129,7 +133,7 @@ impl Core {
         Some((page, rec_lsn))
     }
 
-    /// Pins and latches the page, shared, if the frame holds it; waits for an exclusive latch only if `wait`.
+    /// Pins and latches the page, shared, if the frame holds it and it is not lost; waits for an exclusive latch only if `wait`.
     #[track_caller]
     fn latch_to_copy(&self, frame: FrameId, page: PageId, wait: bool) -> bool {
         COPIED_PAGE.request();
@@ -138,7 +142,7 @@ impl Core {
         if latched == Latched::Busy && wait {
             COPIED_PAGE.timed(Location::caller(), || {
                 let mut spins = 0;
-                while latched == Latched::Busy {
+                while latched == Latched::Busy && !self.frame(frame).is_lost() {
                     pause(&mut spins);
                     latched = attempt();
                 }
@@ -161,7 +165,7 @@ impl Core {
         // Also waits for the cooler's batch under way, which may have a page that this walk found clean.
         let mut batch = self.write_back.lock();
         self.check_not_failed()?;
-        self.io.sync().map_err(|error| self.fail(error))?;
+        self.guarded("syncing pages", || self.io.sync()).map_err(|error| self.fail(error))?;
         self.unsynced.replace(std::iter::empty());
         batch.unsynced = CLEAN;
         Ok(())
@@ -175,6 +179,11 @@ impl Core {
 
     fn check_not_failed(&self) -> Result<(), PageError> {
         self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
+    }
+
+    /// Does what may panic, as the disk and the log are not the pool's own: a panic fails the pool.
+    pub fn guarded<T>(&self, doing: &'static str, work: impl FnOnce() -> Result<T, PageError>) -> Result<T, PageError> {
+        caught(work).unwrap_or_else(|message| Err(self.fail(PageError::panicked(doing, &message))))
     }
 
     /// Writes nothing any more: the first error says why.

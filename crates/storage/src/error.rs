@@ -117,6 +117,7 @@ fn explain_page(error: &PageError) -> (SqlState, &'static str) {
         PageError::Damaged { .. } | PageError::NoFile(_) => (SqlState::DATA_CORRUPTED, DAMAGED),
         PageError::Io { action: "open" | "read" | "extend", .. } => (SqlState::IO, FAILED),
         PageError::Io { .. } | PageError::Log(_) | PageError::LogRoom(_) => (SqlState::IO, STOPPED),
+        PageError::Panicked { .. } => (SqlState::INTERNAL, STOPPED),
         PageError::NoFrames => (SqlState::OUT_OF_MEMORY, NO_FRAMES),
         PageError::Closed => (SqlState::ADMIN_SHUTDOWN, "Connect again when the server has been started again."),
     }

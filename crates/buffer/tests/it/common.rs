@@ -55,9 +55,19 @@ pub struct CheckedIo {
     pub hold_reads: AtomicBool,
     /// Runs once, when a write or sync has failed and the pool does not know it yet.
     pub after_failure: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// The method that panics once.
+    pub panics: Mutex<Option<&'static str>>,
+    /// Calls of `write`.
+    pub writes: AtomicU64,
 }
 
 impl CheckedIo {
+    /// Panics if that is planted for this method.
+    fn planted(&self, method: &str) {
+        let taken = self.panics.lock().unwrap().take_if(|planted| *planted == method);
+        assert!(taken.is_none(), "planted in {method}");
+    }
+
     fn note<T>(&self, result: Result<T, PageError>) -> Result<T, PageError> {
         if result.is_err()
             && let Some(run) = self.after_failure.lock().unwrap().take()
@@ -73,17 +83,25 @@ impl PageIo for CheckedIo {
         self.files.file(id)
     }
     fn place(&self, id: PageId) -> Result<Place, PageError> {
+        self.planted("place");
         self.files.place(id)
     }
     fn accept(&self, id: PageId, page: &mut [u8; PAGE_SIZE], read: io::Result<usize>) -> Result<(), PageError> {
         self.reads.fetch_add(1, SeqCst);
+        self.planted("accept");
         let result = self.files.accept(id, page, read);
         while self.hold_reads.load(SeqCst) {
             std::thread::yield_now();
         }
         result
     }
+    fn make_space(&self, id: PageId, last: bool) -> Result<(), PageError> {
+        self.planted("make_space");
+        self.files.make_space(id, last)
+    }
     fn write(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), PageError> {
+        self.planted("write");
+        self.writes.fetch_add(1, SeqCst);
         let durable = self.wal.durable();
         for &(id, page) in pages {
             let whole = verify(page, id, &"copy".into()).is_ok() && check_content(page).is_ok();
@@ -94,6 +112,7 @@ impl PageIo for CheckedIo {
         self.note(self.files.write(pages))
     }
     fn sync(&self) -> Result<(), PageError> {
+        self.planted("sync");
         self.note(self.files.sync())
     }
     fn restore_torn(&self) -> Result<usize, PageError> {
@@ -152,6 +171,8 @@ pub fn pool_of(files: Files, io_pool: Arc<IoPool>, config: PoolConfig, second: O
         reads: AtomicU64::new(0),
         hold_reads: AtomicBool::new(false),
         after_failure: Mutex::default(),
+        panics: Mutex::default(),
+        writes: AtomicU64::new(0),
     });
     io.restore_torn().unwrap();
     let pool = Pool::with_second_level(config, io.clone(), wal.clone(), io_pool, second).unwrap();

@@ -5,6 +5,7 @@ mod copy;
 mod counted;
 mod faulty;
 mod hit_path;
+mod panics;
 mod pool;
 mod second_level;
 mod space;

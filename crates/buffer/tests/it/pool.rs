@@ -258,5 +258,35 @@ fn a_defect_in_the_cooler_ends_the_waits() {
             Err(error) => last = Some(error),
         }
     }
-    assert!(matches!(last, Some(PageError::Closed)), "{last:?}");
+    assert!(matches!(last, Some(PageError::Panicked { .. })), "{last:?}");
+}
+
+/// Invariant 7 of `frame`: more clients than a page can have pins are refused some, and the pool goes on.
+#[test]
+fn page_wanted_by_more_than_its_pins_is_kept_by_as_many_as_fit() {
+    const MANY: usize = 1 << 18;
+    let f = pool(16);
+    f.io.hold_reads.store(true, SeqCst);
+    let (sender, answers) = mpsc::channel();
+    let fetch_all = || {
+        for _ in 0..MANY {
+            let sender = sender.clone();
+            f.pool.fetch(Want::Page(page(0, 1)), Box::new(move |result| sender.send(result).unwrap()));
+        }
+    };
+    // While it is read, and while it is there.
+    fetch_all();
+    f.io.hold_reads.store(false, SeqCst);
+    let of_read: Vec<_> = answers.iter().take(MANY).collect();
+    let kept = of_read.iter().filter(|answer| answer.is_ok()).count();
+    assert!(kept > 250_000 && kept < MANY, "{kept}");
+    fetch_all();
+    let refused = |answer: &Result<Keep, PageError>| matches!(answer, Err(PageError::NoFrames));
+    assert!(answers.iter().take(MANY).all(|answer| refused(&answer)), "as many as fit are there");
+    put(&f, page(0, 1), 7);
+    f.pool.flush_before(Lsn(u64::MAX)).unwrap();
+    assert!(of_read.iter().all(|answer| answer.is_ok() || refused(answer)));
+    drop(of_read);
+    assert_eq!((get(&f, page(0, 1)), f.pool.stats().pinned), (7, 0));
+    assert!(f.pool.failed().is_none());
 }
