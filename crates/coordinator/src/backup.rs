@@ -15,6 +15,7 @@ use clearway_latch::lockstat::Class;
 use clearway_latch::{Monitor, MonitorGuard};
 use clearway_plan::statement::Backup;
 use clearway_storage::backup::{BackupReport, Progress};
+use clearway_sync::panics::caught;
 use clearway_sync::thread;
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
@@ -108,7 +109,7 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
     let (engine, waker) = (core.engine().clone(), core.port.waker(core.token));
     let work = move || {
         let mut told = Instant::now();
-        let result = engine.node().backup(&target, env!("CARGO_PKG_VERSION"), &mut |progress| {
+        let mut step = |progress: Progress| {
             let wait = pace.wait(progress.done);
             // Also before a long silence.
             if told.elapsed() + wait.unwrap_or_default() >= TELL {
@@ -117,14 +118,20 @@ fn start(core: &Rc<Core>, job: Arc<Job>, target: PathBuf, pace: Pace) -> Result<
                 waker();
             }
             job.go_on(wait)
+        };
+        let copied = caught(|| engine.node().backup(&target, env!("CARGO_PKG_VERSION"), &mut step));
+        let result = copied.map_err(|message| {
+            engine.fail_by_panic("backup", &message);
+            SqlError::new(SqlState::INTERNAL, format!("the thread of the backup panicked: {message}"))
         });
+        let result = result.and_then(|copied| copied.map_err(SqlError::from));
         match &result {
             Ok(report) => {
                 tracing::info!(target = %target.display(), bytes = report.bytes, end = %report.end, "backup complete")
             }
             Err(e) => tracing::warn!(target = %target.display(), "no backup: {e}"),
         }
-        job.state().result = Some(result.map_err(SqlError::from));
+        job.state().result = Some(result);
         waker();
     };
     let spawned = thread::Builder::new().name("backup".into()).spawn(work);

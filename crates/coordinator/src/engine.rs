@@ -26,6 +26,7 @@ use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
 use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
+use clearway_sync::panics::caught;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, TxnId};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -238,7 +239,7 @@ impl Engine {
     pub fn log_syncs(&self) -> u64 {
         self.node.wal().syncs()
     }
-    /// Why log or data can no longer be written, if so: then the process must stop, and nothing more may be acknowledged.
+    /// Why log or data can no longer be written, or which thread has panicked, if so: then the process must stop, and nothing more may be acknowledged.
     pub fn failed(&self) -> Option<String> {
         self.node.failed()
     }
@@ -316,6 +317,16 @@ impl Engine {
     pub(crate) fn poll_partition(&self, partition: PartitionId, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];
         combiner.poll(&mut |state: &mut Partition, m| state.on_message(m, outbox))
+    }
+
+    /// Does the work of a thread. A panic goes no further, and fails the engine: see [`Engine::failed`].
+    pub fn watch(&self, thread: &str, work: impl FnOnce()) {
+        if let Err(message) = caught(work) {
+            self.fail_by_panic(thread, &message);
+        }
+    }
+    pub(crate) fn fail_by_panic(&self, thread: &str, message: &str) {
+        self.node.fail(format!("thread {thread} panicked: {message}"));
     }
 
     /// Ends the background work, writes a last checkpoint and the log's end. Workers must have stopped.

@@ -118,14 +118,17 @@ impl Server {
         for (id, poll) in polls.into_iter().enumerate() {
             let (shared, engine) = (shared.clone(), engine.clone());
             let listeners = listeners.take().unwrap_or_default();
-            let run = move || match Worker::new(id as u16, shared, &engine, poll, listeners) {
-                Ok(worker) => worker.run(),
-                Err(e) => tracing::error!("worker {id} cannot start: {e}"),
-            };
-            let thread = std::thread::Builder::new().name(format!("worker-{id}")).spawn(run);
+            let name = format!("worker-{id}");
+            let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+                engine.watch(&name, || match Worker::new(id as u16, shared, &engine, poll, listeners) {
+                    Ok(worker) => worker.run(),
+                    Err(e) => tracing::error!("worker {id} cannot start: {e}"),
+                });
+            });
             threads.push(thread.map_err(cannot("start a thread"))?);
         }
-        let metrics = metrics.map(|listener| Endpoint::start(listener, shared.clone(), observed)).transpose();
+        let serve = |listener| Endpoint::start(listener, shared.clone(), engine.clone(), observed);
+        let metrics = metrics.map(serve).transpose();
         let metrics = metrics.map_err(cannot("serve metrics"))?;
         tracing::info!("{}", shared.latches.describe());
         Ok(Self { engine, shared, threads, address, socket, metrics })
@@ -159,10 +162,9 @@ impl Server {
 
     /// Why nothing can be committed any more, if so: the process must end.
     pub fn failed(&self) -> Option<String> {
-        if self.threads.iter().any(JoinHandle::is_finished) {
-            return Some("a worker has ended by a defect".to_owned());
-        }
-        self.engine.failed()
+        // First what has failed: it may be why a worker has ended.
+        let ended = || self.threads.iter().any(JoinHandle::is_finished).then(|| "a worker has ended".to_owned());
+        self.engine.failed().or_else(ended)
     }
 
     /// Stops accepting, ends the sessions, aborts what runs, writes a checkpoint.

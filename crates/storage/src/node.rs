@@ -23,6 +23,7 @@ use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
+use clearway_sync::panics::caught;
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
@@ -82,7 +83,7 @@ pub struct Node {
     oldest: Oldest,
     control: Monitor<Control>,
     next_txn: AtomicU64,
-    /// Why no checkpoint can be made any more.
+    /// What, besides the log and the pool, has failed.
     failed: OnceLock<String>,
     report: RecoveryReport,
     disk: Arc<dyn Disk>,
@@ -411,10 +412,11 @@ impl Node {
 
     fn take_checkpoint(&self) -> Result<State, OpenError> {
         let mut control = self.control.lock();
-        if let Some(why) = self.failed.get() {
-            return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why.clone()) });
+        if let Some(why) = self.failed() {
+            return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why) });
         }
-        let done = self.checkpoint_locked(&mut control, &|| {});
+        let panicked = |message| Err(OpenError::io("a thread panicked")(io::Error::other::<String>(message)));
+        let done = caught(|| self.checkpoint_locked(&mut control, &|| {})).unwrap_or_else(panicked);
         if let Err(error) = &done
             && error.hindrance() != Hindrance::Full
         {
@@ -471,7 +473,11 @@ impl Node {
     pub fn failed(&self) -> Option<String> {
         let log = self.wal.failed().map(|why| format!("the log cannot be written: {why}"));
         let pages = || self.pool.failed().map(|why| format!("pages cannot be written: {why}"));
-        log.or_else(pages).or_else(|| self.failed.get().cloned())
+        log.or_else(pages).or_else(|| self.io.failed().map(str::to_owned)).or_else(|| self.failed.get().cloned())
+    }
+    /// Lets the node fail, for instance because a thread of the engine has panicked: no checkpoint is made any more.
+    pub fn fail(&self, why: String) {
+        self.failed.get_or_init(|| why);
     }
 
     /// Makes the log durable and ends the threads. The stores must be idle. Nothing else is written: call

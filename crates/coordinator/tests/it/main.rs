@@ -7,6 +7,7 @@ mod common;
 mod contention;
 mod deadlocks;
 mod guards;
+mod panics;
 mod shown;
 mod turns;
 mod users;

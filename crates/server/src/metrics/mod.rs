@@ -12,6 +12,7 @@ mod text;
 
 use crate::activity::Observed;
 use crate::shared::Shared;
+use clearway_coordinator::Engine;
 use clearway_latch::lockstat;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
@@ -45,7 +46,12 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// Serves the metrics on this listener.
-    pub(crate) fn start(mut listener: TcpListener, shared: Arc<Shared>, observed: Observed) -> io::Result<Self> {
+    pub(crate) fn start(
+        mut listener: TcpListener,
+        shared: Arc<Shared>,
+        engine: Arc<Engine>,
+        observed: Observed,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
@@ -55,7 +61,8 @@ impl Endpoint {
         let page = move || text::page(&observed.activity(), &shared.latches, &lockstat::contention());
         let mut server = Server { poll, listener, connections: Slab::new(), accept_after: None, page };
         // Acquire: pairs with the Release in `stop`.
-        let run = move || while server.turn() && !stopping.load(Ordering::Acquire) {};
+        let serve = move || while server.turn() && !stopping.load(Ordering::Acquire) {};
+        let run = move || engine.watch("metrics", serve);
         let thread = std::thread::Builder::new().name("metrics".to_owned()).spawn(run)?;
         Ok(Self { address, thread, stop, waker })
     }

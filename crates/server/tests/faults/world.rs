@@ -156,3 +156,43 @@ fn a_clock_that_is_set_back_changes_nothing_but_now() {
     assert_eq!(session.number("select count(*) from t").unwrap(), 3);
     server.stop().unwrap();
 }
+
+/// A clock that panics when it is told to.
+struct PlantedClock(AtomicBool);
+
+impl Clock for PlantedClock {
+    fn monotonic(&self) -> Duration {
+        OsClock.monotonic()
+    }
+    fn wall_micros(&self) -> i64 {
+        assert!(!self.0.load(SeqCst), "planted in the clock");
+        OsClock.wall_micros()
+    }
+}
+
+/// Any defect of a worker stops the server, with the panic's message.
+#[test]
+fn panic_of_a_worker_fails_the_server_with_its_message() {
+    let disk = MemDisk::new();
+    let clock = Arc::new(PlantedClock(AtomicBool::new(false)));
+    let server = start(&disk, clock.clone());
+    let mut session = connect(&server);
+    session.query("create table t (a int primary key)").unwrap();
+    session.query("insert into t values (1)").unwrap();
+    clock.0.store(true, SeqCst);
+    assert!(session.query("select now()").is_err());
+    let began = Instant::now();
+    let reason = loop {
+        if let Some(reason) = server.failed() {
+            break reason;
+        }
+        assert!(began.elapsed() < LIMIT, "the failure is not told");
+        std::thread::yield_now();
+    };
+    assert!(reason.contains("worker-") && reason.contains("planted in the clock"), "{reason}");
+    clock.0.store(false, SeqCst);
+    assert!(server.stop().is_err(), "no last checkpoint");
+    let server = start(&disk, clock);
+    assert_eq!(connect(&server).number("select count(*) from t").unwrap(), 1);
+    server.stop().unwrap();
+}

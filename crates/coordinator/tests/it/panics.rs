@@ -1,0 +1,57 @@
+//! A panic of a thread of the engine fails it with the reason; whoever waits for that thread is answered.
+
+use crate::common::{Bank, Worker, open};
+use clearway_env::{MemDisk, OpKind};
+use clearway_plan::Statement;
+use clearway_plan::statement::{Backup, Maintain};
+use std::sync::Arc;
+
+/// Panics at each write to a file whose path has this in it.
+fn plant(disk: &MemDisk, at: &'static str) {
+    disk.set_hook(Some(Arc::new(move |operation| {
+        let hit = operation.kind == OpKind::Write && operation.path.to_string_lossy().contains(at);
+        assert!(!hit, "planted at {at}");
+    })));
+}
+
+/// Neither the checkpoint that panics nor a later one lets the log go; a start recovers from it.
+#[test]
+fn panic_in_a_checkpoint_fails_the_engine() {
+    for at in ["/control", "/data/p0"] {
+        let disk = MemDisk::new();
+        let engine = open(&disk, 2, 1);
+        let mut worker = Worker::new(&engine, 0);
+        let bank = Bank::create(&mut worker, 20, 100);
+        plant(&disk, at);
+        for _ in 0..2 {
+            let refused =
+                worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, names: Vec::new() }).unwrap_err();
+            assert!(refused.to_string().contains(&format!("planted at {at}")), "{refused}");
+        }
+        assert!(engine.failed().is_some_and(|why| why.contains(&format!("planted at {at}"))));
+        disk.set_hook(None);
+        assert!(engine.shutdown().is_err(), "no last checkpoint");
+        worker.close();
+        drop(engine);
+        let engine = open(&disk.crash(1), 2, 1);
+        let mut worker = Worker::new(&engine, 0);
+        assert_eq!(bank.total(&mut worker), 20 * 100);
+        worker.close();
+        engine.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn panic_in_a_backup_fails_the_engine() {
+    let disk = MemDisk::new();
+    let engine = open(&disk, 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    plant(&disk, "/copy/");
+    let backup = Statement::Backup(Backup { target: "/copy".to_owned(), bytes_a_second: None });
+    let refused = worker.plain(backup).unwrap_err();
+    assert!(refused.to_string().contains("planted at /copy/"), "{refused}");
+    assert!(engine.failed().is_some_and(|why| why.contains("thread backup panicked: planted at /copy/")));
+    disk.set_hook(None);
+    worker.close();
+    assert!(engine.shutdown().is_err());
+}
