@@ -115,7 +115,8 @@ pub(crate) fn insert(
     let node = Node::new(&page);
     let Err(slot) = node.search(key) else { return Ok(None) };
     let cell = Cell { key, value, overflow: false };
-    if !fits_inline(key, value.len()) || node.free() < cell.size() + SLOT {
+    let full = node.free() < cell.size() + SLOT || node.count() >= core.node_cells;
+    if full || !fits_inline(key, value.len()) {
         drop(page);
         return complex(core, buf, tree, key, What::Insert(New::Bytes(value)), by);
     }

@@ -53,6 +53,8 @@ pub struct NodeConfig {
     pub pledge_step: u64,
     /// Leaves of a dropped tree that are freed at a time; at least 1. Default 8.
     pub drop_leaves: usize,
+    /// Cells of a tree's node at most, at least 4: for tests of deep trees. Default as many as a page holds.
+    pub node_cells: usize,
     /// How long space for the log is waited for.
     pub space: SpaceWaits,
     /// How long a free frame is waited for.
@@ -83,6 +85,7 @@ impl Default for NodeConfig {
             undo_window: wal.back_window,
             pledge_step: 16 << 10,
             drop_leaves: 8,
+            node_cells: usize::MAX,
             space: wal.space,
             frame_waits: FrameWaits::default(),
         }

@@ -77,6 +77,8 @@ pub(crate) struct Core {
     pub(crate) pledge_step: u64,
     /// Leaves of a dropped tree freed at a time.
     pub(crate) drop_leaves: usize,
+    /// Cells of a node at most.
+    pub(crate) node_cells: usize,
 }
 
 impl Core {

@@ -324,6 +324,7 @@ impl Node {
                 // More than that would be room for a log that nobody writes.
                 pledge_step: config.pledge_step.clamp(1, config.wal_segment_size.max(1)),
                 drop_leaves: config.drop_leaves.max(1),
+                node_cells: config.node_cells.max(4),
             };
             if !state.complete {
                 patiently(&pool, || init_partition(&core))?;

@@ -28,11 +28,11 @@ impl<'a> View<'a> {
     fn get(&self, i: usize) -> Cell<'a> {
         if i == self.at { self.cell } else { self.node.cell(if i > self.at && !self.replaces { i - 1 } else { i }) }
     }
-    fn fits(&self) -> bool {
+    fn fits(&self, most: usize) -> bool {
         if self.replaces {
             self.node.free() + self.node.cell(self.at).value.len() >= self.cell.value.len()
         } else {
-            self.node.free() >= self.cell.size() + SLOT
+            self.node.free() >= self.cell.size() + SLOT && self.node.count() < most
         }
     }
     /// Whether there are halves that fit, as invariant 3 has it of a node whose content makes sense.
@@ -118,7 +118,7 @@ pub(crate) fn plan(
         let value = BLANK.get(..len).ok_or_else(|| core.corrupt(step.no, "a cell is too large"))?;
         let cell = Cell { key: &step.key, value, overflow: false };
         let view = View { node: Node::new(&page), at: step.at, replaces: step.replaces, cell };
-        if view.fits() {
+        if view.fits(core.node_cells) {
             steps.push(step);
             break;
         }
