@@ -146,6 +146,12 @@ impl File for TracedFile {
         self.note("set_len", len, &[], result)
     }
 
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        thread::yield_now();
+        let result = self.file.allocate(offset, len);
+        self.note("allocate", offset.saturating_add(len), &[], result)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

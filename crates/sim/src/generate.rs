@@ -28,6 +28,10 @@ pub struct Mix {
     pub rollbacks: u64,
     /// Statements that are cancelled.
     pub cancels: u64,
+    /// BACKUP instead of another statement outside of a block.
+    pub backups: u64,
+    /// Changes of one row that go to the one inserted last.
+    pub newest: u64,
 }
 
 /// One session's choices.
@@ -41,6 +45,8 @@ pub struct Script {
     /// For names that nobody else gives.
     name: String,
     made: u32,
+    /// The row that it inserted last.
+    newest: Option<Row>,
 }
 
 /// Where the session's transaction stands.
@@ -58,7 +64,7 @@ impl Script {
     /// The script of the session called `name`.
     pub fn new(seed: u64, name: &str, mix: Mix) -> Self {
         let rng = Rng::new(seed, name);
-        Self { rng, mix, left: 0, savepoints: Vec::new(), next_savepoint: 0, name: name.into(), made: 0 }
+        Self { rng, mix, left: 0, savepoints: Vec::new(), next_savepoint: 0, name: name.into(), made: 0, newest: None }
     }
 
     /// Whether to cancel the statement that has just been started.
@@ -77,6 +83,9 @@ impl Script {
         match block {
             Block::None => {
                 self.savepoints.clear();
+                if self.mix.backups > 0 && self.rng.percent(self.mix.backups) {
+                    return Stmt::Backup(format!("/{}", self.fresh_name("backup")));
+                }
                 if self.rng.percent(self.mix.alone) {
                     return self.work(catalog);
                 }
@@ -150,7 +159,7 @@ impl Script {
         match self.rng.below(10) {
             0..=4 => self.insert(table, kind),
             5..=7 => self.update(table, kind),
-            _ => Stmt::Delete { table, pred: self.pred(kind) },
+            _ => Stmt::Delete { table, pred: self.newest_row(kind).unwrap_or_else(|| self.pred(kind)) },
         }
     }
 
@@ -196,6 +205,7 @@ impl Script {
                 row.n[U] = row.n[U].map(|_| first + at as i32);
             }
         }
+        self.newest = rows.last().cloned();
         Stmt::Insert { table, rows }
     }
 
@@ -223,6 +233,16 @@ impl Script {
             _ => s.key(),
         };
         Pred::Equal(columns.iter().map(|c| (*c, value(self, *c))).collect())
+    }
+
+    /// The row that was inserted last, by a unique key: in a table without a primary key it has the last key of its tree.
+    fn newest_row(&mut self, kind: Kind) -> Option<Pred> {
+        if self.mix.newest == 0 || !self.rng.percent(self.mix.newest) {
+            return None;
+        }
+        let row = self.newest.as_ref()?;
+        let key = kind.uniques().last()?;
+        key.iter().map(|c| row.n[*c].map(|n| (*c, n))).collect::<Option<Vec<_>>>().map(Pred::Equal)
     }
 
     fn pred(&mut self, kind: Kind) -> Pred {

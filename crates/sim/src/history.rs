@@ -56,24 +56,28 @@ impl History {
         (all.len() as u64, all.iter().filter(|t| t.acknowledged).count() as u64)
     }
 
+    /// Where the last transaction that was acknowledged ends.
+    pub fn acknowledged_up_to(&self) -> Lsn {
+        self.lock().iter().filter(|t| t.acknowledged).map(|t| t.lsn).max().unwrap_or(Lsn(0))
+    }
+
     /// Brings the model from the life's beginning to where a log that ends at `end` leaves it. The transactions behind that are as if
     /// they had never been; an error if one of them was acknowledged, or if the others are not as if one had run after the other.
+    pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
+        if let Some(Committed { session, lsn, .. }) = self.lock().iter().find(|t| t.acknowledged && t.lsn > end) {
+            return Err(format!("session {session}: acknowledged at {lsn}, but the log ends at {end}: it is lost"));
+        }
+        self.replay(model, end)
+    }
+
+    /// Brings the model from the life's beginning to what was committed up to `end`; an error if that is not as if one had run after the other.
     ///
     /// The order is that of the commit records; who wrote nothing comes behind the last commit that he may have seen.
-    pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
+    pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
-        let mut order: Vec<&Committed> = all.iter().collect();
+        let mut order: Vec<&Committed> = all.iter().filter(|t| t.lsn <= end).collect();
         order.sort_by_key(|t| (t.lsn, !t.wrote()));
         for txn in order {
-            if txn.lsn > end {
-                if txn.acknowledged {
-                    let Committed { session, lsn, .. } = txn;
-                    return Err(format!(
-                        "session {session}: acknowledged at {lsn}, but the log ends at {end}: it is lost"
-                    ));
-                }
-                continue;
-            }
             model.replay(&txn.statements).map_err(|why| {
                 let steps: Vec<String> =
                     txn.statements.iter().map(|(s, a)| format!("{} -> {a:.60?}", s.short())).collect();

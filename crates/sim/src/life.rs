@@ -1,9 +1,7 @@
-//! One seed: the database is made, worked with, loses its disk, recovers, is looked at, and so on for some lives.
-//!
-//! After each life the disk that a crash leaves is opened twice: on a copy, without a crash, for the judge to see how far the log goes
-//! and whether everything is as the model says; then in earnest, with crashes at any operation of the recovery, again and again,
-//! after which the same must be there.
+//! One seed: the database is made, worked with, loses its disk or its process, recovers, is looked at, and so on for some lives. What happens after
+//! a life is in `aftermath`.
 
+mod aftermath;
 mod flip_log;
 mod rot;
 
@@ -39,6 +37,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// The same in steps: with few frames left, as dirty pages can no longer be written, those who want pages may take them from one another for ever,
 /// and then no time passes.
 const GRACE_STEPS: u64 = 5_000_000;
+
+/// Where the database is.
+const DIR: &str = "/db";
 
 /// Runs a seed. An error is a finding.
 pub fn run(world: &World, trace: &Trace) -> Result<Report, String> {
@@ -164,6 +165,7 @@ impl Story<'_> {
     fn run(&mut self) -> Result<(), String> {
         let mut disk = MemDisk::new();
         disk.create_dir_all(Path::new(world::SECOND_LEVEL)).map_err(|e| e.to_string())?;
+        disk.tear_blocks(self.world.tears_blocks);
         for life in 0..self.world.lives {
             disk = self.live(life, disk).map_err(|why| format!("life {life}: {why}"))?;
             if self.undecided {
@@ -180,21 +182,29 @@ impl Story<'_> {
     /// Opens what is on the disk with one worker, to look at it: with all knobs of the world but its impatience, which lets what is looked at be
     /// refused.
     fn open(&self, disk: &MemDisk) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
+        self.open_at(disk, DIR)
+    }
+
+    fn open_at(&self, disk: &MemDisk, dir: &str) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
         let mut config = self.world.engine.clone();
         config.node.frame_waits = FrameWaits::default();
-        self.open_with(disk, 1, config)
+        if dir != DIR {
+            config.node.second_level = None;
+        }
+        self.open_with(disk, dir, 1, config)
     }
 
     fn open_with(
         &self,
         disk: &MemDisk,
+        dir: &str,
         workers: u16,
         config: EngineConfig,
     ) -> Result<(Arc<Engine>, Vec<Arc<Doorbell>>), OpenError> {
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         let (bells, wakers) = doorbells(workers);
         let traced = Arc::new(TracedDisk::new(disk.clone(), self.trace.clone()));
-        let opened = Engine::open(traced.clone(), Path::new("/db"), config, wakers);
+        let opened = Engine::open(traced.clone(), Path::new(dir), config, wakers);
         let running = traced.running();
         assert!(opened.is_ok() || running == 0, "{running} operations are under way after an open that failed");
         let engine = opened?;
@@ -205,7 +215,7 @@ impl Story<'_> {
     /// Works until the sessions are done or the disk is gone, and then looks at what is left; the disk for the next life.
     fn live(&mut self, life: u32, disk: MemDisk) -> Result<MemDisk, String> {
         let (engine, bells) = self
-            .open_with(&disk, self.world.workers, self.world.engine.clone())
+            .open_with(&disk, DIR, self.world.workers, self.world.engine.clone())
             .map_err(|e| format!("a sound directory cannot be opened: {e}"))?;
         let crashes = self.rng.percent(80);
         if crashes {
@@ -218,7 +228,7 @@ impl Story<'_> {
         let mut rng = Rng::new(self.world.seed, &format!("second level in life {life}"));
         let has_cache = self.world.engine.node.second_level.is_some();
         let cache = (has_cache && rng.percent(50)).then(|| world::bad_second_level(&mut rng));
-        let plan = self.world.weather.plan(&mut self.rng, flips, cache).map(Arc::new);
+        let plan = self.world.weather.plan(&mut self.rng, self.world.denials, flips, cache).map(Arc::new);
         if plan.is_some() {
             disk.set_faults(plan.clone());
             let hook = |operation: Operation<'_>| {
@@ -240,6 +250,7 @@ impl Story<'_> {
             stopping: AtomicBool::new(false),
             progress: self.watch.progress.clone(),
             doing: Mutex::default(),
+            backups: Mutex::default(),
             faults: AtomicBool::new(faulty),
             plan,
         });
@@ -270,7 +281,10 @@ impl Story<'_> {
         let (committed, acknowledged) = shared.history.counts();
         self.report.count("transactions committed", committed);
         self.report.count("acknowledged", acknowledged);
-        self.afterwards(&shared, &disk)
+        // What a failed sync has left in the system's cache is lost later, whatever the next process does: that is no promise.
+        let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
+        let killed = self.world.kills && flips == 0 && self.world.weather != Weather::Breaking && kills.percent(50);
+        self.afterwards(&shared, &disk, killed.then_some(kills))
     }
 
     fn work(&mut self, life: u32, engine: &Arc<Engine>, crew: &Arc<Crew>) -> Result<(), String> {
@@ -301,70 +315,12 @@ impl Story<'_> {
         Ok(())
     }
 
-    fn afterwards(&mut self, shared: &Shared, disk: &MemDisk) -> Result<MemDisk, String> {
-        let mut disk = disk.crash(self.rng.u64());
-        self.report.count("crashes", 1);
-        if !shared.rotten().is_empty() {
-            self.undecided = true;
-            return match shared.commits_unanswered() {
-                true => Ok(disk),
-                false => self
-                    .look_after(&disk, shared)
-                    .map_err(|why| format!("after bits have flipped: {why}"))
-                    .map(|()| disk),
-            };
-        }
-        // The judge's copy: what is on it is as it is on the other.
-        let copy = disk.crash(0);
-        self.check(&copy).map_err(|why| format!("after the crash: {why}"))?;
-        self.note("the judge opens a copy");
-        let (engine, bells) =
-            self.open(&copy).map_err(|e| format!("the directory cannot be opened after a crash: {e}"))?;
-        self.undecided = shared.commits_unanswered();
-        if self.undecided {
-            self.note("a commit was never answered: this life is not judged");
-            engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
-            return Ok(disk);
-        }
-        shared.history.settle(&mut self.model, engine.report().log_end)?;
-        self.judge(&engine, &bells).map_err(|why| format!("after the first recovery: {why}"))?;
-        let end = engine.report().log_end.0;
-        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
-        drop(engine);
-        if self.world.log_rots {
-            self.flip_log(&disk.crash(0), end).map_err(|why| format!("after a bit of the log has flipped: {why}"))?;
-        }
-        while self.rng.percent(40) {
-            let after = self.rng.below(120);
-            self.note(&format!("recovery with a disk that stops after {after} operations"));
-            disk.fail_after(after);
-            if let Ok((engine, _)) = self.open(&disk) {
-                // Fails as soon as the disk does.
-                let _as_it_may = engine.shutdown();
-            }
-            disk = disk.crash(self.rng.u64());
-            self.report.count("crashes", 1);
-        }
-        let copy = disk.crash(0);
-        self.check(&copy).map_err(|why| format!("after crashes of recovery: {why}"))?;
-        let (engine, bells) =
-            self.open(&copy).map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
-        self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
-        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
-        drop(engine);
-        if self.world.rots {
-            let rotten = if self.rng.percent(70) { copy } else { disk.crash(0) };
-            self.rot(&rotten).map_err(|why| format!("after bits have flipped: {why}"))?;
-        }
-        Ok(disk)
-    }
-
     /// What `clearway check` says.
     fn report(&self, disk: &MemDisk) -> Result<CheckReport, String> {
         let scratch = MemDisk::new().open(Path::new("scratch"), Open::Create).map_err(|e| e.to_string())?;
         let options =
             CheckOptions { scratch, frames: 64, log_buffer: self.world.engine.node.wal_buffer_size, memory: 1 << 16 };
-        let report = clearway_coordinator::check(Arc::new(disk.crash(0)), Path::new("/db"), options, &mut ());
+        let report = clearway_coordinator::check(Arc::new(disk.copy()), Path::new("/db"), options, &mut ());
         self.watch.progress.fetch_add(1, Ordering::Relaxed);
         report.map_err(|e| format!("check: {e}"))
     }
@@ -381,6 +337,10 @@ impl Story<'_> {
 
     /// Whether what is there is what the model says, and whether all ways to it agree.
     fn judge(&self, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
+        self.judge_by(&self.model, engine, bells)
+    }
+
+    fn judge_by(&self, model: &Model, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
         let mut reader = Reader::new(engine, bells[0].clone());
         let mut names: Vec<String> = reader.client().catalog().tables.keys().map(|n| n.to_string()).collect();
         names.sort_unstable();
@@ -390,8 +350,8 @@ impl Story<'_> {
             self.watch.progress.fetch_add(1, Ordering::Relaxed);
             found.insert(name, rows);
         }
-        compare(&found, &self.model)?;
-        for (name, table) in &self.model.tables {
+        compare(&found, model)?;
+        for (name, table) in &model.tables {
             let mut preds: Vec<Pred> = (0..=9).map(|a| Pred::Equal(vec![(A, a)])).collect();
             preds.push(Pred::Between(K, 0, self.world.mix.keys / 2));
             preds.push(Pred::Between(U, self.world.mix.keys / 2, i32::MAX));

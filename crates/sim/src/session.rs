@@ -33,6 +33,19 @@ pub struct Shared {
     pub faults: std::sync::atomic::AtomicBool,
     /// What the disk does.
     pub plan: Option<Arc<FaultPlan>>,
+    /// The backups that were reported complete.
+    pub backups: std::sync::Mutex<Vec<Taken>>,
+}
+
+/// A backup.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Its directory.
+    pub target: String,
+    /// The last commit that was acknowledged when it began.
+    pub acknowledged: Lsn,
+    /// Where its log ends.
+    pub end: Lsn,
 }
 
 impl Shared {
@@ -47,6 +60,11 @@ impl Shared {
     /// a write that the disk has lost.
     pub fn has_lost_a_write(&self, why: &str) -> bool {
         why.contains("the disk has lost what was written") && self.rotten().iter().any(|page| page.explains(why))
+    }
+
+    /// The backups that were reported complete.
+    pub fn backups(&self) -> Vec<Taken> {
+        self.backups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Whether a session was cut off in a statement that may have committed. Its record may be in the log: the engine frees dropped trees, and
@@ -83,6 +101,8 @@ pub struct Session {
     open: Vec<(Stmt, Answer)>,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
     thinks: u64,
+    /// What had been acknowledged when the statement began.
+    acknowledged: Lsn,
     /// Statements still to be started.
     left: u64,
     number: u32,
@@ -92,7 +112,18 @@ impl Session {
     /// A session that will run so many statements, and finish its transaction then.
     pub fn new(port: &mut Port, number: u32, name: String, script: Script, shared: Arc<Shared>, left: u64) -> Self {
         let client = Some(Client::new(port, number));
-        Self { name, client, script, shared, state: State::Idle, open: Vec::new(), thinks: 0, left, number }
+        Self {
+            name,
+            client,
+            script,
+            shared,
+            state: State::Idle,
+            open: Vec::new(),
+            thinks: 0,
+            acknowledged: Lsn(0),
+            left,
+            number,
+        }
     }
 
     /// Whether it has nothing more to do.
@@ -148,6 +179,7 @@ impl Session {
                         return Ok(true);
                     }
                     self.left = self.left.saturating_sub(1);
+                    self.acknowledged = self.shared.history.acknowledged_up_to();
                     let stmt = if stopping { Stmt::Rollback } else { self.script.next(block, &client.catalog()) };
                     self.start(port, stmt, 0)?;
                 }
@@ -216,7 +248,14 @@ impl Session {
         use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
         self.shared.progress.fetch_add(1, Relaxed);
         let (answer, wait) = match result {
-            Ok(outcome) => (answer(&stmt, &outcome)?, outcome.wait),
+            Ok(outcome) => {
+                if let Stmt::Backup(target) = &stmt {
+                    let taken =
+                        Taken { target: target.clone(), acknowledged: self.acknowledged, end: end(&outcome.rows)? };
+                    self.shared.backups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(taken);
+                }
+                (answer(&stmt, &outcome)?, outcome.wait)
+            }
             Err(refusal) => (self.refusal(port, &stmt, &refusal.error)?, refusal.wait),
         };
         let shown = show(&answer);
@@ -231,7 +270,7 @@ impl Session {
             Block::None => {
                 let mut statements = std::mem::take(&mut self.open);
                 let commits = match &stmt {
-                    Stmt::Rollback => false,
+                    Stmt::Rollback | Stmt::Backup(_) => false,
                     Stmt::Commit => answer == Answer::Done,
                     _ => !matches!(answer, Answer::Duplicate | Answer::Refused(_)),
                 };
@@ -269,7 +308,8 @@ impl Session {
         let expected = if e.state() == SqlState::DATA_CORRUPTED && port.engine().failed().is_none() {
             self.shared.rotten().iter().any(|page| page.explains(e.message()))
         } else {
-            foreseen.contains(&e.state()) || failing
+            let busy = matches!(stmt, Stmt::Backup(_)) && e.state() == SqlState::OBJECT_IN_USE;
+            foreseen.contains(&e.state()) || failing || busy
         };
         if expected {
             return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
@@ -331,4 +371,11 @@ pub fn sums(batch: &RowBatch) -> Result<Answer, String> {
         }
         _ => Err(format!("{} columns of sums", row.len())),
     }
+}
+
+/// Where a backup ends, as BACKUP answers it: bytes, begin, end, milliseconds.
+fn end(batch: &RowBatch) -> Result<Lsn, String> {
+    let all = datums(batch)?;
+    let end = all.first().and_then(|row| row.get(2)).and_then(Datum::as_i64);
+    end.map(|end| Lsn(end as u64)).ok_or_else(|| "BACKUP did not say where it ends".into())
 }

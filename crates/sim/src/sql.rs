@@ -230,6 +230,8 @@ pub enum Stmt {
     },
     /// DROP INDEX
     DropIndex(String),
+    /// BACKUP TO this directory.
+    Backup(String),
 }
 
 impl Stmt {
@@ -245,6 +247,7 @@ impl Stmt {
                 | Self::Release(_)
                 | Self::Select { .. }
                 | Self::Sum { .. }
+                | Self::Backup(_)
         )
     }
 
@@ -316,6 +319,7 @@ impl fmt::Display for Stmt {
                 write!(f, "CREATE INDEX {name} ON {table} ({})", columns.join(", "))
             }
             Self::DropIndex(name) => write!(f, "DROP INDEX {name}"),
+            Self::Backup(target) => write!(f, "BACKUP TO '{target}'"),
         }
     }
 }

@@ -141,7 +141,7 @@ impl Reader {
         let mut events: Vec<Event> = Vec::new();
         loop {
             match step {
-                Step::Done(result) => return result.map_err(failed),
+                Step::Done(result) => return result.map_err(|refusal| failed(refusal.error)),
                 Step::Replan => return Err(format!("{sql}: to be planned again, though nobody changes the catalog")),
                 Step::Pending => {
                     events.clear();

@@ -4,14 +4,18 @@
 //!
 //! | zone   | files             | slow                        | failing reads  | breaking                     | bits flip                          |
 //! |--------|-------------------|-----------------------------|----------------|------------------------------|------------------------------------|
-//! | log    | `wal/`            | short reads, delays: no end | delays: no end | 1 write, 1 sync, 1 name fail | 1 of a copy, between lives         |
+//! | log    | `wal/`            | short reads, delays: no end | delays: no end | 1 write, 1 sync, 1 name, and in some seeds 1 open and 1 list fail | 1 of a copy, between lives         |
 //! | copies | double-write file | as above                    | as above       | as above                     | none                               |
 //! | pages  | `data/`           | as above                    | and 20 reads   | as above                     | 10 in the last life, when read; 4 of a copy, between lives |
 //! | root   | `control`         | as above                    | as above       | as above                     | none                               |
 //! | cache  | the second level  | in half of the lives that have one, whatever the weather: every fault but delays, without end, one in 2, 20 or 200 ||||
 //!
-//! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash, at any operation; so may each recovery, any number
-//! of times; and the disk may be full for a while.
+//! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash, at any operation, or with the death of the process
+//! alone; so may each recovery, any number of times; the disk may be full for a while; and while a start recovers, opens and lists may fail.
+//!
+//! Half of the seeds run what ships: policy, wrapper, threads, batches, waits and limits are the defaults. Only sizes are drawn (frames,
+//! segments, buffers, partitions), and when checkpoints are made: with the defaults nothing would ever leave the pool, and nothing of the log. The other half draws
+//! every knob.
 
 use crate::generate::Mix;
 use crate::rng::Rng;
@@ -54,15 +58,19 @@ impl Weather {
     }
 
     /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is; `cache`: what else is to be hit.
-    pub fn plan(self, rng: &mut Rng, flips: u64, cache: Option<Zone>) -> Option<FaultPlan> {
-        let rare = When::OneIn(rng.pick(&[20, 100, 400]));
+    pub fn plan(self, rng: &mut Rng, denials: bool, flips: u64, cache: Option<Zone>) -> Option<FaultPlan> {
+        let (rare, often) = (When::OneIn(rng.pick(&[20, 100, 400])), When::OneIn(5));
         let bad = |zone: Zone| match self {
             Self::Fair | Self::Full => zone,
             Self::Slow => zone.fault(Fault::ShortRead, rare, FOR_EVER).fault(Fault::Delay, rare, FOR_EVER),
             Self::FailingReads => zone.fault(Fault::Delay, rare, FOR_EVER),
             Self::Breaking => {
                 let zone = zone.fault(Fault::FailedWrite, rare, 1).fault(Fault::FailedSync, rare, 1);
-                zone.fault(Fault::FailedName, rare, 1).fault(Fault::Delay, rare, FOR_EVER)
+                let zone = zone.fault(Fault::FailedName, rare, 1).fault(Fault::Delay, rare, FOR_EVER);
+                if !denials {
+                    return zone;
+                }
+                zone.fault(Fault::FailedOpen, often, 1).fault(Fault::FailedList, often, 1)
             }
         };
         let mut pages = bad(Zone::under(Role::Pages, "pages", "/db/data"));
@@ -84,6 +92,14 @@ impl Weather {
         (worse || flips > 0 || !matches!(self, Self::Fair | Self::Full))
             .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
     }
+}
+
+/// Opens and lists that fail now and then while a database in `/db` is started, as when the process has too many files open.
+pub fn denials(rng: &mut Rng) -> FaultPlan {
+    let when = When::OneIn(rng.pick(&[3, 10, 40]));
+    let zone = Zone::under(Role::Any, "everything", "/");
+    let zone = zone.fault(Fault::FailedOpen, when, FOR_EVER).fault(Fault::FailedList, when, FOR_EVER);
+    FaultPlan::new(rng.u64(), Duration::ZERO, vec![zone])
 }
 
 /// Where the second level is.
@@ -228,6 +244,26 @@ pub struct World {
     pub flips: u64,
     /// After each life a bit of the log flips in a copy of what is there.
     pub log_rots: bool,
+    /// It runs what ships, but for sizes and checkpoints.
+    pub ships: bool,
+    /// Some lives end with the death of the process alone.
+    pub kills: bool,
+    /// Crashes tear files between blocks of 4 KiB.
+    pub tears_blocks: bool,
+    /// Opens and lists fail now and then while the database is started.
+    pub denials: bool,
+}
+
+/// What ships, with this world's sizes and checkpoints.
+fn shipped(drawn: EngineConfig) -> EngineConfig {
+    let NodeConfig { partitions, frames, wal_segment_size, wal_buffer_size, second_level, node_cells, .. } = drawn.node;
+    let usual = NodeConfig::default();
+    EngineConfig {
+        node: NodeConfig { partitions, frames, wal_segment_size, wal_buffer_size, second_level, node_cells, ..usual },
+        checkpoint_interval: drawn.checkpoint_interval,
+        checkpoint_log: drawn.checkpoint_log,
+        ..EngineConfig::default()
+    }
 }
 
 impl World {
@@ -270,6 +306,8 @@ impl World {
             block: rng.pick(&[3, 6, 12]),
             rollbacks: rng.pick(&[10, 40]),
             cancels: rng.pick(&[0, 0, 1, 5]),
+            backups: 0,
+            newest: 0,
         };
         let mut world = Self {
             seed,
@@ -284,6 +322,10 @@ impl World {
             rots: knobs.percent(30),
             flips: 0,
             log_rots: more.percent(30),
+            ships: false,
+            kills: false,
+            tears_blocks: false,
+            denials: false,
         };
         // In this order: a seed that was kept means what it meant.
         world.pace = Pace { uneven: rng.percent(50), impatient: rng.percent(50), ..world.pace };
@@ -291,6 +333,28 @@ impl World {
         if world.weather.is_mild() && more.percent(30) {
             world.flips = more.pick(&[1, 3, 10]);
         }
+        world.draw_later(&mut Rng::new(seed, "second generator"));
         world
+    }
+
+    /// What came with the second generator.
+    fn draw_later(&mut self, rng: &mut Rng) {
+        (self.ships, self.kills) = (rng.percent(50), rng.percent(50));
+        (self.tears_blocks, self.denials) = (rng.percent(50), rng.percent(30));
+        if rng.percent(15) {
+            self.mix.backups = rng.pick(&[1, 5]);
+        }
+        if rng.percent(50) {
+            self.mix.newest = rng.pick(&[20, 80]);
+        }
+        // On a full disk a rollback would need more pages than are kept for it: it splits such nodes more often than those that ship.
+        if rng.percent(30) && self.weather != Weather::Full {
+            // A path of a tree of so small nodes, split from the leaf to the root, must fit the pool.
+            self.engine.node.node_cells = rng.pick(&[4, 5, 8]);
+            self.engine.node.frames = self.engine.node.frames.max(64);
+        }
+        if self.ships {
+            self.engine = shipped(self.engine.clone());
+        }
     }
 }

@@ -40,8 +40,8 @@ pub enum Bug {
     TruncatedLog,
     /// The double-write file is overwritten before the places of its last batch are synced.
     DoubleWriteOrder,
-    /// A start leaves what lies behind the log's end, so that it may follow what is appended later.
-    UncleanTail,
+    /// A recycled segment of the log keeps the header of its earlier life.
+    RecycledHeader,
     /// A hidden row number is derived anew from the last key each time.
     ReusedRowNumber,
     /// Recovery undoes a transaction's changes oldest first.
@@ -63,6 +63,8 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::ReplyNotHeld,
     Bug::TruncatedLog,
     Bug::DoubleWriteOrder,
+    Bug::RecycledHeader,
+    Bug::ReusedRowNumber,
     Bug::UndoneOldestFirst,
 ];
 

@@ -23,7 +23,6 @@ use clearway_env::{Disk, File, Open};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Monitor, MonitorGuard};
 use clearway_sync::atomic::{AtomicU64, Ordering};
-use clearway_sync::canary::{self, Bug};
 
 use super::segment::{self, BLOCK, Source};
 
@@ -201,9 +200,6 @@ fn settle_tail(source: &mut Source, state: &State, tail: Tail) -> io::Result<()>
         file.read_exact_at(&mut bytes[..n], offset)?;
         file.write_all_at(&bytes[..n], offset)
     })?;
-    if canary::on(Bug::UncleanTail) {
-        return Ok(());
-    }
     bytes.fill(0);
     source.pieces(end, end + unsynced, &mut |file, offset, _, n| file.write_all_at(&bytes[..n], offset))
 }

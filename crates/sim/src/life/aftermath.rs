@@ -1,0 +1,161 @@
+//! What a life leaves.
+//!
+//! It ends with a crash of the machine, which loses what was not synced, or with the death of the process alone, which loses nothing that was written. What is
+//! left is opened twice: on a copy, for the judge to see how far the log goes and whether everything is as the model says; then in earnest, with
+//! crashes and kills at any operation of the recovery, again and again, after which the same must be there.
+//!
+//! After a kill the log may go further than anyone has been told, as it is in the system's cache. Until a start has ended, a crash may still
+//! take that back; then no more: whoever is served may have seen it. The model goes as far as the log has gone at its shortest.
+
+use super::Story;
+use crate::model::Model;
+use crate::rng::Rng;
+use crate::session::Shared;
+use crate::world;
+use clearway_env::MemDisk;
+use clearway_types::Lsn;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a backup is restored.
+const RESTORED: &str = "/restored";
+/// More operations than any start takes.
+const ALL: u64 = 1 << 40;
+
+impl Story<'_> {
+    /// Judges what a life has left; the disk for the next one. `kills`: the process was killed, and what follows decides these.
+    pub(super) fn afterwards(
+        &mut self,
+        shared: &Shared,
+        disk: &MemDisk,
+        mut kills: Option<Rng>,
+    ) -> Result<MemDisk, String> {
+        let seed = self.rng.u64();
+        let killed = kills.is_some();
+        let disk = self.end(disk, killed, seed);
+        if !shared.rotten().is_empty() {
+            self.undecided = true;
+            return match shared.commits_unanswered() {
+                true => Ok(disk),
+                false => self
+                    .look_after(&disk, shared)
+                    .map_err(|why| format!("after bits have flipped: {why}"))
+                    .map(|()| disk),
+            };
+        }
+        let what = if killed { "kill" } else { "crash" };
+        // The judge's copy: what is on it is as it is on the other.
+        let copy = disk.copy();
+        self.check(&copy).map_err(|why| format!("after the {what}: {why}"))?;
+        self.note("the judge opens a copy");
+        let (engine, bells) =
+            self.open(&copy).map_err(|e| format!("the directory cannot be opened after a {what}: {e}"))?;
+        self.undecided = shared.commits_unanswered();
+        if self.undecided {
+            self.note("a commit was never answered: this life is not judged");
+            engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+            return Ok(disk);
+        }
+        let before = self.model.clone();
+        let end = engine.report().log_end;
+        shared.history.settle(&mut self.model, end)?;
+        self.judge(&engine, &bells).map_err(|why| format!("after the first recovery: {why}"))?;
+        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        drop(engine);
+        self.judge_backups(&before, shared, &disk)?;
+        if self.world.log_rots {
+            self.flip_log(&disk.copy(), end.0).map_err(|why| format!("after a bit of the log has flipped: {why}"))?;
+        }
+        let (disk, shortest) = self.recover(disk, end, &mut kills)?;
+        if shortest < end {
+            self.model = before;
+            shared.history.settle(&mut self.model, shortest)?;
+        }
+        let copy = disk.copy();
+        self.check(&copy).map_err(|why| format!("after crashes of recovery: {why}"))?;
+        let (engine, bells) =
+            self.open(&copy).map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
+        self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
+        engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+        drop(engine);
+        if self.world.rots {
+            let rotten = if self.rng.percent(70) { copy } else { disk.copy() };
+            self.rot(&rotten).map_err(|why| format!("after bits have flipped: {why}"))?;
+        }
+        Ok(disk)
+    }
+
+    /// The disk for whoever comes next.
+    fn end(&mut self, disk: &MemDisk, killed: bool, seed: u64) -> MemDisk {
+        self.report.count(if killed { "kills" } else { "crashes" }, 1);
+        self.note(if killed { "the process is killed, the machine goes on" } else { "the machine crashes" });
+        if killed { disk.kill() } else { disk.crash(seed) }
+    }
+
+    /// Recovers in earnest, with a disk that stops, in some seeds with opens and lists that fail, until it is left alone; the disk, and where the log has
+    /// ended at its shortest. `end`: where it ends.
+    fn recover(&mut self, mut disk: MemDisk, end: Lsn, kills: &mut Option<Rng>) -> Result<(MemDisk, Lsn), String> {
+        let (mut shortest, mut promised, mut again) = (end, Lsn(0), kills.is_some());
+        let mut denials = Rng::new(self.world.seed ^ end.0, "denials");
+        while std::mem::take(&mut again) || self.rng.percent(40) {
+            let mut after = self.rng.below(120);
+            if let Some(kills) = kills
+                && kills.percent(50)
+            {
+                after = ALL;
+            }
+            self.note(&format!("recovery with a disk that stops after {after} operations"));
+            disk.fail_after(after);
+            if self.world.denials && denials.percent(50) {
+                disk.set_faults(Some(Arc::new(world::denials(&mut denials))));
+            }
+            let opened = self.open(&disk);
+            disk.set_faults(None);
+            if let Ok((engine, _)) = opened {
+                promised = promised.max(engine.report().log_end);
+                if after == ALL {
+                    disk.fail_after(0);
+                }
+                // Fails as soon as the disk does.
+                let _as_it_may = engine.shutdown();
+            }
+            let killed = kills.as_mut().is_some_and(|kills| kills.percent(50));
+            let seed = self.rng.u64();
+            disk = self.end(&disk, killed, seed);
+            if kills.is_some() && !killed {
+                let (engine, _) = self.open(&disk.copy()).map_err(|e| format!("after crashes of recovery: {e}"))?;
+                let found = engine.report().log_end;
+                engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
+                shortest = shortest.min(found);
+                if found < promised {
+                    return Err(format!("a start found log up to {promised}, but after a crash it ends at {found}"));
+                }
+            }
+        }
+        Ok((disk, shortest))
+    }
+
+    /// Each backup that was reported complete holds exactly what was committed up to its end.
+    fn judge_backups(&mut self, before: &Model, shared: &Shared, disk: &MemDisk) -> Result<(), String> {
+        for backup in shared.backups() {
+            self.note(&format!("the judge restores {}", backup.target));
+            let what = |why: String| format!("backup {}, which ends at {}: {why}", backup.target, backup.end);
+            if backup.end < backup.acknowledged {
+                return Err(what(format!("a commit at {} was acknowledged before it began", backup.acknowledged)));
+            }
+            let copy = disk.copy();
+            let (from, to) = (Path::new(&backup.target), Path::new(RESTORED));
+            let go_on = &mut |_| ControlFlow::Continue(());
+            clearway_storage::backup::restore(Arc::new(copy.clone()), from, to, go_on)
+                .map_err(|e| what(e.to_string()))?;
+            let mut model = before.clone();
+            shared.history.replay(&mut model, backup.end).map_err(&what)?;
+            let (engine, bells) = self.open_at(&copy, RESTORED).map_err(|e| what(e.to_string()))?;
+            self.judge_by(&model, &engine, &bells).map_err(&what)?;
+            engine.shutdown().map_err(|e| what(format!("an orderly shutdown failed: {e}")))?;
+            self.report.count("backups", 1);
+        }
+        Ok(())
+    }
+}
