@@ -319,8 +319,13 @@ impl PortInner {
             Mail::Stalled { to } => self.stall(to),
             Mail::Message { partition, message } => self.submit(partition, message),
             Mail::Fetched { partition, txn, held } => {
-                if held.is_err() {
-                    tracing::error!(%partition, %txn, "a page could not be read: {}", held.as_ref().err().map_or("", SqlError::message));
+                match &held {
+                    // Nothing was read: the statement wants new pages.
+                    Err(e) if e.state() == SqlState::DISK_FULL => {
+                        tracing::warn!(%partition, %txn, "a statement is refused: {}", e.message());
+                    }
+                    Err(e) => tracing::error!(%partition, %txn, "a page could not be read: {}", e.message()),
+                    Ok(_) => {}
                 }
                 self.submit(partition, fetch::wake_up(txn, held));
             }

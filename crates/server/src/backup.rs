@@ -10,6 +10,7 @@ use clearway_coordinator::{OpenError, Pace};
 use clearway_env::{Disk, OsDisk};
 use clearway_types::{Lsn, SqlError, SqlState};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -56,9 +57,29 @@ fn done(what: &str, report: &BackupReport, began: Instant) {
     println!("{what}: {}, log {begin} to {end}, {:.1} s", size(*bytes), began.elapsed().as_secs_f64());
 }
 
+/// Whether a copy at `target` would be inside of `dir`, whatever links lead there. `target` need not exist.
+pub(crate) fn is_inside(dir: &Path, target: &Path) -> bool {
+    let real = |path: &Path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let there = path.ancestors().find_map(|at| Some((at, at.canonicalize().ok()?)));
+        // What is not there yet is no link.
+        there.map_or(path.clone(), |(at, real)| path.strip_prefix(at).map_or(real.clone(), |rest| real.join(rest)))
+    };
+    real(target).starts_with(real(dir))
+}
+
+fn refuse_inside(dir: &Path, target: &Path) -> Result<(), Failure> {
+    if is_inside(dir, target) {
+        let message = format!("{} is inside {}: a copy needs a place of its own", target.display(), dir.display());
+        return Err(Failure { hint: Some("Choose another target."), ..Failure::new(ExitCode::Refused, message) });
+    }
+    Ok(())
+}
+
 /// `clearway backup DIR TARGET`
 pub fn backup(flags: &BackupFlags) -> Result<(), Failure> {
     let began = Instant::now();
+    refuse_inside(&flags.dir, &flags.target)?;
     let (pace, mut show) = (Pace::new(flags.rate.map(|rate| rate.0)), Show::new("copied"));
     let disk: Arc<dyn Disk> = Arc::new(OsDisk);
     let taken = copy_of::take_offline(disk, &flags.dir, &flags.target, env!("CARGO_PKG_VERSION"), &mut |progress| {
@@ -130,6 +151,9 @@ pub fn restore(flags: &RestoreFlags) -> Result<(), Failure> {
         show.step(progress);
         ControlFlow::Continue(())
     };
+    if let Some(dir) = &flags.dir {
+        refuse_inside(&flags.backup, dir)?;
+    }
     let (what, result) = match &flags.dir {
         Some(dir) => ("restored", copy_of::restore(disk, &flags.backup, dir, &mut step)),
         None => ("backup is whole", copy_of::verify(disk, &flags.backup, &mut step)),

@@ -3,6 +3,7 @@
 use crate::config::{Flags, Size};
 use crate::top::TopFlags;
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The command line.
@@ -22,7 +23,7 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Runs the server until SIGINT or SIGTERM.
+    /// Runs the server until SIGINT, SIGTERM or SIGHUP.
     #[command(after_help = crate::exit::TABLE)]
     Serve(Box<Flags>),
     /// Copies a database to a new directory, checking all that it copies.
@@ -105,6 +106,22 @@ pub struct RestoreFlags {
     pub verify: bool,
 }
 
+/// The arguments with `-` for `_` in the names of flags: the configuration file has the one, the command line the other, and both take both.
+pub fn with_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut flags = true;
+    let dashed = move |argument: OsString| {
+        flags &= argument != "--";
+        match argument.to_str().filter(|text| flags && text.starts_with("--")) {
+            Some(text) => {
+                let (name, value) = text.split_at(text.find('=').unwrap_or(text.len()));
+                format!("{}{value}", name.replace('_', "-")).into()
+            }
+            None => argument,
+        }
+    };
+    arguments.into_iter().map(dashed).collect()
+}
+
 fn rate(text: &str) -> Result<Size, String> {
     text.parse().and_then(|size: Size| if size.0 > 0 { Ok(size) } else { Err("a rate must be above 0".to_owned()) })
 }
@@ -117,5 +134,12 @@ mod tests {
     fn the_command_line_is_sound() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_take_underscores_for_dashes() {
+        let given = ["clearway", "serve", "--buffer_pool", "2MiB", "--log_segment=1_MiB", "a_b", "--", "--c_d"];
+        let want = ["clearway", "serve", "--buffer-pool", "2MiB", "--log-segment=1_MiB", "a_b", "--", "--c_d"];
+        assert_eq!(with_dashes(given.map(OsString::from)), want);
     }
 }

@@ -1,23 +1,32 @@
 //! The server's configuration: one value, made of a TOML file and the command line, which has the last word.
 
+mod values;
+
+pub use values::{Address, DirectIo, DispatchChoice, IoEngine, Size, Switch};
+
 use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use clearway_coordinator::{ReplacementKind, SecondLevelConfig};
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Flags of `serve`; each has a key of the same name in the configuration file, with `_` for `-`.
+/// Flags of `serve`; each has a key of the same name in the configuration file, with `_` for `-`; both take both.
 #[derive(Debug, Default, Args)]
 #[command(next_line_help = true)]
 pub struct Flags {
     /// Directory of data and log; made if it does not exist [default: ./clearway-data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Address and port to listen on; port 0 lets the system choose [default: 127.0.0.1:5432]
+    /// Address or host name, and port, to listen on; port 0 lets the system choose. A name is looked up once, and an IPv4 address is
+    /// preferred. There is no authentication: whoever connects is let in as the user named, without a password [default: 127.0.0.1:5432]
     #[arg(long, value_name = "ADDR")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<Address>,
+    /// Name of the database, which is also known as `postgres`, as `clearway`, and by the name of the user; others do not exist (3D000)
+    /// [default: postgres]
+    #[arg(long, value_name = "NAME")]
+    pub database: Option<String>,
     /// Directory of a Unix socket `.s.PGSQL.PORT` to listen on as well [default: none]
     #[arg(long, value_name = "DIR")]
     pub unix_socket: Option<PathBuf>,
@@ -80,7 +89,7 @@ pub struct Flags {
     pub spin_us: Option<u64>,
     /// Address and port of a metrics endpoint for Prometheus, `http://ADDR/metrics`; port 0 lets the system choose [default: none]
     #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Address>,
     /// By which instructions latches are taken: by those measured to be the best at the start (auto), or by these, if the processor has
     /// them; `clearway.latch_calibration` lists what there is [default: auto]
     #[arg(long, value_name = "HOW")]
@@ -101,101 +110,52 @@ pub struct Flags {
     pub config: Option<PathBuf>,
 }
 
-/// A number of bytes, written with or without a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Size(pub u64);
-
-impl FromStr for Size {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim();
-        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        let unit = match text[digits..].trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1u64,
-            "kib" | "kb" | "k" => 1 << 10,
-            "mib" | "mb" | "m" => 1 << 20,
-            "gib" | "gb" | "g" => 1 << 30,
-            "tib" | "tb" | "t" => 1 << 40,
-            other => return Err(format!("unknown unit \"{other}\": use KiB, MiB, GiB or TiB")),
-        };
-        let number: u64 =
-            text[..digits].parse().map_err(|_| format!("\"{text}\" is not a size: write for example 128MiB"))?;
-        number.checked_mul(unit).map(Self).ok_or_else(|| format!("\"{text}\" is too large"))
-    }
-}
-
-/// Who runs a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DispatchChoice {
-    /// Whichever worker has work for it.
-    Baton,
-    /// Always the same worker.
-    Pinned,
-}
-
-/// Who reads and writes pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum IoEngine {
-    /// io_uring if the kernel lets us, otherwise threads.
-    Auto,
-    /// The kernel's io_uring; the server does not start without.
-    Uring,
-    /// Threads.
-    Threads,
-}
-
-/// Whether pages bypass the operating system's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DirectIo {
-    /// If the buffer pool has half of the machine's memory and the file system lets us.
-    Auto,
-    /// Yes; the server does not start where the file system does not let us.
-    On,
-    /// No.
-    Off,
-}
-
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Switch {
-    /// On.
-    On,
-    /// Off.
-    Off,
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct File {
     data: Option<PathBuf>,
-    listen: Option<SocketAddr>,
+    listen: Option<Address>,
+    database: Option<String>,
+    #[serde(alias = "unix-socket")]
     unix_socket: Option<PathBuf>,
     partitions: Option<u16>,
+    #[serde(alias = "buffer-pool")]
     buffer_pool: Option<FileSize>,
+    #[serde(alias = "second-level")]
     second_level: Option<PathBuf>,
+    #[serde(alias = "second-level-size")]
     second_level_size: Option<FileSize>,
     workers: Option<u16>,
     dispatch: Option<DispatchChoice>,
+    #[serde(alias = "synchronous-commit")]
     synchronous_commit: Option<Switch>,
+    #[serde(alias = "checkpoint-interval-s")]
     checkpoint_interval_s: Option<u64>,
+    #[serde(alias = "checkpoint-log")]
     checkpoint_log: Option<FileSize>,
+    #[serde(alias = "query-memory")]
     query_memory: Option<FileSize>,
+    #[serde(alias = "log-segment")]
     log_segment: Option<FileSize>,
+    #[serde(alias = "log-buffer")]
     log_buffer: Option<FileSize>,
     replacement: Option<TextOrNumber>,
+    #[serde(alias = "io-engine")]
     io_engine: Option<IoEngine>,
+    #[serde(alias = "direct-io")]
     direct_io: Option<DirectIo>,
+    #[serde(alias = "max-connections")]
     max_connections: Option<usize>,
+    #[serde(alias = "startup-timeout-ms")]
     startup_timeout_ms: Option<u64>,
+    #[serde(alias = "spin-us")]
     spin_us: Option<u64>,
-    metrics: Option<SocketAddr>,
+    metrics: Option<Address>,
     latch: Option<TextOrNumber>,
+    #[serde(alias = "latch-spins")]
     latch_spins: Option<TextOrNumber>,
     lockstat: Option<Switch>,
+    #[serde(alias = "log-filter")]
     log_filter: Option<String>,
 }
 
@@ -222,6 +182,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Where TCP connections are taken.
     pub listen: SocketAddr,
+    /// Name of the database.
+    pub database: String,
     /// Directory of the Unix socket.
     pub unix_socket: Option<PathBuf>,
     /// Partitions of a new directory; `None`: what there is, or 4 a core.
@@ -294,6 +256,7 @@ impl Config {
         Self {
             data: data.into(),
             listen: SocketAddr::from(([127, 0, 0, 1], 5432)),
+            database: "postgres".to_owned(),
             unix_socket: None,
             partitions: None,
             buffer_pool: 128 << 20,
@@ -351,7 +314,8 @@ impl Config {
             (None, Some(_)) => return Err("second_level_size needs second_level: in which directory?".to_owned()),
         };
         let config = Self {
-            listen: flags.listen.or(file.listen).unwrap_or(d.listen),
+            listen: flags.listen.or(file.listen).map_or(d.listen, |address| address.0),
+            database: flags.database.or(file.database).unwrap_or(d.database),
             unix_socket: flags.unix_socket.or(file.unix_socket),
             partitions: flags.partitions.or(file.partitions),
             buffer_pool,
@@ -373,7 +337,7 @@ impl Config {
             max_connections: flags.max_connections.or(file.max_connections).unwrap_or(d.max_connections),
             startup_timeout_ms: flags.startup_timeout_ms.or(file.startup_timeout_ms).unwrap_or(d.startup_timeout_ms),
             spin_us: flags.spin_us.or(file.spin_us).unwrap_or(d.spin_us),
-            metrics: flags.metrics.or(file.metrics),
+            metrics: flags.metrics.or(file.metrics).map(|address| address.0),
             latch: told("latch", flags.latch, file.latch)?,
             latch_spins: told("latch_spins", flags.latch_spins, file.latch_spins)?,
             lockstat: flags.lockstat.or(file.lockstat) != Some(Switch::Off),
@@ -430,6 +394,18 @@ mod tests {
             Flags { log_segment: Some(Size(1 << 20 | 1)), ..Flags::default() },
         ] {
             assert!(Config::merge(bad, File::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_take_dashes_and_addresses_take_names() {
+        let parse = |text: &str| Config::parse(Flags::default(), text);
+        let c = parse("buffer-pool = \"2MiB\"\nlog-filter = \"warn\"\nlisten = \"localhost:5433\"\n").unwrap();
+        assert_eq!((c.buffer_pool, c.log_filter.as_str(), c.listen.port()), (2 << 20, "warn", 5433));
+        assert!(c.listen.ip().is_loopback());
+        assert!(parse("buffer-pool = 1\nbuffer_pool = 2\n").unwrap_err().contains("duplicate"));
+        for bad in ["localhost", "localhost:x", ":5432:"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
     }
 

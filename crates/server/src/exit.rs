@@ -34,7 +34,7 @@ pub enum ExitCode {
 
 /// The table of exit codes, for `--help`.
 pub const TABLE: &str = "Exit codes of serve:
-   0  stopped by SIGINT or SIGTERM, after a checkpoint
+   0  stopped by SIGINT, SIGTERM or SIGHUP, after a checkpoint
    1  another failure
    2  the command line or the configuration file is wrong
    3  the address or socket cannot be listened on

@@ -70,6 +70,8 @@ pub struct Server {
     address: SocketAddr,
     socket: Option<PathBuf>,
     metrics: Option<Endpoint>,
+    /// The data directory is new.
+    fresh: bool,
 }
 
 fn cannot(what: impl Display) -> impl FnOnce(std::io::Error) -> Failure {
@@ -92,6 +94,7 @@ impl Server {
     /// As [`Server::start`].
     pub fn start_in(world: World, config: Config) -> Result<Self, Failure> {
         raise_descriptor_limit();
+        check_memory(&config)?;
         let latches = Latches::set_up(config.latch, config.latch_spins);
         lockstat::set_counting(config.lockstat);
         let mut polls = Vec::new();
@@ -105,7 +108,10 @@ impl Server {
         let (mut listeners, address, socket) = listen(&config)?;
         let metrics = config.metrics.map(listen_for_metrics).transpose();
         let metrics = metrics.inspect_err(|_| remove_socket(socket.as_deref()))?;
-        let engine = open_engine(world.disk, &config, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
+        // Where it cannot be looked for, opening will say why.
+        let fresh = world.disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
+        let engine =
+            open_engine(world.disk, &config, fresh, &bells).inspect_err(|_| remove_socket(socket.as_deref()))?;
         match control::listen(&config.data) {
             Ok(listener) => listeners.push(Listener::Control(listener)),
             Err(e) => tracing::warn!("no control socket, and so no backup of the running server: {e}"),
@@ -131,7 +137,8 @@ impl Server {
         let metrics = metrics.map(serve).transpose();
         let metrics = metrics.map_err(cannot("serve metrics"))?;
         tracing::info!("{}", shared.latches.describe());
-        Ok(Self { engine, shared, threads, address, socket, metrics })
+        tracing::info!("no authentication: whoever connects is let in as the user named, and no password is asked for");
+        Ok(Self { engine, shared, threads, address, socket, metrics, fresh })
     }
 
     /// Where TCP connections are taken.
@@ -147,16 +154,18 @@ impl Server {
     /// What the start-up line says.
     pub fn banner(&self) -> String {
         let config = &self.shared.config;
-        let report = self.engine.report();
+        let recovery = match self.fresh {
+            true => "a new data directory".to_owned(),
+            false => format!("recovery took {} ms", self.engine.report().took.as_millis()),
+        };
         let socket = self.socket.as_ref().map_or_else(String::new, |s| format!(" and {}", s.display()));
         let metrics = self.metrics_address().map_or_else(String::new, |a| format!(", metrics on http://{a}/metrics"));
         format!(
-            "clearway {} listens on {}{socket}: {} partitions, buffer pool {} MiB, recovery took {} ms{metrics}",
+            "clearway {} listens on {}{socket}: {} partitions, buffer pool {} MiB, {recovery}{metrics}",
             env!("CARGO_PKG_VERSION"),
             self.address,
             self.engine.partitions(),
             config.buffer_pool >> 20,
-            report.took.as_millis()
         )
     }
 
@@ -189,13 +198,34 @@ impl Server {
     }
 }
 
-fn open_engine(disk: Arc<dyn Disk>, config: &Config, bells: &[Arc<Doorbell>]) -> Result<Arc<Engine>, Failure> {
+/// Whether the operating system would give us so much memory: an allocation that it refuses later would end the process.
+fn check_memory(config: &Config) -> Result<(), Failure> {
+    // A frame and its place in the tables take some hundred bytes more.
+    let wanted = (config.buffer_pool + config.buffer_pool / 64).saturating_add(config.log_buffer);
+    let granted = usize::try_from(wanted).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
+    if granted {
+        return Ok(());
+    }
+    let message = format!(
+        "the system refuses {} MiB of memory for a buffer pool of {} MiB and a log buffer of {} MiB",
+        wanted >> 20,
+        config.buffer_pool >> 20,
+        config.log_buffer >> 20
+    );
+    let hint = "Choose a smaller --buffer-pool; half of the machine's memory is much.";
+    Err(Failure { hint: Some(hint), ..Failure::new(ExitCode::Usage, message) })
+}
+
+fn open_engine(
+    disk: Arc<dyn Disk>,
+    config: &Config,
+    fresh: bool,
+    bells: &[Arc<Doorbell>],
+) -> Result<Arc<Engine>, Failure> {
     let wakers = bells.iter().map(|bell| {
         let bell = bell.clone();
         Arc::new(move || bell.ring()) as Waker
     });
-    // Where it cannot be looked for, opening will say why.
-    let fresh = disk.exists(&config.data.join("control")).is_ok_and(|there| !there);
     let partitions = config.partitions.or(fresh.then(|| config::cores() * PARTITIONS_A_CORE));
     let engine_config = EngineConfig {
         node: NodeConfig {
@@ -232,13 +262,16 @@ fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>
     let what = format!("listen on {}", config.listen);
     let tcp = mio::net::TcpListener::bind(config.listen).map_err(cannot(&what))?;
     let address = tcp.local_addr().map_err(cannot(&what))?;
+    net::lengthen_backlog(&tcp).map_err(cannot(&what))?;
     let mut listeners = vec![Listener::Tcp(tcp)];
     let mut socket = None;
     if let Some(dir) = &config.unix_socket {
         let path = dir.join(format!(".s.PGSQL.{}", address.port()));
         // Whoever left it is gone: the TCP port of the same number is ours now.
         remove_socket(Some(&path));
-        let unix = mio::net::UnixListener::bind(&path).map_err(cannot(&format!("listen on {}", path.display())))?;
+        let what = format!("listen on {}", path.display());
+        let unix = mio::net::UnixListener::bind(&path).map_err(cannot(&what))?;
+        net::lengthen_backlog(&unix).map_err(cannot(&what))?;
         listeners.push(Listener::Unix(unix));
         socket = Some(path);
     }

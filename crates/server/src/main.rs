@@ -3,10 +3,10 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use clearway_server::cli::{Cli, Command};
+use clearway_server::cli::{self, Cli, Command};
 use clearway_server::exit::{self, Failure};
 use clearway_server::{Config, Server, backup, check, top};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ use std::time::Duration;
 const WATCH: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(cli::with_dashes(std::env::args_os())).command {
         Command::Serve(flags) => {
             let config = Config::load(*flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
             config.and_then(serve)
@@ -54,7 +54,9 @@ fn serve(config: Config) -> Result<(), Failure> {
         }
     }
     tracing::info!("stopping");
-    server.stop().map_err(Failure::stopped)
+    server.stop().map_err(Failure::stopped)?;
+    tracing::info!("stopped");
+    Ok(())
 }
 
 /// Lets a write beyond a limit on the size of files (`ulimit -f`) fail, as one on a full disk does; by default it would kill the process
@@ -64,11 +66,12 @@ fn survive_file_limits() -> std::io::Result<()> {
     signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), exceeded).map(drop)
 }
 
-/// A channel that says something at the first SIGINT or SIGTERM; the second ends the process at once.
+/// A channel that says something at the first SIGINT, SIGTERM or SIGHUP; the second ends the process at once. SIGHUP stops as the others
+/// do: it comes when the terminal is closed, and no setting can be read anew while the server runs.
 fn signals() -> Result<mpsc::Receiver<()>, String> {
     let (tell, stop) = mpsc::channel();
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).map_err(|e| format!("cannot handle signals: {e}"))?;
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .map_err(|e| format!("cannot handle signals: {e}"))?;
     let watch = move || {
         for (earlier, _) in signals.forever().enumerate() {
             if earlier > 0 || tell.send(()).is_err() {

@@ -5,6 +5,7 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// A silent connection is probed after this time,
@@ -63,6 +64,15 @@ impl Listener {
     }
 }
 
+/// Connections that the system completes before they are accepted; it has a bound of its own, `somaxconn`. The standard library's 128 are
+/// few: the next of a burst would wait a second, for its own retry.
+const BACKLOG: i32 = 4096;
+
+/// Gives a listening socket its backlog.
+pub fn lengthen_backlog(listener: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::listen(listener, BACKLOG)?)
+}
+
 /// A client whose machine is gone answers no probe: its connection ends, and so do the transaction and the locks that it held.
 fn keep_alive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
@@ -107,6 +117,20 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Nobody accepts: what the backlog does not take is never connected.
+    #[test]
+    fn a_burst_of_connections_does_not_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        lengthen_backlog(&listener).unwrap();
+        let bound: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse().unwrap();
+        let connect = |_| {
+            let limit = Duration::from_secs(30);
+            std::net::TcpStream::connect_timeout(&listener.local_addr().unwrap(), limit).unwrap()
+        };
+        let burst: Vec<_> = (0..bound.min(300)).map(connect).collect();
+        assert!(burst.len() > 128 || bound <= 128);
+    }
 
     #[test]
     fn an_accepted_connection_is_kept_alive() {

@@ -30,6 +30,20 @@ const DURABLE_AT: usize = 56;
 /// As a little-endian integer, like all integers of the format, so that a directory can be moved between machines.
 const BYTE_ORDER: [u8; 4] = 0x0102_0304_u32.to_le_bytes();
 
+/// Refuses a directory that holds somebody else's files, before anything is made in it.
+pub(crate) fn refuse_foreign(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let shown = dir.display();
+    let names = disk.list(dir).map_err(OpenError::io(format!("cannot look into {shown}")))?;
+    // Without a control file: what a start that died has left, a socket that is told to be here, and what a new file system has.
+    let ours = |n: &String| matches!(n.as_str(), "lock" | "wal" | "data" | "lost+found") || n.starts_with(".s.PGSQL.");
+    match names.iter().find(|name| !ours(name)) {
+        Some(other) if !names.iter().any(|name| name == "control") => Err(OpenError::Refused(format!(
+            "{shown} is not empty and has no control file: it is no data directory of Clearway (it has {other})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// What the control file says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {

@@ -29,7 +29,7 @@ use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
 use crate::config::NodeConfig;
-use crate::control::{Control, State};
+use crate::control::{self, Control, State};
 use crate::error::{Blocked, Hindrance, OpenError, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
 use crate::page;
@@ -276,6 +276,7 @@ impl Node {
         let began = Instant::now();
         let opening = Opening { disk, dir: dir.to_owned(), config };
         opening.disk.create_dir_all(dir).map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
+        control::refuse_foreign(&*opening.disk, dir)?;
         let lock = lock(&*opening.disk, dir)?;
         // Before anything is changed: it may be refused.
         let second_level = opening.second_level()?;

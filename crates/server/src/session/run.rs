@@ -7,6 +7,7 @@ use clearway_plan::statement::{Copy, CopyDirection};
 use clearway_plan::{Env, Plan, Statement};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use clearway_wire::{backend, copy, row};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -93,6 +94,10 @@ impl Session {
                     SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "BACKUP is for the data directory's own socket")
                         .hint("Use `clearway backup`, or psql -h /absolute/path/of/the/directory -p 1.");
                 self.complete(cx, run, Err(e));
+            }
+            Statement::Backup(b) if crate::backup::is_inside(&cx.shared.config.data, Path::new(&b.target)) => {
+                let text = format!("\"{}\" is inside the data directory", b.target);
+                self.complete(cx, run, Err(SqlError::new(SqlState::INVALID_PARAMETER, text)));
             }
             Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => self.start_copy_in(cx, run),
             _ => match sleep::duration(&run.plan, &run.env) {

@@ -35,6 +35,12 @@ impl Session {
             .map(str::to_owned)
             .ok_or_else(|| SqlError::new(SqlState(*b"28000"), "no PostgreSQL user name specified in startup packet"))?;
         self.database = get("database").filter(|d| !d.is_empty()).unwrap_or(&self.user).to_owned();
+        // There is one, and it has these names: the user's is what clients ask for that are told no other.
+        let names = [cx.shared.config.database.as_str(), "postgres", "clearway", &self.user];
+        if !names.contains(&self.database.as_str()) {
+            let text = format!("database \"{}\" does not exist", self.database);
+            return Err(SqlError::new(SqlState::UNDEFINED_DATABASE, text));
+        }
         self.settings = Settings::new(&self.user, cx.shared.config.synchronous_commit);
         let mut unknown = Vec::new();
         for (name, value) in parameters {

@@ -6,6 +6,7 @@ mod exits;
 mod full;
 mod held;
 mod memory;
+mod operate;
 mod pack;
 mod place;
 mod row_number;

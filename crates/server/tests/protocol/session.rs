@@ -35,6 +35,31 @@ fn startup_answers_encryption_requests_and_reports_thirteen_parameters() {
 }
 
 #[test]
+fn an_unknown_database_is_refused() {
+    let server = Fixture::with("databases", |config| config.database = "shop".into());
+    for (database, known) in [
+        ("shop", true),
+        ("postgres", true),
+        ("clearway", true),
+        ("tester", true),
+        ("shops", false),
+        ("template1", false),
+    ] {
+        let mut c = Raw::open(server.address());
+        c.send(&startup(&[("user", "tester"), ("database", database)]));
+        let first = c.next();
+        if known {
+            c.until_ready();
+            assert_eq!(c.column("select current_database()"), [database]);
+        } else {
+            assert_eq!((first.code().as_str(), first.severity().as_str()), ("3D000", "FATAL"));
+            assert_eq!(first.primary(), format!("database \"{database}\" does not exist"));
+            assert!(c.try_next().is_none());
+        }
+    }
+}
+
+#[test]
 fn too_many_connections_are_told_so() {
     let server = Fixture::with("too-many", |config| config.max_connections = 1);
     let first = server.connect();

@@ -1,0 +1,100 @@
+//! What an operator does around a server: where it is told to live, how it is told to stop, what it says meanwhile.
+
+use crate::exits::{refused, serve, started};
+use crate::place::{LIMIT, Place, binary, run};
+use clearway_harness::process::Running;
+use std::path::Path;
+use std::process::Command;
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A server that logs, once it listens.
+fn logging(place: &Place) -> Running {
+    let mut command = Command::new(binary());
+    command.args([
+        "serve",
+        "--listen",
+        "localhost:0",
+        "--log_filter",
+        "info",
+        "--buffer_pool=8MiB",
+        "--partitions",
+        "2",
+    ]);
+    let mut running = Running::start(command.arg("--data").arg(place.data()), "").unwrap();
+    while !running.output().contains("listens on") {
+        assert!(running.line(LIMIT).unwrap().is_some(), "it does not start:\n{}", running.output());
+    }
+    running
+}
+
+#[test]
+fn a_foreign_directory_is_left_alone() {
+    let place = Place::new("foreign");
+    for name in ["PG_VERSION", "notes.txt"] {
+        let other = place.path().join(format!("of-{name}"));
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join(name), "15\n").unwrap();
+        refused(&mut serve(&other), 5, "is not empty and has no control file");
+        assert_eq!(names(&other), [name]);
+    }
+}
+
+#[test]
+fn a_copy_inside_of_its_source_is_refused() {
+    let place = Place::new("inside");
+    let backup = |from: &Path, to: &Path| {
+        let mut command = Command::new(binary());
+        command.arg("backup").arg(from).arg(to);
+        command
+    };
+    let server = started(&place.data());
+    refused(&mut backup(&place.data(), &place.data().join("inside")), 5, "is inside");
+    server.signal("TERM").unwrap();
+    assert_eq!(server.finish(LIMIT).unwrap().status.code(), Some(0));
+    let before = names(&place.data());
+    std::os::unix::fs::symlink(place.data(), place.path().join("link")).unwrap();
+    for inside in ["data/inside", "data/wal/../inside", "link/inside", "data/data/deep/er"] {
+        refused(&mut backup(&place.data(), &place.path().join(inside)), 5, "is inside");
+    }
+    assert_eq!(names(&place.data()), before);
+    let copy = place.path().join("data-copy");
+    assert!(run(&mut backup(&place.data(), &copy)).status.success());
+    let mut restore = Command::new(binary());
+    refused(restore.arg("restore").arg(&copy).arg(copy.join("inside")), 5, "is inside");
+}
+
+#[test]
+fn every_signal_stops_cleanly_and_says_so() {
+    let place = Place::new("signals");
+    for (n, signal) in ["HUP", "TERM", "INT"].into_iter().enumerate() {
+        let running = logging(&place);
+        running.signal(signal).unwrap();
+        let done = running.finish(LIMIT).unwrap();
+        assert_eq!(done.status.code(), Some(0), "{}", done.output);
+        assert!(done.output.contains("stopping") && done.output.contains("stopped"), "{}", done.output);
+        assert!(done.output.contains("no authentication"), "{}", done.output);
+        // Only the first start makes the directory; the others recover it.
+        assert_eq!(done.output.contains("a new data directory"), n == 0, "{}", done.output);
+        assert_eq!(done.output.contains("recovery took"), n > 0, "{}", done.output);
+    }
+}
+
+#[test]
+fn memory_that_the_system_refuses_is_an_error() {
+    let overcommits = std::fs::read_to_string("/proc/sys/vm/overcommit_memory").is_ok_and(|text| text.trim() == "1");
+    if overcommits {
+        println!("SKIPPED: this system refuses no memory");
+        return;
+    }
+    let place = Place::new("memory");
+    let mut command = Command::new(binary());
+    command.args(["serve", "--listen", "127.0.0.1:0", "--log-filter", "off", "--buffer-pool", "15TiB", "--data"]);
+    refused(command.arg(place.data()), 2, "the system refuses");
+    assert!(!place.data().exists());
+}
