@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use clearway_buffer::{Files, FrameWaits, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier, Want};
+use clearway_buffer::{Files, PAGE_SIZE, PageIo, Pool, PoolConfig, SecondLevel, WalBarrier, Want};
 use clearway_env::{Disk, DiskLock, IoPool};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
@@ -42,15 +42,6 @@ use crate::wal::{LOG_START, Wal, WalConfig, WalReader};
 
 /// Partitions of a new directory if nothing else is said.
 const DEFAULT_PARTITIONS: u16 = 16;
-
-/// Only recovery itself and its write-back hold frames while a directory is being opened: what is not free now will be, however slow the
-/// disk is. The bound of ten minutes is for a mistake in that argument: it ends the open with an error instead of never.
-const RECOVERY_WAITS: FrameWaits = FrameWaits {
-    starved_rounds: 600_000,
-    promise_rounds: 20,
-    retry: Duration::from_millis(1),
-    idle_retry: Duration::from_millis(20),
-};
 
 /// The longest value, whatever the pool: a record that replaces one by another must fit in the log's buffer.
 pub(crate) const MAX_VALUE: usize = 1 << 20;
@@ -228,7 +219,7 @@ impl Opening {
         second_level: Option<SecondLevel>,
     ) -> Result<Arc<Pool>, OpenError> {
         let NodeConfig { frames, replacement, write_batch, .. } = self.config;
-        let config = PoolConfig { frames, replacement, write_batch, waits: RECOVERY_WAITS };
+        let config = PoolConfig { frames, replacement, write_batch, waits: recovery::FRAME_WAITS };
         let wal = wal.clone() as Arc<dyn WalBarrier>;
         let pool = Pool::with_second_level(config, files, wal, io, second_level);
         pool.map_err(OpenError::io("cannot start threads"))

@@ -14,8 +14,9 @@
 //! Source: ARIES (Mohan et al., 1992), with logical undo.
 
 use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
 
-use clearway_buffer::{Keep, Pool};
+use clearway_buffer::{FrameWaits, Keep, Pool};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TxnId};
 
@@ -24,6 +25,15 @@ use crate::record::{self, Record, Role};
 use crate::renumber::Deletion;
 use crate::store::Store;
 use crate::wal::{BackReader, WalEntry, WalError, WalReader};
+
+/// Only recovery itself and its write-back hold frames while a directory is being opened: what is not free now will be, however slow the
+/// disk is. The bound of ten minutes is for a mistake in that argument: it ends the open with an error instead of never.
+pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
+    starved_rounds: 600_000,
+    promise_rounds: 20,
+    retry: Duration::from_millis(1),
+    idle_retry: Duration::from_millis(20),
+};
 
 /// Repeats an attempt, fetching what it wants in between. Blocking.
 pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, StorageError> {
