@@ -95,6 +95,7 @@ impl Txn {
     pub(crate) fn enter(&mut self, options: RunOptions) {
         if self.block == Block::None {
             self.read_only = options.read_only;
+            self.queried = false;
             if options.implicit_block {
                 self.block = Block::Implicit;
             }

@@ -150,4 +150,8 @@ set idle_in_transaction_session_timeout = '1h';
 show idle_in_transaction_session_timeout;
 reset all;
 show lock_timeout;
+select 1;
+begin read only;
+set transaction read write;
+rollback;
 drop table ro;
