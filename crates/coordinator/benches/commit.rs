@@ -99,7 +99,7 @@ fn make_table(engine: &Arc<Engine>) {
     let program =
         Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail });
     let rows = (0..COMMITTERS[COMMITTERS.len() - 1]).map(|id| vec![int(id as i32), int(0)]).collect();
-    let source = Query { source: Source::Rows(rows), finish: Vec::new() };
+    let source = Query { once: None, source: Source::Rows(rows), finish: Vec::new() };
     run_alone(&mut port, Statement::Insert(Insert { table, source, program }));
 }
 

@@ -305,9 +305,11 @@ impl Client {
     ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
         let partitions = self.core.engine().partitions();
         let (program, route) = match &plan.statement {
-            Statement::Query(Query { source: Source::Table { program, route: route @ Route::Hash(_) }, .. }) => {
-                (program, route)
-            }
+            Statement::Query(Query {
+                once: None,
+                source: Source::Table { program, route: route @ Route::Hash(_) },
+                ..
+            }) => (program, route),
             Statement::Modify { program, route: route @ Route::Hash(_) } if !goes_on(program) => (program, route),
             Statement::Insert(insert) => return insert::one_row(&self.core, insert, env),
             _ => return None,

@@ -16,6 +16,7 @@ use crate::guards::Entries;
 use crate::insert::{self, Rounds};
 use crate::outcome::{Outcome, Stop};
 use crate::query;
+use crate::statement::skipping;
 use crate::txn::everywhere;
 use clearway_partition::{Body, RawOp};
 use clearway_plan::program::Env;
@@ -34,12 +35,12 @@ pub(crate) async fn run(core: &Core, statement: &Statement) -> Result<Outcome, S
     everywhere(core, [HOME], |_| Body::LockTable { table: CATALOG_TABLE, exclusive: true }).await?;
     match statement {
         Statement::CreateTable { table, if_not_exists } => create_table(core, table, *if_not_exists).await,
-        Statement::DropTable { names, if_exists } => drop_tables(core, names, *if_exists).await,
+        Statement::DropTable { names, if_exists, skipped } => drop_tables(core, names, *if_exists, skipped).await,
         Statement::Truncate { names } => truncate(core, names).await,
         Statement::AddPrimaryKey { table, name, columns } => {
             add_primary_key(core, table, name.as_deref(), columns).await
         }
-        Statement::CreateIndex { table, name, columns, unique, if_not_exists } => {
+        Statement::CreateIndex { table, name, columns, unique, if_not_exists, .. } => {
             let index = IndexDef {
                 name: name.clone(),
                 tree: TreeId(0),
@@ -49,18 +50,30 @@ pub(crate) async fn run(core: &Core, statement: &Statement) -> Result<Outcome, S
             };
             create_index(core, table, index, *if_not_exists).await
         }
-        Statement::DropIndex { names, if_exists } => drop_indexes(core, names, *if_exists).await,
+        Statement::DropIndex { names, if_exists, skipped, .. } => drop_indexes(core, names, *if_exists, skipped).await,
         _ => Err(SqlError::internal("not a DDL statement").into()),
     }
 }
 
+fn exists(name: &str) -> SqlError {
+    SqlError::new(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists"))
+}
+
 async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> Result<Outcome, Stop> {
-    if core.catalog().table(&planned.name).is_some() || core.catalog().index(&planned.name).is_some() {
+    if core.catalog().has_relation(&planned.name) {
         let text = format!("relation \"{}\" already exists", planned.name);
         if if_not_exists {
             return Ok(Outcome::plain("CREATE TABLE").warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
         }
-        return Err(SqlError::new(SqlState::DUPLICATE_TABLE, text).into());
+        return Err(exists(&planned.name).into());
+    }
+    let key = (!planned.primary_key.is_empty()).then_some(&planned.primary_key_name);
+    let mut names = vec![&planned.name];
+    for name in key.into_iter().chain(planned.indexes.iter().map(|i| &i.name)) {
+        if names.contains(&name) || core.catalog().has_relation(name) {
+            return Err(exists(name).into());
+        }
+        names.push(name);
     }
     let mut table = planned.clone();
     table.id = TableId(core.engine().next_id());
@@ -70,8 +83,8 @@ async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> R
     Ok(Outcome::plain("CREATE TABLE"))
 }
 
-async fn drop_tables(core: &Core, names: &[String], if_exists: bool) -> Result<Outcome, Stop> {
-    let mut outcome = Outcome::plain("DROP TABLE");
+async fn drop_tables(core: &Core, names: &[String], if_exists: bool, skipped: &[String]) -> Result<Outcome, Stop> {
+    let mut outcome = skipping("DROP TABLE", skipped);
     for name in names {
         let Some(table) = core.catalog().table(name).cloned() else {
             let text = format!("table \"{name}\" does not exist");
@@ -148,7 +161,7 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
             insert::rows(core, new, &fill, &rows, &env, Rounds::Several)
                 .await
                 .map(drop)
-                .map_err(|stop| not_unique(&new.primary_key_name, stop))
+                .map_err(|stop| not_unique(new, &new.primary_key_name, stop))
         })
         .await?;
     }
@@ -156,12 +169,13 @@ async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Res
 }
 
 /// A duplicate among rows that are there already is the key's fault, not a row's.
-fn not_unique(name: &str, stop: Stop) -> Stop {
+fn not_unique(table: &TableDef, name: &str, stop: Stop) -> Stop {
     match stop {
         Stop::Error(e) if e.state() == SqlState::UNIQUE_VIOLATION => {
             let text = format!("could not create unique index \"{name}\"");
             let detail = e.get_detail().map(|d| d.replace("already exists", "is duplicated")).unwrap_or_default();
-            Stop::Error(SqlError::new(SqlState::UNIQUE_VIOLATION, text).detail(detail))
+            let error = SqlError::new(SqlState::UNIQUE_VIOLATION, text).detail(detail);
+            Stop::Error(error.table(&table.name).constraint(name))
         }
         other => other,
     }
@@ -172,20 +186,19 @@ fn no_nulls(table: &TableDef, row: clearway_types::RowView<'_>) -> SqlResult<()>
         if row.get(*column).map_err(insert::bad_row)?.is_null() {
             let Column { name, .. } = &table.columns[*column];
             let text = format!("column \"{name}\" of relation \"{}\" contains null values", table.name);
-            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, text));
+            return Err(SqlError::new(SqlState::NOT_NULL_VIOLATION, text).table(&table.name).column(name));
         }
     }
     Ok(())
 }
 
 async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exists: bool) -> Result<Outcome, Stop> {
-    let taken = core.catalog().index(&index.name).is_some() || core.catalog().table(&index.name).is_some();
-    if taken {
+    if core.catalog().has_relation(&index.name) {
         let text = format!("relation \"{}\" already exists", index.name);
         if if_not_exists {
             return Ok(Outcome::plain("CREATE INDEX").warn(SqlState::DUPLICATE_TABLE, format!("{text}, skipping")));
         }
-        return Err(SqlError::new(SqlState::DUPLICATE_TABLE, text).into());
+        return Err(exists(&index.name).into());
     }
     let mut table = locked(core, name).await?;
     index.tree = TreeId(core.engine().next_id());
@@ -228,15 +241,15 @@ async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<
             for row in rows.iter() {
                 entries.add_key(core, key, row, partition)?;
             }
-            entries.insert(core, false, env).await.map_err(|stop| not_unique(guard.name, stop))
+            entries.insert(core, false, env).await.map_err(|stop| not_unique(table, guard.name, stop))
         })
         .await?;
     }
     Ok(())
 }
 
-async fn drop_indexes(core: &Core, names: &[String], if_exists: bool) -> Result<Outcome, Stop> {
-    let mut outcome = Outcome::plain("DROP INDEX");
+async fn drop_indexes(core: &Core, names: &[String], if_exists: bool, skipped: &[String]) -> Result<Outcome, Stop> {
+    let mut outcome = skipping("DROP INDEX", skipped);
     for name in names {
         let Some(owner) = core.catalog().index(name).map(|(t, _)| t.name.clone()) else {
             let text = format!("index \"{name}\" does not exist");

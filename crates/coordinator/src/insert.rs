@@ -23,7 +23,7 @@ pub(crate) fn one_row<'p>(
     insert: &'p Insert,
     env: &Env,
 ) -> Option<SqlResult<(&'p Arc<Program>, PartitionId, Option<RowBatch>)>> {
-    let Query { source: Source::Rows(rows), finish } = &insert.source else { return None };
+    let Query { once: None, source: Source::Rows(rows), finish } = &insert.source else { return None };
     if rows.len() != 1 || !finish.is_empty() || insert.table.is_guarded() {
         return None;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
     let (table, program) = (&insert.table, &insert.program);
     if let Source::Series { start, stop, step, ty } = &insert.source.source {
         let (per_row, rest) = split_per_row(&insert.source.finish);
-        if rest.is_empty() {
+        if rest.is_empty() && query::is_wanted(&insert.source, env)? {
             let mut series = Series::new(start, stop, step, *ty, env)?;
             let (mut returned, mut count, mut charge) = (RowBatch::new(), 0, Charge::default());
             while let Some(chunk) = series.next_chunk(core.engine().chunk_rows()) {

@@ -11,7 +11,7 @@ use clearway_partition::{Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
 use clearway_plan::{Access, Charge, Expr, OnConflict, Program, TableDef};
-use clearway_types::{DatumRef, PartitionId, RowBatch, SqlResult, SqlType};
+use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
 use std::sync::Arc;
 
 async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<Vec<PartitionId>, Stop> {
@@ -29,6 +29,7 @@ async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
 /// A query's rows.
 pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<RowBatch, Stop> {
     let rows = match &query.source {
+        _ if !is_wanted(query, env)? => RowBatch::new(),
         Source::Table { program, route } => {
             let replies = scatter(core, program, route, env).await?;
             merge(replies.into_iter().map(|(_, r)| r.rows))
@@ -60,6 +61,11 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         }
     };
     Ok(finish::apply(core, &query.finish, rows, env).await?)
+}
+
+/// Whether the query's source is to be asked for rows at all.
+pub(crate) fn is_wanted(query: &Query, env: &Env) -> SqlResult<bool> {
+    query.once.as_ref().map_or(Ok(true), |condition| condition.eval_bool(RowView::new(&[]), env))
 }
 
 /// The steps at the head of the chain that handle each row by itself, and the rest.

@@ -22,6 +22,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::SetTransaction { options, session: false } => txn::set_options(core, *options),
         Statement::Explain(lines) => Ok(explain(lines)),
         Statement::Maintain { kind, .. } => maintain(core, *kind).await,
+        Statement::Skip { tag, notice } => Ok(skipping(tag, std::slice::from_ref(notice))),
         Statement::Backup(b) => backup::run(core, b).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
@@ -49,6 +50,11 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
             .map(|(outcome, wait)| Outcome { wait, ..outcome }),
         other => Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into()),
     }
+}
+
+/// The outcome with a notice for each name that IF EXISTS passes over.
+pub(crate) fn skipping(tag: &'static str, notices: &[String]) -> Outcome {
+    notices.iter().fold(Outcome::plain(tag), |outcome, text| outcome.warn(SqlState::SUCCESSFUL_COMPLETION, text))
 }
 
 fn explain(lines: &[String]) -> Outcome {
@@ -111,6 +117,7 @@ pub(crate) fn writes(statement: &Statement) -> bool {
             | Statement::Explain(_)
             | Statement::Copy(Copy { direction: CopyDirection::To(_), .. })
             | Statement::Noop(_)
+            | Statement::Skip { .. }
             | Statement::Maintain { .. }
             | Statement::Backup(_)
     )

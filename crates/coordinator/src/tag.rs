@@ -19,6 +19,21 @@ pub enum Tag {
     Plain(&'static str),
 }
 
+impl Tag {
+    /// The same tag with this count, if it has one.
+    #[must_use]
+    pub fn with_count(self, n: u64) -> Self {
+        match self {
+            Self::Select(_) => Self::Select(n),
+            Self::Insert(_) => Self::Insert(n),
+            Self::Update(_) => Self::Update(n),
+            Self::Delete(_) => Self::Delete(n),
+            Self::Copy(_) => Self::Copy(n),
+            Self::Plain(_) => self,
+        }
+    }
+}
+
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -255,7 +255,8 @@ pub(crate) async fn commit_block(core: &Core) -> Result<Outcome, Stop> {
             return Err(e.into());
         }
     };
-    Ok(Outcome { wait, ..Outcome::plain("COMMIT") })
+    let outcome = Outcome { wait, ..Outcome::plain("COMMIT") };
+    Ok(if block == Block::Explicit { outcome } else { outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS) })
 }
 
 const NOT_IN_PROGRESS: &str = "there is no transaction in progress";
@@ -265,8 +266,10 @@ pub(crate) async fn rollback_block(core: &Core) -> Result<Outcome, Stop> {
     if core.txn().block == Block::None {
         return Ok(Outcome::plain("ROLLBACK").warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS));
     }
+    let block = core.txn().block;
     abort(core).await?;
-    Ok(Outcome::plain("ROLLBACK"))
+    let outcome = Outcome::plain("ROLLBACK");
+    Ok(if block == Block::Explicit { outcome } else { outcome.warn(SqlState::NO_ACTIVE_TRANSACTION, NOT_IN_PROGRESS) })
 }
 
 /// SAVEPOINT.
@@ -292,8 +295,10 @@ pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> 
     Ok(Outcome::plain("SAVEPOINT"))
 }
 
+/// Refuses a command outside BEGIN ... COMMIT. Several statements in one message are no such block: what follows a savepoint there would
+/// be committed by the message's end.
 fn only_in_block(core: &Core, command: &str) -> SqlResult<()> {
-    if core.txn().block == Block::None {
+    if core.txn().block != Block::Explicit {
         return Err(SqlError::new(
             SqlState::NO_ACTIVE_TRANSACTION,
             format!("{command} can only be used in transaction blocks"),

@@ -97,6 +97,11 @@ impl Catalog {
     pub fn table(&self, name: &str) -> Option<&Arc<TableDef>> {
         self.tables.get(name)
     }
+    /// Whether a table, an index or a primary key is called `name`: they share their names.
+    pub fn has_relation(&self, name: &str) -> bool {
+        let keyed = |t: &Arc<TableDef>| !t.primary_key.is_empty() && t.primary_key_name == name;
+        self.table(name).is_some() || self.index(name).is_some() || self.tables.values().any(keyed)
+    }
     /// The table and the position of the index called `name`.
     pub fn index(&self, name: &str) -> Option<(&Arc<TableDef>, usize)> {
         self.tables.values().find_map(|t| Some((t, t.indexes.iter().position(|i| i.name == name)?)))

@@ -107,6 +107,8 @@ pub enum Func {
     /// strpos(text, sought)
     Position,
     DateTrunc,
+    /// statement_timestamp()
+    StatementNow,
     /// version()
     Version,
     CurrentUser,

@@ -7,6 +7,7 @@ use crate::eval::Value;
 use crate::expr::Func;
 use crate::md5::md5_hex;
 use crate::program::{Env, SessionEnv};
+use crate::search_path::PUBLIC;
 use crate::sort::compare;
 use crate::value::{DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local, to_utc};
 use clearway_types::{DatumRef, RowView, SqlError, SqlResult, SqlState, hash};
@@ -101,10 +102,14 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
     let name = |get: fn(&SessionEnv) -> &str| Value::Ref(DatumRef::Text(session.map_or("", get)));
     Some(match f {
         Func::Now => Value::Ref(DatumRef::Timestamptz(env.now)),
+        Func::StatementNow => Value::Ref(DatumRef::Timestamptz(env.statement_now)),
         Func::Version => Value::Ref(DatumRef::Text(VERSION)),
         Func::CurrentUser => name(|s| &s.user),
         Func::CurrentDatabase => name(|s| &s.database),
-        Func::CurrentSchema => Value::Ref(DatumRef::Text("public")),
+        Func::CurrentSchema => match session.map_or(Some(PUBLIC), |s| s.path.first()) {
+            Some(schema) => Value::Ref(DatumRef::Text(schema)),
+            None => Value::NULL,
+        },
         Func::PgBackendPid => Value::Ref(DatumRef::Int4(session.map_or(0, |s| s.pid))),
         Func::PgSleep => Value::Ref(DatumRef::Text("")),
         _ => return None,

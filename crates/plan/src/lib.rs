@@ -19,6 +19,7 @@ mod md5;
 pub mod memory;
 pub mod program;
 pub mod route;
+pub mod search_path;
 pub mod sort;
 pub mod statement;
 pub mod system;

@@ -1,5 +1,6 @@
 //! Programs: what one fragment does at one partition.
 
+use crate::search_path::SearchPath;
 use crate::{Expr, GuardOp, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::Datum;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ pub struct Env {
     pub params: Vec<Datum>,
     /// The transaction's start, microseconds since 2000-01-01 UTC.
     pub now: i64,
+    /// The arrival of the client's message that asked for the statement, likewise.
+    pub statement_now: i64,
     /// What the session contributes.
     pub session: Option<Arc<SessionEnv>>,
     /// Seed of random() for this execution.
@@ -38,6 +41,8 @@ pub struct SessionEnv {
     pub pid: i32,
     /// Offset rules for timestamptz text; UTC by default. SHOW's text for it is in `settings`.
     pub zone: crate::value::Zone,
+    /// What `search_path` comes to.
+    pub path: SearchPath,
     /// Settings as SHOW prints them.
     pub settings: Vec<(String, String)>,
 }

@@ -3,7 +3,7 @@
 use crate::program::{Aggregate, Group};
 use crate::system::SystemView;
 use crate::{Column, Distribution, Expr, Program, TableDef, UniqueKey};
-use clearway_types::SqlType;
+use clearway_types::{SqlType, TableId};
 use std::sync::Arc;
 
 /// A planned statement, immutable and shared: cached by text, by name, by portal.
@@ -26,6 +26,28 @@ pub struct OutColumn {
     pub name: String,
     /// Its type.
     pub ty: SqlType,
+    /// The table's column that it shows, unchanged.
+    pub origin: Option<Origin>,
+}
+
+impl OutColumn {
+    /// A column that no table has.
+    pub fn computed(name: impl Into<String>, ty: SqlType) -> Self {
+        Self { name: name.into(), ty, origin: None }
+    }
+    /// Whether a client that knows one column can read the other: what the columns show may differ.
+    pub fn reads_as(&self, other: &Self) -> bool {
+        self.name == other.name && self.ty == other.ty
+    }
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The table.
+    pub table: TableId,
+    /// The column's position, from 0.
+    pub column: usize,
 }
 
 /// A statement.
@@ -55,11 +77,20 @@ pub enum Statement {
         names: Vec<String>,
         /// IF EXISTS.
         if_exists: bool,
+        /// What it says, before all else, of names that cannot be there.
+        skipped: Vec<String>,
     },
     /// TRUNCATE.
     Truncate {
         /// Names.
         names: Vec<String>,
+    },
+    /// IF EXISTS of something that cannot be there: says this notice and this tag.
+    Skip {
+        /// The command tag.
+        tag: &'static str,
+        /// What is missing.
+        notice: String,
     },
     /// ALTER TABLE ... ADD PRIMARY KEY.
     AddPrimaryKey {
@@ -82,6 +113,8 @@ pub enum Statement {
         unique: bool,
         /// IF NOT EXISTS.
         if_not_exists: bool,
+        /// CONCURRENTLY: not in a transaction block.
+        concurrently: bool,
     },
     /// DROP INDEX.
     DropIndex {
@@ -89,6 +122,10 @@ pub enum Statement {
         names: Vec<String>,
         /// IF EXISTS.
         if_exists: bool,
+        /// CONCURRENTLY: not in a transaction block.
+        concurrently: bool,
+        /// What it says, before all else, of names that cannot be there.
+        skipped: Vec<String>,
     },
     /// VACUUM, ANALYZE, CHECKPOINT of these tables (all if empty).
     Maintain {
@@ -118,7 +155,7 @@ pub enum Statement {
         /// For all later transactions.
         session: bool,
     },
-    /// SET name = value; `None`: to its default. RESET ALL has name `all`.
+    /// SET name = value; `None`: to its default.
     Set {
         /// Lower-case name.
         name: String,
@@ -127,6 +164,8 @@ pub enum Statement {
         /// SET LOCAL.
         local: bool,
     },
+    /// RESET name (lower case, or `all`).
+    Reset(String),
     /// SHOW name (lower case, or `all`).
     Show(String),
     /// EXPLAIN: the lines are made already.
@@ -143,7 +182,7 @@ pub enum Statement {
         /// The statement's name.
         name: String,
         /// Arguments.
-        args: Vec<Expr>,
+        args: Vec<Argument>,
     },
     /// DEALLOCATE name, or ALL.
     Deallocate(Option<String>),
@@ -155,9 +194,22 @@ pub enum Statement {
     Empty,
 }
 
+/// An argument of EXECUTE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    /// Its value: an expression without columns.
+    pub expr: Expr,
+    /// Its type; [`SqlType::Unknown`] where the parameter's decides.
+    pub ty: SqlType,
+    /// Its place in the text, in characters from 1.
+    pub position: Option<u32>,
+}
+
 /// A query: rows from somewhere, then the finishing steps at the coordinator, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Query {
+    /// A condition without columns: unless it is true, the source gives no rows and is not asked for any.
+    pub once: Option<Expr>,
     /// Where rows come from.
     pub source: Source,
     /// What happens to them.

@@ -90,7 +90,8 @@ pub(crate) fn choose(
     Choice { access: Access { table: table.clone(), path, filter, for_update }, route, ordered }
 }
 
-fn split(e: Expr, out: &mut Vec<Expr>) {
+/// The conjuncts of a condition.
+pub(crate) fn split(e: Expr, out: &mut Vec<Expr>) {
     match e {
         Expr::Binary(BinaryOp::And, l, r) => {
             split(*l, out);

@@ -26,6 +26,6 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Statement> {
 
 /// What it answers with, in one row.
 pub(crate) fn columns() -> Vec<OutColumn> {
-    let column = |name: &str| OutColumn { name: name.to_owned(), ty: SqlType::Int8 };
+    let column = |name: &str| OutColumn::computed(name, SqlType::Int8);
     ["bytes", "begin_lsn", "end_lsn", "duration_ms"].map(column).to_vec()
 }

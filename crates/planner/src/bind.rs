@@ -2,17 +2,20 @@
 //!
 //! Aggregates are bound to [`Expr::Column`]s numbered from [`AGGREGATE`]; `select` puts them in their places once all are known.
 
-use crate::coerce::{common_type, long_numeric, long_numeric_text};
-use crate::error::place;
+use crate::coerce::{long_numeric, long_numeric_text};
 use crate::literal::number;
 use crate::ops::shown;
+use crate::position::{is_undecided, is_word};
+use crate::relation::cross_database;
 use crate::scope::{Scope, fold};
 use crate::types;
 use clearway_plan::Expr;
 use clearway_plan::expr::{BinaryOp, Func, UnaryOp};
 use clearway_plan::program::Aggregate;
+use clearway_plan::search_path::SearchPath;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
-use sqlparser::ast::{self, BinaryOperator, Spanned, UnaryOperator};
+use sqlparser::ast::{self, Spanned, UnaryOperator};
+use sqlparser::tokenizer::{Location, Token};
 
 /// Columns from here on are aggregates, not yet placed.
 pub(crate) const AGGREGATE: usize = 1 << 24;
@@ -52,10 +55,14 @@ pub(crate) struct Binder<'a> {
     pub(crate) aggregates: Vec<Aggregate>,
     /// Calls of random() so far.
     pub(crate) randoms: i32,
+    /// Which schemas a name without one means.
+    pub(crate) path: SearchPath,
+    /// Columns of the scope named outside aggregates and GROUP BY, and where.
+    pub(crate) seen: Vec<(usize, Location)>,
 }
 
 impl<'a> Binder<'a> {
-    pub(crate) fn new(sql: &'a str, param_types: &[SqlType]) -> Self {
+    pub(crate) fn new(sql: &'a str, param_types: &[SqlType], path: SearchPath) -> Self {
         Self {
             sql,
             params: param_types.to_vec(),
@@ -63,17 +70,14 @@ impl<'a> Binder<'a> {
             mode: Aggregates::Refused("this clause"),
             aggregates: Vec::new(),
             randoms: 0,
+            path,
+            seen: Vec::new(),
         }
     }
 
     /// The parameters' final types: what nothing decided is text.
     pub(crate) fn final_params(&self) -> Vec<SqlType> {
         self.params.iter().map(|t| if *t == SqlType::Unknown { SqlType::Text } else { *t }).collect()
-    }
-
-    /// An error at the expression's place.
-    pub(crate) fn at<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
-        r.map_err(|err| if err.position().is_some() { err } else { place(err, self.sql, e.span().start) })
     }
 
     /// Binds an expression; an undecided one keeps type Unknown.
@@ -83,7 +87,7 @@ impl<'a> Binder<'a> {
     }
 
     /// As [`Binder::bind`], with errors where the innermost expression is.
-    fn boxed(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
+    pub(crate) fn boxed(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
         self.bind(e)
     }
 
@@ -97,19 +101,24 @@ impl<'a> Binder<'a> {
                     Ok(at) => at,
                     Err(e) => return crate::funcs::bare_word(&name).ok_or(e),
                 };
+                self.saw(at, e.span().start);
                 Ok(Typed::new(Expr::Column(at), self.scope.columns[at].1))
             }
             E::CompoundIdentifier(names) => {
                 let names: Vec<String> = names.iter().map(fold).collect();
-                let names = if names.len() == 3 && names[0] == "public" { &names[1..] } else { &names[..] };
-                let [relation, column] = names else {
-                    return Err(SqlError::unsupported("a column name of more than two parts"));
+                let at = match names.as_slice() {
+                    [relation, column] => self.scope.find(Some(relation), column)?,
+                    [schema, relation, column] => {
+                        self.scope.of_schema(schema, relation)?;
+                        self.scope.find(Some(relation), column)?
+                    }
+                    _ => return Err(cross_database(&names.join("."))),
                 };
-                let at = self.scope.find(Some(relation), column)?;
+                self.saw(at, e.span().start);
                 Ok(Typed::new(Expr::Column(at), self.scope.columns[at].1))
             }
             E::Value(v) => self.constant(&v.value),
-            E::BinaryOp { left, op, right } => self.binary_operator(left, op, right),
+            E::BinaryOp { .. } => self.chain(e),
             E::UnaryOp { op, expr } => self.unary_operator(op, expr),
             E::IsNull(inner) => self.is_null(inner),
             E::IsNotNull(inner) => Ok(not(self.is_null(inner)?)),
@@ -129,11 +138,12 @@ impl<'a> Binder<'a> {
             E::ILike { negated, any: false, expr, pattern, escape_char } => {
                 self.like(expr, pattern, escape_char.as_deref(), *negated, true)
             }
-            E::Cast { expr, data_type, .. } => self.cast(expr, data_type),
+            E::Cast { kind, expr, data_type, .. } => self.cast(kind, expr, data_type),
             E::TypedString(t) => {
-                let to = types::resolve(&t.data_type)?;
+                let to = self.of_type(&t.data_type, types::resolve(&t.data_type))?;
                 let literal = self.constant(&t.value.value)?;
-                self.explicit_cast(literal, to)
+                let r = self.explicit_cast(literal, to);
+                self.at_literal(&ast::Expr::Value(t.value.clone()), r)
             }
             E::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
@@ -174,10 +184,30 @@ impl<'a> Binder<'a> {
         Ok(Typed::new(Expr::Param(n - 1), self.params[n - 1]))
     }
 
-    fn cast(&mut self, e: &ast::Expr, to: &ast::DataType) -> SqlResult<Typed> {
-        let to = types::resolve(to)?;
+    fn cast(&mut self, kind: &ast::CastKind, e: &ast::Expr, to: &ast::DataType) -> SqlResult<Typed> {
+        let to = self.of_type(to, types::resolve(to))?;
         let inner = self.boxed(e)?;
-        self.explicit_cast(inner, to)
+        let undecided = is_undecided(&inner);
+        let r = self.explicit_cast(inner, to);
+        if undecided {
+            return self.at_literal(e, r);
+        }
+        match kind {
+            ast::CastKind::DoubleColon => {
+                // Each cast inside has a pair of colons of its own before this one.
+                let mut inside = 0;
+                let mut inner = e;
+                while let ast::Expr::Cast { kind: ast::CastKind::DoubleColon, expr, .. } = inner {
+                    inside += 1;
+                    inner = expr;
+                }
+                let seen = std::cell::Cell::new(0);
+                self.of_operator(r, &[(false, e)], |t| {
+                    *t == Token::DoubleColon && seen.replace(seen.get() + 1) == inside
+                })
+            }
+            _ => self.of_call(e, r),
+        }
     }
 
     /// A condition.
@@ -188,31 +218,6 @@ impl<'a> Binder<'a> {
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text));
         }
         Ok(t.expr)
-    }
-
-    fn binary_operator(&mut self, l: &ast::Expr, op: &BinaryOperator, r: &ast::Expr) -> SqlResult<Typed> {
-        use BinaryOperator as O;
-        let op = match op {
-            O::Plus => BinaryOp::Add,
-            O::Minus => BinaryOp::Sub,
-            O::Multiply => BinaryOp::Mul,
-            O::Divide => BinaryOp::Div,
-            O::Modulo => BinaryOp::Mod,
-            O::StringConcat => BinaryOp::Concat,
-            O::Gt => BinaryOp::Gt,
-            O::Lt => BinaryOp::Lt,
-            O::GtEq => BinaryOp::Ge,
-            O::LtEq => BinaryOp::Le,
-            O::Eq => BinaryOp::Eq,
-            O::NotEq => BinaryOp::Ne,
-            O::And => BinaryOp::And,
-            O::Or => BinaryOp::Or,
-            O::PGLikeMatch => return self.like(l, r, None, false, false),
-            O::PGNotLikeMatch => return self.like(l, r, None, true, false),
-            other => return Err(SqlError::unsupported(format!("operator {other}"))),
-        };
-        let (left, right) = (self.boxed(l)?, self.boxed(r)?);
-        self.binary(op, left, right)
     }
 
     fn unary_operator(&mut self, op: &UnaryOperator, e: &ast::Expr) -> SqlResult<Typed> {
@@ -236,11 +241,19 @@ impl<'a> Binder<'a> {
         match op {
             UnaryOperator::Minus => match long_numeric_text(&inner.expr) {
                 Some(text) => Ok(long_numeric(&format!("-{text}"))),
-                None => self.negate(inner),
+                None => {
+                    let r = self.negate(inner);
+                    self.of_prefix(e, r)
+                }
             },
-            UnaryOperator::Plus => self.plus(inner),
+            UnaryOperator::Plus => {
+                let undecided = is_undecided(&inner);
+                let r = self.plus(inner);
+                if undecided { self.at_literal(e, r) } else { self.of_prefix(e, r) }
+            }
             UnaryOperator::Not => {
-                let b = self.boolean(inner, "NOT")?;
+                let b = self.boolean(inner, "NOT");
+                let b = self.at_literal(e, b)?;
                 Ok(not(Typed::new(b, SqlType::Bool)))
             }
             other => Err(SqlError::unsupported(format!("operator {other}"))),
@@ -260,7 +273,7 @@ impl<'a> Binder<'a> {
     fn is_bool(&mut self, e: &ast::Expr, wanted: Option<bool>, clause: &str) -> SqlResult<Typed> {
         let inner = self.boxed(e)?;
         let b = self.boolean(inner, clause);
-        let b = Box::new(self.at(e, b)?);
+        let b = Box::new(self.at_literal(e, b)?);
         let same = match wanted {
             Some(v) => Expr::Binary(BinaryOp::NotDistinct, b, Box::new(Expr::Literal(Datum::Bool(v)))),
             None => Expr::IsNull(b),
@@ -268,60 +281,7 @@ impl<'a> Binder<'a> {
         Ok(Typed::new(same, SqlType::Bool))
     }
 
-    fn not_distinct(&mut self, l: &ast::Expr, r: &ast::Expr) -> SqlResult<Typed> {
-        let (left, right) = (self.boxed(l)?, self.boxed(r)?);
-        self.binary(BinaryOp::NotDistinct, left, right)
-    }
-
-    fn in_list(&mut self, e: &ast::Expr, list: &[ast::Expr], negated: bool) -> SqlResult<Typed> {
-        let mut needle = self.boxed(e)?;
-        let mut items = Vec::with_capacity(list.len());
-        for item in list {
-            items.push(self.boxed(item)?);
-        }
-        // Values without columns take one type with the needle, if there is one for all.
-        let fixed = |t: &Typed| crate::tree::is_constant(&t.expr);
-        let many = items.iter().filter(|t| fixed(t)).count() > 1;
-        let mut types = items.iter().filter(|t| fixed(t)).map(|t| t.ty);
-        let common = types.try_fold(needle.ty, common_type);
-        if let Some(common) = common.filter(|ty| many && *ty != SqlType::Unknown).map(types::base) {
-            for item in items.iter_mut().filter(|t| fixed(t)) {
-                *item = self.cast_to(item.clone(), common)?;
-            }
-        }
-        // Without a common type an undecided needle takes that of each value.
-        if common.is_none() && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_))) {
-            let mut found = Typed::new(Expr::Literal(Datum::Bool(false)), SqlType::Bool);
-            for item in items {
-                let equal = self.binary(BinaryOp::Eq, needle.clone(), item)?;
-                found = self.binary(BinaryOp::Or, found, equal)?;
-            }
-            return Ok(if negated { not(found) } else { found });
-        }
-        // One type for all: the needle goes where its widest item goes.
-        for item in &items {
-            let (l, _) = self.comparable("=", needle, item.clone())?;
-            needle = l;
-        }
-        let mut exprs = Vec::with_capacity(items.len());
-        for item in items {
-            exprs.push(self.comparable("=", needle.clone(), item)?.1.expr);
-        }
-        let found = Typed::new(Expr::InList(Box::new(needle.expr), exprs), SqlType::Bool);
-        Ok(if negated { not(found) } else { found })
-    }
-
-    fn between(&mut self, e: &ast::Expr, low: &ast::Expr, high: &ast::Expr, negated: bool) -> SqlResult<Typed> {
-        // The value is bound twice: what is undecided may become of one type here and of another there.
-        let (value, low) = (self.boxed(e)?, self.boxed(low)?);
-        let above = self.binary(BinaryOp::Ge, value, low)?;
-        let (value, high) = (self.boxed(e)?, self.boxed(high)?);
-        let below = self.binary(BinaryOp::Le, value, high)?;
-        let both = self.binary(BinaryOp::And, above, below)?;
-        Ok(if negated { not(both) } else { both })
-    }
-
-    fn like(
+    pub(crate) fn like(
         &mut self,
         e: &ast::Expr,
         pattern: &ast::Expr,
@@ -337,7 +297,18 @@ impl<'a> Binder<'a> {
         }
         let (text, pattern) = (self.boxed(e)?, self.boxed(pattern)?);
         if !text.ty.is_string() || !pattern.ty.is_string() {
-            return Err(crate::ops::no_operator(if insensitive { "~~*" } else { "~~" }, text.ty, pattern.ty));
+            let op = match (negated, insensitive) {
+                (false, false) => "~~",
+                (false, true) => "~~*",
+                (true, false) => "!~~",
+                (true, true) => "!~~*",
+            };
+            let e = [(false, e)];
+            let is_like = |t: &Token| {
+                is_word(t, &["not", "like", "ilike"])
+                    || matches!(t, Token::DoubleTilde | Token::ExclamationMarkDoubleTilde)
+            };
+            return self.of_operator(Err(crate::ops::no_operator(op, text.ty, pattern.ty)), &e, is_like);
         }
         // The blanks of a char(n) count, but not those of a pattern: that is a text.
         let text = padded(self.decide(text, SqlType::Text)?);
@@ -355,24 +326,30 @@ impl<'a> Binder<'a> {
     ) -> SqlResult<Typed> {
         let operand = operand.map(|e| self.boxed(e).and_then(|t| self.decide(t, SqlType::Text))).transpose()?;
         let (mut conditions, mut results) = (Vec::new(), Vec::new());
-        for arm in arms {
-            let when = self.boxed(&arm.condition)?;
-            conditions.push(match &operand {
-                Some(o) => self.binary(BinaryOp::Eq, o.clone(), when)?.expr,
-                None => self.boolean(when, "CASE/WHEN")?,
-            });
-            results.push(self.boxed(&arm.result)?);
-        }
+        let results_of = otherwise.into_iter().chain(arms.iter().map(|arm| &arm.result));
+        // PostgreSQL looks at ELSE first.
         if let Some(e) = otherwise {
             results.push(self.boxed(e)?);
         }
-        let (mut results, ty) = self.unify(results, "CASE")?;
-        let last = if otherwise.is_some() { results.pop().map(Box::new) } else { None };
+        for arm in arms {
+            let when = self.boxed(&arm.condition)?;
+            let condition = match &operand {
+                Some(o) => {
+                    let equal = self.binary(BinaryOp::Eq, o.clone(), when).map(|t| t.expr);
+                    self.of_prefix(&arm.condition, equal)
+                }
+                None => self.boolean(when, "CASE/WHEN"),
+            };
+            conditions.push(self.at_literal(&arm.condition, condition)?);
+            results.push(self.boxed(&arm.result)?);
+        }
+        let (mut results, ty) = self.unify_at(results, results_of, "CASE")?;
+        let last = otherwise.is_some().then(|| Box::new(results.remove(0)));
         Ok(Typed::new(Expr::Case(conditions.into_iter().zip(results).collect(), last), ty))
     }
 }
 
-fn not(t: Typed) -> Typed {
+pub(crate) fn not(t: Typed) -> Typed {
     Typed::new(Expr::Unary(UnaryOp::Not, Box::new(t.expr)), SqlType::Bool)
 }
 

@@ -33,7 +33,7 @@ impl Binder<'_> {
             // The meaning depends on the session's zone: it is read at each execution. What no zone can read is an error now.
             Expr::Literal(Datum::Text(ref s)) if to == SqlType::Timestamptz => {
                 match value::parse_text(to, s, &Zone::utc()) {
-                    Err(e) if e.state() != SqlState::DATETIME_OVERFLOW => Err(e),
+                    Err(e) if e.state() != SqlState::DATETIME_OVERFLOW || !some_zone_reads(s) => Err(e),
                     _ => Ok(cast_expr(t, to, false)),
                 }
             }
@@ -122,6 +122,12 @@ impl Binder<'_> {
     }
 }
 
+/// Whether a timestamp that is out of range in UTC is in range near the ends of the day: zones are less than 16 hours from UTC.
+fn some_zone_reads(text: &str) -> bool {
+    let mut ends = ["-15.99", "15.99"].into_iter().filter_map(Zone::setting);
+    ends.any(|(zone, _)| value::parse_text(SqlType::Timestamptz, text, &zone).is_ok())
+}
+
 /// PostgreSQL's select_common_type for two: the first type stays unless only it converts to the other. `None`: of unlike kinds.
 pub(crate) fn common_type(a: SqlType, b: SqlType) -> Option<SqlType> {
     use SqlType as T;
@@ -173,7 +179,7 @@ fn fold_constant(t: Typed) -> SqlResult<Typed> {
     Ok(Typed::new(Expr::Literal(d), t.ty))
 }
 
-fn is_number(ty: SqlType) -> bool {
+pub(crate) fn is_number(ty: SqlType) -> bool {
     ty.is_integer() || matches!(ty, SqlType::Numeric | SqlType::Float8)
 }
 
@@ -191,7 +197,7 @@ pub(crate) fn time_common(a: SqlType, b: SqlType) -> SqlType {
 }
 
 /// Whether PostgreSQL converts silently in an assignment.
-pub(crate) fn assignable(from: SqlType, to: SqlType) -> bool {
+pub fn assignable(from: SqlType, to: SqlType) -> bool {
     to.is_string() || is_number(from) && is_number(to) || is_time(from) && is_time(to) || from == to
 }
 

@@ -3,6 +3,7 @@
 use crate::bind::Binder;
 use crate::cursor::Cursor;
 use crate::dml::{defaults, unique_columns};
+use crate::error::place;
 use crate::parse::{CopySource, CopyStatement, Kind, sql_statement};
 use crate::query;
 use crate::scope;
@@ -59,8 +60,16 @@ fn options(c: &mut Cursor<'_>) -> SqlResult<Options> {
     let mut o = Options::default();
     c.accept(&["with"]);
     if c.accept_token(&Token::LParen) {
+        let mut seen = Vec::new();
         loop {
-            option(c, &mut o)?;
+            let start = c.clone();
+            let name = start.clone().ident()?;
+            if seen.contains(&name) {
+                let error = SqlError::new(SqlState::SYNTAX, "conflicting or redundant options");
+                return Err(place(error, c.sql, start.location()));
+            }
+            seen.push(name);
+            option(c, &mut o).map_err(|e| place(e, c.sql, start.location()))?;
             if !c.accept_token(&Token::Comma) {
                 break;
             }
@@ -211,7 +220,7 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         }
         CopySource::Table { name, columns } => (name, columns),
     };
-    let table = scope::table(catalog, name)?;
+    let table = name.target(catalog, &b.path)?;
     let columns: Vec<usize> = if names.is_empty() {
         (0..table.columns.len()).collect()
     } else {
@@ -231,7 +240,11 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         let access = Access { table: table.clone(), path: Path::Full, filter: None, for_update: false };
         let project = columns.into_iter().map(Expr::Column).collect();
         let program = Arc::new(Program::Scan { access, group: None, project, limit: None });
-        CopyDirection::To(Query { source: Source::Table { program, route: Route::All }, finish: Vec::new() })
+        CopyDirection::To(Query {
+            once: None,
+            source: Source::Table { program, route: Route::All },
+            finish: Vec::new(),
+        })
     };
     Ok(Copy { direction, format, types, names })
 }

@@ -1,8 +1,9 @@
 //! Reading a statement token by token: for the commands that we parse ourselves.
 
 use crate::error::{place, syntax_at};
+use crate::relation::{RelationName, cross_database};
 use clearway_types::{SqlError, SqlResult};
-use sqlparser::tokenizer::{Token, TokenWithSpan};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 /// A place in a statement's tokens (without white space).
 #[derive(Clone)]
@@ -31,6 +32,14 @@ impl<'a> Cursor<'a> {
     /// Skips to the end.
     pub(crate) fn finish(&mut self) {
         self.at = self.tokens.len();
+    }
+    /// Where the next token begins; nowhere at the end.
+    pub(crate) fn location(&self) -> Location {
+        self.tokens.get(self.at).map_or(Location { line: 0, column: 0 }, |t| t.span.start)
+    }
+    /// Whether both are at the same token of the same text.
+    pub(crate) fn is_at(&self, other: &Self) -> bool {
+        self.at == other.at
     }
     pub(crate) fn done(&self) -> bool {
         self.at >= self.tokens.len()
@@ -94,17 +103,20 @@ impl<'a> Cursor<'a> {
         self.at += 1;
         Ok(if w.quote_style.is_some() { w.value.clone() } else { w.value.to_lowercase() })
     }
-    /// A table's or index's name: `public.` may stand before it.
-    pub(crate) fn name(&mut self) -> SqlResult<String> {
+    /// A table's or index's name; its schema may stand before it.
+    pub(crate) fn name(&mut self) -> SqlResult<RelationName> {
         let first = self.ident()?;
         if !self.accept_token(&Token::Period) {
-            return Ok(first);
+            return Ok(RelationName { schema: None, name: first });
         }
-        let second = self.ident()?;
-        Ok(if first == "public" { second } else { format!("{first}.{second}") })
+        let name = self.ident()?;
+        if self.accept_token(&Token::Period) {
+            return Err(cross_database(&format!("{first}.{name}.{}", self.ident()?)));
+        }
+        Ok(RelationName { schema: Some(first), name })
     }
     /// Names separated by commas.
-    pub(crate) fn names(&mut self) -> SqlResult<Vec<String>> {
+    pub(crate) fn names(&mut self) -> SqlResult<Vec<RelationName>> {
         let mut names = vec![self.name()?];
         while self.accept_token(&Token::Comma) {
             names.push(self.name()?);

@@ -1,15 +1,17 @@
 //! CREATE TABLE and CREATE INDEX.
 
 use crate::bind::{Aggregates, Binder};
+use crate::error::place;
 use crate::parse::Distributed;
-use crate::scope::{column, fold, table_name};
-use crate::system::refuse_name;
+use crate::position::is_undecided;
+use crate::relation::RelationName;
+use crate::scope::{column, fold};
 use crate::types;
 use clearway_plan::catalog::IndexDef;
 use clearway_plan::statement::unnumbered_table;
-use clearway_plan::{Column, Distribution, Expr, Statement, TableDef};
+use clearway_plan::{Catalog, Column, Distribution, Expr, Statement, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
-use sqlparser::ast::{self, ColumnOption, TableConstraint};
+use sqlparser::ast::{self, ColumnOption, Spanned, TableConstraint};
 
 /// PostgreSQL's limit of columns.
 const MAX_COLUMNS: usize = 1600;
@@ -20,11 +22,15 @@ type Key = (Option<String>, Vec<String>);
 /// CREATE TABLE.
 pub(crate) fn create_table(
     b: &mut Binder<'_>,
+    catalog: &Catalog,
     c: &ast::CreateTable,
     distribution: Option<&Distributed>,
 ) -> SqlResult<Statement> {
-    let name = table_name(&c.name)?;
-    refuse_name(&name)?;
+    let name = RelationName::of(&c.name).and_then(|name| name.created(&b.path));
+    let name = name.map_err(|e| match e.state() {
+        SqlState::INSUFFICIENT_PRIVILEGE => e,
+        _ => place(e, b.sql, c.name.span().start),
+    })?;
     if c.like.is_some() || c.query.is_some() || c.inherits.is_some() || c.partition_by.is_some() {
         return Err(SqlError::unsupported("this form of CREATE TABLE"));
     }
@@ -46,24 +52,25 @@ pub(crate) fn create_table(
     }
     let mut table = unnumbered_table(&name, columns, Vec::new(), Distribution::Random);
     if let Some((constraint, names)) = primary {
-        table.primary_key = key_columns(&table, &names)?;
-        table.primary_key_name = constraint.unwrap_or_else(|| format!("{name}_pkey"));
+        table.primary_key = key_columns(&table, &names, "primary key")?;
+        table.primary_key_name = constraint.unwrap_or_else(|| free_name(catalog, &table, format!("{name}_pkey")));
         for c in table.primary_key.clone() {
             table.columns[c].not_null = true;
         }
     }
     for (constraint, names) in uniques {
-        let columns = key_columns(&table, &names)?;
+        let columns = key_columns(&table, &names, "unique")?;
         let default = format!("{name}_{}_key", names.join("_"));
-        let name = constraint.unwrap_or_else(|| free_name(&table, default));
+        let name = constraint.unwrap_or_else(|| free_name(catalog, &table, default));
         table.indexes.push(IndexDef { name, tree: Default::default(), columns, unique: true, guard: None });
     }
     table.distribution = distribute(&table, distribution)?;
     Ok(Statement::CreateTable { table, if_not_exists: c.if_not_exists })
 }
 
-fn free_name(table: &TableDef, wanted: String) -> String {
-    let taken = |name: &str| table.indexes.iter().any(|i| i.name == name);
+fn free_name(catalog: &Catalog, table: &TableDef, wanted: String) -> String {
+    let taken =
+        |name: &str| name == table.name || table.indexes.iter().any(|i| i.name == name) || catalog.has_relation(name);
     let numbered = (1..).map(|n| format!("{wanted}{n}"));
     std::iter::once(wanted.clone()).chain(numbered).find(|n| !taken(n)).unwrap_or(wanted)
 }
@@ -76,17 +83,29 @@ fn table_column(
     uniques: &mut Vec<Key>,
 ) -> SqlResult<Column> {
     let name = fold(&def.name);
-    let ty = types::resolve_column(&def.data_type).map_err(|e| crate::error::place(e, b.sql, def.name.span.start))?;
+    let ty = types::resolve_column(&def.data_type).map_err(|e| b.type_error(e, def))?;
     let mut column = Column { name: name.clone(), ty, not_null: false, default: None };
+    let (mut said, mut defaulted) = (None, false);
     for option in &def.options {
         let named = option.name.as_ref().map(fold);
         match &option.option {
-            ColumnOption::Null => {}
-            ColumnOption::NotNull => column.not_null = true,
+            ColumnOption::Null | ColumnOption::NotNull => {
+                let not_null = matches!(option.option, ColumnOption::NotNull);
+                if said.is_some_and(|said| said != not_null) {
+                    let text =
+                        format!("conflicting NULL/NOT NULL declarations for column \"{name}\" of table \"{table}\"");
+                    return Err(SqlError::new(SqlState::SYNTAX, text));
+                }
+                said = Some(not_null);
+                column.not_null = not_null;
+            }
             ColumnOption::Default(e) => {
-                b.mode = Aggregates::Refused("DEFAULT expressions");
-                let t = b.bind(e)?;
-                let value = b.assign(t, ty, &name)?;
+                if defaulted {
+                    let text = format!("multiple default values specified for column \"{name}\" of table \"{table}\"");
+                    return Err(SqlError::new(SqlState::SYNTAX, text));
+                }
+                defaulted = true;
+                let value = default(b, e, &column)?;
                 column.default = (value != Expr::Literal(Datum::Null)).then_some(value);
             }
             ColumnOption::PrimaryKey(_) => set_primary(table, primary, (named, vec![name.clone()]))?,
@@ -101,6 +120,31 @@ fn table_column(
         }
     }
     Ok(column)
+}
+
+/// A DEFAULT's value.
+fn default(b: &mut Binder<'_>, e: &ast::Expr, column: &Column) -> SqlResult<Expr> {
+    b.mode = Aggregates::Refused("DEFAULT expressions");
+    let t = b.bind(e).map_err(|err| match (err.state(), err.position()) {
+        (SqlState::UNDEFINED_COLUMN, Some(at)) => {
+            let text = "cannot use column reference in DEFAULT expression";
+            SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text).at(at)
+        }
+        _ => err,
+    })?;
+    let (undecided, ty) = (is_undecided(&t), t.ty);
+    let value = b.assign(t, column.ty, &column.name);
+    if undecided {
+        return b.at_literal(e, value);
+    }
+    value.map_err(|err| match err.state() {
+        SqlState::DATATYPE_MISMATCH => {
+            let text =
+                format!("column \"{}\" is of type {} but default expression is of type {ty}", column.name, column.ty);
+            SqlError::new(SqlState::DATATYPE_MISMATCH, text).hint("You will need to rewrite or cast the expression.")
+        }
+        _ => err,
+    })
 }
 
 fn set_primary(table: &str, primary: &mut Option<Key>, key: Key) -> SqlResult<()> {
@@ -143,19 +187,61 @@ fn constraint_columns(columns: &[ast::IndexColumn]) -> SqlResult<Vec<String>> {
 }
 
 /// The columns of a key by name: each once, all there.
-pub(crate) fn key_columns(table: &TableDef, names: &[String]) -> SqlResult<Vec<usize>> {
-    let mut out = Vec::new();
+fn key_columns(table: &TableDef, names: &[String], what: &str) -> SqlResult<Vec<usize>> {
+    let missing = |name: &str| {
+        SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist"))
+    };
+    let columns = names.iter().map(|n| table.column(n).ok_or_else(|| missing(n))).collect::<SqlResult<Vec<_>>>()?;
+    once_each(table, &columns, what)?;
+    Ok(columns)
+}
+
+/// The column that is there twice.
+fn repeated<'t>(table: &'t TableDef, columns: &[usize]) -> Option<&'t str> {
+    let twice = (1..columns.len()).find(|n| columns[..*n].contains(&columns[*n]));
+    twice.map(|n| table.columns[columns[n]].name.as_str())
+}
+
+/// 42701 if a key has a column twice.
+pub(crate) fn once_each(table: &TableDef, columns: &[usize], what: &str) -> SqlResult<()> {
+    repeated(table, columns).map_or(Ok(()), |name| {
+        let text = format!("column \"{name}\" appears twice in {what} constraint");
+        Err(SqlError::new(SqlState::DUPLICATE_COLUMN, text))
+    })
+}
+
+/// 42701 if ANALYZE names a column twice.
+pub(crate) fn analyzed_once(table: &TableDef, columns: &[usize]) -> SqlResult<()> {
+    repeated(table, columns).map_or(Ok(()), |name| {
+        let text = format!("column \"{name}\" of relation \"{}\" appears more than once", table.name);
+        Err(SqlError::new(SqlState::DUPLICATE_COLUMN, text))
+    })
+}
+
+/// DROP TABLE, DROP INDEX.
+pub(crate) fn drop(
+    b: &Binder<'_>,
+    table: bool,
+    names: &[RelationName],
+    if_exists: bool,
+    concurrently: bool,
+) -> SqlResult<Statement> {
+    let what = if table { "table" } else { "index" };
+    let (mut found, mut skipped) = (Vec::new(), Vec::new());
     for name in names {
-        let c = table.column(name).ok_or_else(|| {
-            SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" named in key does not exist"))
-        })?;
-        if out.contains(&c) {
-            let text = format!("column \"{name}\" appears twice in primary key constraint");
-            return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, text));
+        match name.dropped(&b.path, what) {
+            Ok(name) => found.push(name),
+            Err(e) if if_exists && e.state() != SqlState::WRONG_OBJECT_TYPE => {
+                skipped.push(format!("{}, skipping", e.message()));
+            }
+            Err(e) => return Err(e),
         }
-        out.push(c);
     }
-    Ok(out)
+    Ok(if table {
+        Statement::DropTable { names: found, if_exists, skipped }
+    } else {
+        Statement::DropIndex { names: found, if_exists, concurrently, skipped }
+    })
 }
 
 /// DISTRIBUTED BY, else the first column of the primary key or of the first unique one, else anywhere.
@@ -175,25 +261,21 @@ fn distribute(table: &TableDef, asked: Option<&Distributed>) -> SqlResult<Distri
     })
 }
 
-/// CREATE INDEX on a table of the catalog.
+/// The name and the columns of CREATE INDEX on a table of the catalog.
 pub(crate) fn create_index(
+    catalog: &Catalog,
     table: &TableDef,
     name: Option<&str>,
     names: &[String],
-    unique: bool,
-    if_not_exists: bool,
-) -> SqlResult<Statement> {
+) -> SqlResult<(String, Vec<usize>)> {
     let mut columns = Vec::new();
     for name in names {
         let missing = || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
         columns.push(table.column(name).ok_or_else(missing)?);
     }
     let name = match name {
-        Some(n) => {
-            refuse_name(n)?;
-            n.to_owned()
-        }
-        None => free_name(table, format!("{}_{}_idx", table.name, names.join("_"))),
+        Some(name) => name.to_owned(),
+        None => free_name(catalog, table, format!("{}_{}_idx", table.name, names.join("_"))),
     };
-    Ok(Statement::CreateIndex { table: table.name.clone(), name, columns, unique, if_not_exists })
+    Ok((name, columns))
 }

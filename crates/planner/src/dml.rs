@@ -1,12 +1,15 @@
 //! INSERT, UPDATE, DELETE.
 
 use crate::bind::{Aggregates, Binder, Typed};
-use crate::query::{self, Planned};
+use crate::error::place;
+use crate::from::lookup;
+use crate::position::is_undecided;
+use crate::query::{self, Output, Planned};
 use crate::scope::{self, Scope, column, fold, parts};
-use crate::select::{condition, items, lookup, target};
+use crate::select::{condition, items, target};
 use crate::tree::{rewrite, walk};
 use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
-use clearway_plan::{Catalog, Distribution, Expr, OnConflict, Program, Statement, TableDef, UniqueKey};
+use clearway_plan::{Catalog, Column, Distribution, Expr, OnConflict, Program, Statement, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr, TableFactor};
 use std::sync::Arc;
@@ -19,18 +22,24 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
         return Err(SqlError::unsupported("INSERT into this"));
     };
     let table = lookup(b, catalog, name)?;
-    let on_conflict = conflicts(&table, i)?;
-    let columns = insert_columns(&table, &i.columns)?;
+    if i.overwrite || i.ignore || i.replace_into || i.or.is_some() || i.partitioned.is_some() {
+        return Err(SqlError::unsupported("this form of INSERT"));
+    }
+    let on_conflict = conflicts(b, &table, i)?;
+    let columns = insert_columns(b, &table, &i.columns)?;
+    let named = !i.columns.is_empty();
     let source = match i.source.as_deref() {
-        None => Query { source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() },
+        None => Query { once: None, source: Source::Rows(vec![defaults(&table)]), finish: Vec::new() },
         Some(q) => match &*q.body {
-            SetExpr::Values(v) if q.order_by.is_none() && q.limit_clause.is_none() && q.with.is_none() => {
-                Query { source: Source::Rows(value_rows(b, &table, &columns, v)?), finish: Vec::new() }
-            }
+            SetExpr::Values(v) if q.order_by.is_none() && q.limit_clause.is_none() && q.with.is_none() => Query {
+                once: None,
+                source: Source::Rows(value_rows(b, &table, &columns, named, v)?),
+                finish: Vec::new(),
+            },
             _ => {
                 let targets: Vec<SqlType> = columns.iter().map(|c| table.columns[*c].ty).collect();
                 let planned = query::plan(b, catalog, q, &targets)?;
-                from_query(b, &table, &columns, planned)?
+                from_query(b, &table, &columns, named, planned)?
             }
         },
     };
@@ -43,7 +52,7 @@ pub(crate) fn insert(b: &mut Binder<'_>, catalog: &Catalog, i: &ast::Insert) -> 
 }
 
 /// What ON CONFLICT asks for.
-fn conflicts(table: &TableDef, i: &ast::Insert) -> SqlResult<OnConflict> {
+fn conflicts(b: &Binder<'_>, table: &TableDef, i: &ast::Insert) -> SqlResult<OnConflict> {
     let on = match &i.on {
         None => return Ok(OnConflict::Fail),
         Some(ast::OnInsert::OnConflict(on)) => on,
@@ -63,7 +72,11 @@ fn conflicts(table: &TableDef, i: &ast::Insert) -> SqlResult<OnConflict> {
                 c.sort_unstable();
                 c
             };
-            let wanted: Vec<usize> = names.iter().map(|n| column(table, &fold(n))).collect::<SqlResult<_>>()?;
+            let wanted: SqlResult<Vec<usize>> = names.iter().map(|n| inferred(table, &fold(n))).collect();
+            let wanted = wanted.map_err(|e| match names.first().and_then(|n| b.parenthesis_before(n.span.start)) {
+                Some(at) => place(e, b.sql, at),
+                None => e,
+            })?;
             let wanted = sorted(&wanted);
             let meant: Vec<UniqueKey> =
                 keys.iter().copied().filter(|key| sorted(table.unique_key(*key).1) == wanted).collect();
@@ -88,16 +101,24 @@ fn conflicts(table: &TableDef, i: &ast::Insert) -> SqlResult<OnConflict> {
     }
 }
 
-fn insert_columns(table: &TableDef, names: &[ast::ObjectName]) -> SqlResult<Vec<usize>> {
+/// A column that ON CONFLICT names, in PostgreSQL's words.
+fn inferred(table: &TableDef, name: &str) -> SqlResult<usize> {
+    let missing = || SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"));
+    table.column(name).ok_or_else(missing)
+}
+
+fn insert_columns(b: &Binder<'_>, table: &TableDef, names: &[ast::ObjectName]) -> SqlResult<Vec<usize>> {
+    use ast::Spanned;
     if names.is_empty() {
         return Ok((0..table.columns.len()).collect());
     }
     let mut columns = Vec::new();
     for name in names {
+        let at = name.span().start;
         let name = parts(name)?.last().map(|i| fold(i)).unwrap_or_default();
-        columns.push(column(table, &name)?);
+        columns.push(column(table, &name).map_err(|e| place(e, b.sql, at))?);
+        unique_columns(table, &columns).map_err(|e| place(e, b.sql, at))?;
     }
-    unique_columns(table, &columns)?;
     Ok(columns)
 }
 
@@ -126,10 +147,15 @@ fn wrong_count(more_expressions: bool) -> SqlError {
     SqlError::new(SqlState::SYNTAX, text)
 }
 
-fn value_rows(b: &mut Binder<'_>, table: &TableDef, columns: &[usize], v: &ast::Values) -> SqlResult<Vec<Vec<Expr>>> {
+fn value_rows(
+    b: &mut Binder<'_>,
+    table: &TableDef,
+    columns: &[usize],
+    named: bool,
+    v: &ast::Values,
+) -> SqlResult<Vec<Vec<Expr>>> {
     b.mode = Aggregates::Refused("VALUES");
     let width = v.rows.first().map_or(0, |r| r.content.len());
-    let named = columns.len() < table.columns.len();
     let mut rows = Vec::with_capacity(v.rows.len());
     for row in &v.rows {
         if row.content.len() != width {
@@ -144,19 +170,31 @@ fn value_rows(b: &mut Binder<'_>, table: &TableDef, columns: &[usize], v: &ast::
             {
                 continue;
             }
-            let t = b.bind(e)?;
-            let r = b.assign(t, table.columns[c].ty, &table.columns[c].name);
-            out[c] = b.at(e, r)?;
+            out[c] = assigned(b, e, &table.columns[c])?;
         }
         rows.push(out);
     }
     Ok(rows)
 }
 
+/// The value of an expression for a column.
+fn assigned(b: &mut Binder<'_>, e: &ast::Expr, to: &Column) -> SqlResult<Expr> {
+    let t = b.bind(e)?;
+    let undecided = is_undecided(&t);
+    let r = b.assign(t, to.ty, &to.name);
+    if undecided { b.at_literal(e, r) } else { b.at(e, r) }
+}
+
 /// Puts a query's columns into the table's.
-fn from_query(b: &mut Binder<'_>, table: &TableDef, columns: &[usize], planned: Planned) -> SqlResult<Query> {
+fn from_query(
+    b: &mut Binder<'_>,
+    table: &TableDef,
+    columns: &[usize],
+    named: bool,
+    planned: Planned,
+) -> SqlResult<Query> {
     let width = planned.columns.len();
-    if width > columns.len() || columns.len() < table.columns.len() && width < columns.len() {
+    if width > columns.len() || named && width < columns.len() {
         return Err(wrong_count(width > columns.len()));
     }
     let mut row = defaults(table);
@@ -198,7 +236,7 @@ fn returning(b: &mut Binder<'_>, list: Option<&[ast::SelectItem]>) -> SqlResult<
     b.mode = Aggregates::Refused("RETURNING");
     let outputs = items(b, list, &[])?;
     let exprs = outputs.iter().map(|o| o.expr.clone()).collect();
-    Ok((exprs, outputs.into_iter().map(|o| OutColumn { name: o.name, ty: o.ty }).collect()))
+    Ok((exprs, outputs.into_iter().map(Output::column).collect()))
 }
 
 /// The one table of UPDATE or DELETE, put in scope.
@@ -248,11 +286,7 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
             ast::Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default") => {
                 def.default.clone().unwrap_or(Expr::Literal(Datum::Null))
             }
-            e => {
-                let t = b.bind(e)?;
-                let r = b.assign(t, def.ty, &def.name);
-                b.at(e, r)?
-            }
+            e => assigned(b, e, def)?,
         };
         set.push((c, value));
     }

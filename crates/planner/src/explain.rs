@@ -69,6 +69,10 @@ fn query(q: &Query, depth: usize, out: &mut Vec<String>) {
         line(depth, text, out);
         depth += 1;
     }
+    if let Some(once) = &q.once {
+        line(depth, format!("One-Time Filter: {}", show(once, None)), out);
+        depth += 1;
+    }
     match &q.source {
         Source::Rows(rows) if rows.len() == 1 => line(depth, "Result".to_owned(), out),
         Source::Rows(rows) => line(depth, format!("Values: {} rows", rows.len()), out),

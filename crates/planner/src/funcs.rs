@@ -2,11 +2,14 @@
 
 use crate::bind::{AGGREGATE, Aggregates, Binder, Typed};
 use crate::coerce::{cast_expr, is_time};
+use crate::position::is_undecided;
+use crate::relation::{cross_database, no_schema};
 use crate::scope::{fold, parts};
 use crate::system::refuse_call;
 use clearway_plan::Expr;
 use clearway_plan::expr::{BinaryOp, Func, UnaryOp};
 use clearway_plan::program::{AggFunc, Aggregate};
+use clearway_plan::search_path;
 use clearway_plan::system::SCHEMA;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArguments};
@@ -100,7 +103,11 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
         [name] => name.as_str(),
         [schema, name] if schema == "pg_catalog" => name.as_str(),
         [schema, name] if schema == SCHEMA => return Err(refuse_call(name)),
-        _ => return Err(SqlError::new(SqlState::UNDEFINED_SCHEMA, format!("schema \"{}\" does not exist", names[0]))),
+        [schema, name] if search_path::schema(schema).is_some() => {
+            return Err(undefined(&format!("{schema}.{name}"), &[]));
+        }
+        [schema, _] => return Err(no_schema(schema)),
+        _ => return Err(cross_database(&names.join("."))),
     };
     for (there, what) in [
         (f.over.is_some(), "a window function"),
@@ -128,14 +135,26 @@ fn function(b: &mut Binder<'_>, f: &ast::Function) -> SqlResult<Typed> {
         let text = format!("DISTINCT specified, but {name} is not an aggregate function");
         return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, text));
     }
-    let mut args = Vec::with_capacity(list.args.len());
+    let (mut args, mut undecided) = (Vec::with_capacity(list.args.len()), None);
     for arg in &list.args {
-        args.push(match arg {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) => b.bind(e)?,
-            _ => return Err(SqlError::unsupported("this function argument")),
-        });
+        let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else {
+            return Err(SqlError::unsupported("this function argument"));
+        };
+        let t = b.bind(e)?;
+        undecided = undecided.or(is_undecided(&t).then_some(e));
+        args.push(t);
     }
-    scalar(b, name, args)
+    let types: Vec<SqlType> = args.iter().map(|t| t.ty).collect();
+    match (undecided, scalar(b, name, args)) {
+        (Some(e), Err(error)) if error.state().0.starts_with(b"22") => b.at_literal(e, Err(error)),
+        (_, Err(error)) if error.state() == SqlState::DATATYPE_MISMATCH => {
+            match crate::operators::mismatch(&types).and_then(|n| list.args.get(n)) {
+                Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(e))) => b.at(e, Err(error)),
+                _ => Err(error),
+            }
+        }
+        (_, result) => result,
+    }
 }
 
 fn aggregate_function(name: &str) -> Option<AggFunc> {
@@ -222,7 +241,9 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
     use SqlType as T;
     let call = |f, args, ty| Ok(Typed::new(Expr::Func(f, args), ty));
     match (name, args.len()) {
-        ("now" | "transaction_timestamp" | "statement_timestamp", 0) => return call(Func::Now, vec![], T::Timestamptz),
+        ("now" | "transaction_timestamp", 0) => return call(Func::Now, vec![], T::Timestamptz),
+        ("statement_timestamp", 0) => return call(Func::StatementNow, vec![], T::Timestamptz),
+        ("clock_timestamp" | "timeofday", 0) => return Err(SqlError::unsupported(format!("{name}()"))),
         ("version", 0) => return call(Func::Version, vec![], T::Text),
         ("current_database" | "current_catalog", 0) => return call(Func::CurrentDatabase, vec![], T::Name),
         ("current_schema", 0) => return call(Func::CurrentSchema, vec![], T::Name),
@@ -414,7 +435,7 @@ fn undefined(name: &str, args: &[SqlType]) -> SqlError {
     if !OURS.contains(&name) && BUILTIN.lines().any(|n| n == name) {
         return SqlError::unsupported(format!("function {name}"));
     }
-    let args: Vec<String> = args.iter().map(SqlType::to_string).collect();
+    let args: Vec<String> = args.iter().map(|ty| crate::ops::shown(*ty)).collect();
     SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {name}({}) does not exist", args.join(", ")))
         .hint("No function matches the given name and argument types. You might need to add explicit type casts.")
 }

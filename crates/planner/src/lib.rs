@@ -13,18 +13,24 @@ mod bind;
 mod cache;
 mod coerce;
 mod copy;
+mod create;
 mod cursor;
 mod ddl;
 mod dml;
 mod error;
 mod explain;
+mod from;
 mod funcs;
 mod lexical;
 mod literal;
 mod normalize;
+mod operators;
 mod ops;
+mod options;
 mod parse;
+mod position;
 mod query;
+mod relation;
 mod scope;
 mod select;
 mod statement;
@@ -34,6 +40,7 @@ mod types;
 mod utility;
 
 pub use cache::PlanCache;
+pub use coerce::assignable as is_assignable;
 pub use normalize::{Normalized, normalize, normalize_into};
 pub use parse::{ParsedStatement, parse};
 
@@ -41,13 +48,13 @@ use clearway_plan::{Catalog, Plan, SessionEnv};
 use clearway_types::{SqlResult, SqlType};
 
 /// Plans one statement. `param_types` are the types that the client declared, [`SqlType::Unknown`] where the use decides; the plan's
-/// `params` has the final ones, and may be longer. The plan does not depend on `session`: it may be shared.
+/// `params` has the final ones, and may be longer. Of `session` the plan depends on the search path alone: sessions for which
+/// the path is the same may share it.
 pub fn plan(
     stmt: &ParsedStatement,
     catalog: &Catalog,
     param_types: &[SqlType],
     session: &SessionEnv,
 ) -> SqlResult<Plan> {
-    let _ = session;
-    statement::plan(stmt, catalog, param_types)
+    statement::plan(stmt, catalog, param_types, &session.path)
 }

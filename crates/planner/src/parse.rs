@@ -3,6 +3,7 @@
 use crate::cursor::Cursor;
 use crate::error::{from_parser, place, syntax_at};
 use crate::lexical;
+use crate::relation::RelationName;
 use crate::utility;
 use clearway_plan::Statement;
 use clearway_plan::statement::Maintain;
@@ -14,9 +15,10 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 use std::sync::Arc;
 
 /// How deep expressions may nest.
-const RECURSION_LIMIT: usize = 50;
-/// How many operators may follow each other: each is a level of the tree, and the stack of a worker is small.
-const MAX_CHAIN: usize = 500;
+const RECURSION_LIMIT: usize = 128;
+/// How many operators may follow each other: each is a level of the tree, which is walked by recursion. The tests run it on a thread with
+/// 2 MiB of stack, a worker has more.
+const MAX_CHAIN: usize = 1500;
 
 /// A parsed statement, with the text it came from.
 #[derive(Clone, Debug)]
@@ -26,6 +28,17 @@ pub struct ParsedStatement {
 }
 
 impl ParsedStatement {
+    /// 42P02: a parameter of a text that has none, at the first one's place.
+    pub fn no_parameter(&self) -> SqlError {
+        let tokens = tokenize(&self.sql).unwrap_or_default();
+        let found = tokens.iter().find_map(|t| match &t.token {
+            Token::Placeholder(name) => Some((name.as_str(), t.span.start)),
+            _ => None,
+        });
+        let error = |name: &str| SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}"));
+        found.map_or_else(|| error("$1"), |(name, at)| place(error(name), &self.sql, at))
+    }
+
     /// Whether there is nothing to do: only white space and comments.
     pub fn is_empty(&self) -> bool {
         matches!(self.kind, Kind::Plain(Statement::Empty))
@@ -43,20 +56,30 @@ pub(crate) enum Kind {
         create: Box<ast::CreateTable>,
         distribution: Option<Distributed>,
     },
+    Drop {
+        /// A table, else an index.
+        table: bool,
+        names: Vec<RelationName>,
+        if_exists: bool,
+        concurrently: bool,
+    },
     AddPrimaryKey {
-        table: String,
+        table: RelationName,
+        if_exists: bool,
         name: Option<String>,
         columns: Vec<String>,
     },
     CreateIndex {
-        table: String,
+        table: RelationName,
         name: Option<String>,
         columns: Vec<String>,
         unique: bool,
         if_not_exists: bool,
+        concurrently: bool,
     },
-    Truncate(Vec<String>),
-    Maintain(Maintain, Vec<String>),
+    Truncate(Vec<RelationName>),
+    /// Tables, each with the columns that are named behind it.
+    Maintain(Maintain, Vec<(RelationName, Vec<String>)>),
     Copy(CopyStatement),
     Explain(Box<Kind>),
     Prepare {
@@ -87,7 +110,7 @@ pub(crate) struct CopyStatement {
 
 #[derive(Clone, Debug)]
 pub(crate) enum CopySource {
-    Table { name: String, columns: Vec<String> },
+    Table { name: RelationName, columns: Vec<String> },
     Query(Box<ast::Statement>),
 }
 
@@ -133,18 +156,33 @@ fn check_depth(tokens: &[TokenWithSpan]) -> SqlResult<()> {
                 here = open.pop().unwrap_or(0);
             }
             Token::Comma => total -= std::mem::take(&mut here),
-            token if nests(token) => {
-                here += 1;
-                total += 1;
+            token => {
+                here += depth_of(token);
+                total += depth_of(token);
                 if total > MAX_CHAIN {
                     return Err(SqlError::new(SqlState(*b"54001"), "stack depth limit exceeded")
                         .hint(format!("An expression may have at most {MAX_CHAIN} operators in a row.")));
                 }
             }
-            _ => {}
         }
     }
     Ok(())
+}
+
+/// What the token adds to the depth: an operator between operands is bound by a loop and takes less of the stack than others.
+fn depth_of(token: &Token) -> usize {
+    use Token as T;
+    let chains = match token {
+        T::Word(w) => w.quote_style.is_none() && ["and", "or"].iter().any(|k| w.value.eq_ignore_ascii_case(k)),
+        T::Plus | T::Minus | T::Mul | T::Div | T::Mod | T::StringConcat => true,
+        T::Eq | T::Neq | T::Lt | T::Gt | T::LtEq | T::GtEq => true,
+        _ => false,
+    };
+    match (chains, nests(token)) {
+        (true, _) => 1,
+        (false, true) => 3,
+        (false, false) => 0,
+    }
 }
 
 /// Whether the token makes the tree one level deeper: an operator, or a keyword like one.
@@ -187,6 +225,10 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
         return Ok(kind);
     }
     let first = cursor.peek_word().unwrap_or_default();
+    if first == "table" {
+        return Err(cursor.unsupported("TABLE"));
+    }
+    let tokens = &without_only(&cursor, tokens)?[..];
     let known = matches!(first.as_str(), "select" | "insert" | "update" | "delete" | "values" | "with" | "table");
     if known || cursor.peek() == Some(&Token::LParen) {
         return Ok(Kind::Sql(Box::new(sql_statement(sql, tokens)?)));
@@ -195,6 +237,35 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
         return Err(cursor.unsupported(&command_name(&cursor)));
     }
     Err(cursor.error())
+}
+
+/// The tokens without the ONLY before a table's name: no table has children. Refuses what sqlparser would call a syntax error although
+/// PostgreSQL knows it.
+fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<TokenWithSpan>> {
+    let (mut c, mut out) = (cursor.clone(), Vec::with_capacity(tokens.len()));
+    let mut before_table = false;
+    for token in tokens {
+        for words in [
+            &["for", "no", "key", "update"][..],
+            &["for", "key", "share"],
+            &["overriding", "system", "value"],
+            &["overriding", "user", "value"],
+        ] {
+            if c.clone().accept(words) {
+                return Err(c.unsupported(&words.join(" ").to_uppercase()));
+            }
+        }
+        let only = before_table && c.is("only");
+        if only && c.rest().get(1).is_some_and(|t| t.token == Token::LParen) {
+            return Err(c.unsupported("ONLY with parentheses"));
+        }
+        before_table = c.is("from") || c.is("update");
+        c.next();
+        if !only {
+            out.push(token.clone());
+        }
+    }
+    Ok(out)
 }
 
 /// Words that begin statements of PostgreSQL's that we do not have.

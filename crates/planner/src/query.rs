@@ -2,9 +2,9 @@
 
 use crate::bind::{Aggregates, Binder};
 use crate::scope::fold;
-use crate::select::{self, Tail};
+use crate::select::{self, Lock, Tail};
 use crate::types;
-use clearway_plan::statement::{Finish, OutColumn, Query, SortKey, Source};
+use clearway_plan::statement::{Finish, Origin, OutColumn, Query, SortKey, Source};
 use clearway_plan::{Catalog, Expr};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr};
@@ -15,6 +15,14 @@ pub(crate) struct Output {
     pub(crate) expr: Expr,
     pub(crate) name: String,
     pub(crate) ty: SqlType,
+    pub(crate) origin: Option<Origin>,
+}
+
+impl Output {
+    /// The column that the client sees.
+    pub(crate) fn column(self) -> OutColumn {
+        OutColumn { name: self.name, ty: self.ty, origin: self.origin }
+    }
 }
 
 /// A planned query.
@@ -24,7 +32,7 @@ pub(crate) struct Planned {
 }
 
 pub(crate) fn planned(query: Query, items: Vec<Output>) -> Planned {
-    let columns = items.into_iter().map(|i| OutColumn { name: i.name, ty: i.ty }).collect();
+    let columns = items.into_iter().map(Output::column).collect();
     Planned { query, columns }
 }
 
@@ -71,6 +79,9 @@ fn tail<'q>(b: &mut Binder<'_>, q: &'q ast::Query) -> SqlResult<Tail<'q>> {
         Some(_) => return Err(SqlError::unsupported("LIMIT #,#")),
     }
     if let Some(fetch) = &q.fetch {
+        if tail.limit.is_some() {
+            return Err(SqlError::new(SqlState::SYNTAX, "multiple LIMIT clauses not allowed"));
+        }
         if fetch.with_ties || fetch.percent {
             return Err(SqlError::unsupported("FETCH WITH TIES"));
         }
@@ -83,7 +94,12 @@ fn tail<'q>(b: &mut Binder<'_>, q: &'q ast::Query) -> SqlResult<Tail<'q>> {
         if lock.nonblock.is_some() {
             return Err(SqlError::unsupported("NOWAIT or SKIP LOCKED"));
         }
-        tail.for_update |= matches!(lock.lock_type, ast::LockType::Update);
+        let update = matches!(lock.lock_type, ast::LockType::Update);
+        let name = if update { "FOR UPDATE" } else { "FOR SHARE" };
+        if tail.lock.is_some() {
+            return Err(SqlError::unsupported("more than one locking clause"));
+        }
+        tail.lock = Some(Lock { name, update, of: lock.of.as_ref() });
     }
     tail.limit = tail.limit.filter(|e| *e != Expr::Literal(Datum::Null));
     tail.offset = tail.offset.filter(|e| *e != Expr::Literal(Datum::Null) && *e != Expr::Literal(Datum::Int8(0)));
@@ -96,7 +112,8 @@ fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<E
     b.mode = Aggregates::Refused(clause);
     let bound = b.bind(e);
     b.scope = scope;
-    let t = b.decide(bound?, SqlType::Int8)?;
+    let t = b.decide(bound?, SqlType::Int8);
+    let t = b.at_literal(e, t)?;
     if !t.ty.is_integer() && t.ty != SqlType::Numeric && t.ty != SqlType::Float8 {
         let text = format!("argument of {clause} must be type bigint, not type {}", t.ty);
         return b.at(e, Err(SqlError::new(SqlState::DATATYPE_MISMATCH, text)));
@@ -105,6 +122,10 @@ fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<E
 }
 
 fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlType]) -> SqlResult<Planned> {
+    if let Some(lock) = &tail.lock {
+        let text = format!("{} cannot be applied to VALUES", lock.name);
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
+    }
     b.mode = Aggregates::Refused("VALUES");
     let width = v.rows.first().map_or(0, |r| r.content.len());
     let mut columns = vec![Vec::new(); width];
@@ -124,9 +145,10 @@ fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlTyp
             }
             _ => column,
         };
-        let (exprs, ty) = b.unify(column, "VALUES")?;
+        let places = v.rows.iter().filter_map(|row| row.content.get(n));
+        let (exprs, ty) = b.unify_at(column, places, "VALUES")?;
         lists.push(exprs.into_iter());
-        items.push(Output { expr: Expr::Column(n), name: format!("column{}", n + 1), ty });
+        items.push(Output { expr: Expr::Column(n), name: format!("column{}", n + 1), ty, origin: None });
     }
     let rows = (0..v.rows.len()).map(|_| lists.iter_mut().filter_map(Iterator::next).collect()).collect();
     let order = order(b, tail.order, &items, false)?;
@@ -137,7 +159,7 @@ fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlTyp
         finish.push(Finish::Project(exprs));
     }
     finish.extend(steps);
-    Ok(planned(Query { source: Source::Rows(rows), finish }, items))
+    Ok(planned(Query { once: None, source: Source::Rows(rows), finish }, items))
 }
 
 /// ORDER BY: positions, output names, else expressions of the input.
@@ -153,7 +175,8 @@ pub(crate) fn order(
             return Err(SqlError::unsupported("WITH FILL"));
         }
         let named = alias_of(&o.expr).and_then(|name| items.iter().find(|i| i.name == name));
-        let expr = match (ordinal(&o.expr, items.len(), "ORDER BY")?, named) {
+        let ordinal = ordinal(&o.expr, items.len(), "ORDER BY");
+        let expr = match (b.at(&o.expr, ordinal)?, named) {
             (Some(n), _) => items[n].expr.clone(),
             (None, Some(item)) => item.expr.clone(),
             (None, None) => {

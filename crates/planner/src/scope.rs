@@ -1,11 +1,11 @@
 //! Names that an expression may use: the columns of one table, of a system view or of generate_series.
 
-use crate::system;
-use clearway_plan::system::SystemView;
-use clearway_plan::{Catalog, TableDef};
-use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+use clearway_plan::TableDef;
+use clearway_plan::search_path::PUBLIC;
+use clearway_plan::statement::Origin;
+use clearway_plan::system::{SCHEMA, SystemView};
+use clearway_types::{SqlError, SqlResult, SqlState, SqlType, TableId};
 use sqlparser::ast::{Ident, ObjectName, ObjectNamePart};
-use std::sync::Arc;
 
 /// The columns in sight.
 #[derive(Clone, Debug, Default)]
@@ -13,28 +13,69 @@ pub(crate) struct Scope {
     /// The table's name or alias; empty if there is none.
     pub(crate) relation: String,
     pub(crate) columns: Vec<(String, SqlType)>,
+    /// The table, if it is one.
+    pub(crate) table: Option<TableId>,
+    /// The table's name, if an alias hides it.
+    pub(crate) hidden: Option<String>,
 }
 
 impl Scope {
     pub(crate) fn of_table(table: &TableDef, alias: Option<String>) -> Self {
         Self {
+            hidden: alias.is_some().then(|| table.name.clone()),
             relation: alias.unwrap_or_else(|| table.name.clone()),
             columns: table.columns.iter().map(|c| (c.name.clone(), c.ty)).collect(),
+            table: Some(table.id),
         }
     }
     pub(crate) fn of_view(view: SystemView, alias: Option<String>) -> Self {
         Self {
             relation: alias.unwrap_or_else(|| view.short_name().to_owned()),
             columns: view.columns().iter().map(|(name, ty)| ((*name).to_owned(), *ty)).collect(),
+            ..Self::default()
         }
+    }
+    /// Which of the table's columns this is.
+    pub(crate) fn origin(&self, column: usize) -> Option<Origin> {
+        let table = self.table.filter(|_| column < self.columns.len())?;
+        Some(Origin { table, column })
+    }
+    /// 42P01 if what FROM names is not this table of this schema.
+    pub(crate) fn of_schema(&self, schema: &str, relation: &str) -> SqlResult<()> {
+        let own = if self.table.is_some() { PUBLIC } else { SCHEMA };
+        if self.hidden.is_none() && schema == own {
+            return Ok(());
+        }
+        let known = self.hidden.as_deref().unwrap_or(&self.relation) == relation;
+        let what = if known { "invalid reference to FROM-clause entry" } else { "missing FROM-clause entry" };
+        Err(SqlError::new(SqlState::UNDEFINED_TABLE, format!("{what} for table \"{relation}\"")))
+    }
+    /// 42P01: nothing in FROM is called so.
+    pub(crate) fn no_relation(&self, name: &str) -> SqlError {
+        let what = match &self.hidden {
+            Some(hidden) if hidden == name => "invalid reference to FROM-clause entry",
+            _ => "missing FROM-clause entry",
+        };
+        SqlError::new(SqlState::UNDEFINED_TABLE, format!("{what} for table \"{name}\""))
+    }
+    /// Renames the first columns; 42P10 if there are not that many.
+    pub(crate) fn rename(&mut self, names: &[String]) -> SqlResult<()> {
+        if names.len() > self.columns.len() {
+            let text = format!(
+                "table \"{}\" has {} columns available but {} columns specified",
+                self.relation,
+                self.columns.len(),
+                names.len()
+            );
+            return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, text));
+        }
+        self.columns.iter_mut().zip(names).for_each(|(column, new)| column.0.clone_from(new));
+        Ok(())
     }
     /// The column's position; 42703 as PostgreSQL words it.
     pub(crate) fn find(&self, qualifier: Option<&str>, name: &str) -> SqlResult<usize> {
         if let Some(q) = qualifier.filter(|q| *q != self.relation) {
-            return Err(SqlError::new(
-                SqlState::UNDEFINED_TABLE,
-                format!("missing FROM-clause entry for table \"{q}\""),
-            ));
+            return Err(self.no_relation(q));
         }
         if let Some(at) = self.columns.iter().position(|c| c.0 == name) {
             return Ok(at);
@@ -92,20 +133,6 @@ pub(crate) fn parts(name: &ObjectName) -> SqlResult<Vec<&Ident>> {
             ObjectNamePart::Function(_) => Err(SqlError::unsupported("a function as a name")),
         })
         .collect()
-}
-
-/// A table's name; `public.` may stand before it.
-pub(crate) fn table_name(name: &ObjectName) -> SqlResult<String> {
-    let names: Vec<String> = parts(name)?.into_iter().map(fold).collect();
-    Ok(match names.as_slice() {
-        [schema, table] if schema == "public" => table.clone(),
-        _ => names.join("."),
-    })
-}
-
-/// The table; 42P01 if there is none, 42809 if it is a system view.
-pub(crate) fn table<'c>(catalog: &'c Catalog, name: &str) -> SqlResult<&'c Arc<TableDef>> {
-    catalog.table(name).ok_or_else(|| system::not_a_table(name))
 }
 
 /// The position of a table's column, for DDL and column lists.

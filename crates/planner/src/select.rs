@@ -1,27 +1,24 @@
 //! SELECT: binding its clauses, and the steps that make its result.
 
-use crate::access::choose;
+use crate::access::{choose, split};
 use crate::bind::{AGGREGATE, Aggregates, Binder};
+use crate::from::{From, from, locked};
 use crate::query::{self, Output, Planned};
-use crate::scope::{self, Scope, fold, parts, table, table_name};
+use crate::relation::RelationName;
+use crate::scope::{self, Scope};
 use crate::system;
-use crate::tree::rewrite;
+use crate::tree::{is_constant, rewrite, walk};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Group;
 use clearway_plan::statement::{Finish, Query, Route, SortKey, Source};
-use clearway_plan::system::SystemView;
 use clearway_plan::{Access, Catalog, Expr, Path, Program, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
-use sqlparser::ast::{self, FunctionArg, FunctionArgExpr, TableFactor};
+use sqlparser::ast;
+use sqlparser::tokenizer::Location;
 use std::sync::Arc;
 
-/// What FROM names.
-pub(crate) enum From {
-    Nothing,
-    Table(Arc<TableDef>),
-    View(SystemView),
-    Series { start: Expr, stop: Expr, step: Expr, ty: SqlType },
-}
+/// PostgreSQL's limit of output columns.
+const MAX_ITEMS: usize = 1664;
 
 /// ORDER BY, LIMIT, locks: what stands behind the body of a query.
 #[derive(Default)]
@@ -29,7 +26,17 @@ pub(crate) struct Tail<'q> {
     pub(crate) order: &'q [ast::OrderByExpr],
     pub(crate) limit: Option<Expr>,
     pub(crate) offset: Option<Expr>,
-    pub(crate) for_update: bool,
+    pub(crate) lock: Option<Lock<'q>>,
+}
+
+/// FOR UPDATE, FOR SHARE.
+#[derive(Clone, Copy)]
+pub(crate) struct Lock<'q> {
+    /// As it is written.
+    pub(crate) name: &'static str,
+    pub(crate) update: bool,
+    /// OF.
+    pub(crate) of: Option<&'q ast::ObjectName>,
 }
 
 /// Plans a SELECT.
@@ -45,8 +52,8 @@ pub(crate) fn plan(
         return Ok(planned);
     }
     let from = from(b, catalog, &s.from)?;
-    if tail.for_update && !matches!(from, From::Table(_)) {
-        return Err(SqlError::unsupported("FOR UPDATE without a table"));
+    if let Some(lock) = &tail.lock {
+        locked(b, lock, &from)?;
     }
     b.mode = Aggregates::Refused("WHERE");
     let filter = s.selection.as_ref().map(|e| condition(b, e, "WHERE")).transpose()?;
@@ -61,20 +68,49 @@ pub(crate) fn plan(
     };
     let order = query::order(b, tail.order, &items, distinct)?;
     let grouped = !keys.is_empty() || !b.aggregates.is_empty() || having.is_some();
-    let mut shape = Shape { from, filter, items, order, having, distinct, tail };
+    if let Some(lock) = &tail.lock {
+        let one_row = [
+            (distinct, "with DISTINCT clause"),
+            (!keys.is_empty(), "with GROUP BY clause"),
+            (having.is_some(), "with HAVING clause"),
+            (!b.aggregates.is_empty(), "with aggregate functions"),
+        ];
+        if let Some((_, what)) = one_row.iter().find(|(there, _)| *there) {
+            let text = format!("{} is not allowed {what}", lock.name);
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
+        }
+    }
+    let (once, filter) = match &from {
+        From::Nothing => (None, filter),
+        _ => once(filter),
+    };
+    let mut shape = Shape { from, once, filter, items, order, having, distinct, tail };
     if grouped {
-        let group = Group { keys, aggregates: b.aggregates.clone() };
-        shape.place(&b.scope, &group)?;
+        let mut group = Group { keys, aggregates: b.aggregates.clone() };
+        shape.add_dependent(&mut group);
+        shape.place(b, &group)?;
         return shape.grouped(group);
     }
     Ok(shape.plain())
+}
+
+/// Takes the conjuncts without columns out of a filter: they hold for every row, or for none.
+fn once(filter: Option<Expr>) -> (Option<Expr>, Option<Expr>) {
+    let mut conjuncts = Vec::new();
+    filter.into_iter().for_each(|e| split(e, &mut conjuncts));
+    let (once, each): (Vec<Expr>, Vec<Expr>) = conjuncts.into_iter().partition(is_constant);
+    (all(once), all(each))
+}
+
+fn all(conjuncts: Vec<Expr>) -> Option<Expr> {
+    conjuncts.into_iter().reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)))
 }
 
 /// A condition of a clause.
 pub(crate) fn condition(b: &mut Binder<'_>, e: &ast::Expr, clause: &str) -> SqlResult<Expr> {
     let t = b.bind(e)?;
     let r = b.boolean(t, clause);
-    b.at(e, r)
+    b.at_literal(e, r)
 }
 
 fn refuse(s: &ast::Select) -> SqlResult<()> {
@@ -93,124 +129,24 @@ fn refuse(s: &ast::Select) -> SqlResult<()> {
     Ok(())
 }
 
-/// Binds FROM and puts its columns in scope.
-fn from(b: &mut Binder<'_>, catalog: &Catalog, from: &[ast::TableWithJoins]) -> SqlResult<From> {
-    let [item] = from else {
-        if from.is_empty() {
-            return Ok(From::Nothing);
-        }
-        // Every name is looked up first: an unknown relation is the better error.
-        for item in from {
-            check_relations(b, catalog, item)?;
-        }
-        return Err(SqlError::unsupported("a join"));
-    };
-    if !item.joins.is_empty() {
-        check_relations(b, catalog, item)?;
-        return Err(SqlError::unsupported("a join"));
-    }
-    match &item.relation {
-        TableFactor::Table { name, alias, args: None, sample: None, with_ordinality: false, .. } => {
-            let renamed = alias.as_ref().map(|a| scope::alias(&a.name)).transpose()?;
-            let from = match SystemView::by_name(&table_name(name)?) {
-                Some(view) => {
-                    b.scope = Scope::of_view(view, renamed);
-                    From::View(view)
-                }
-                None => {
-                    let def = lookup(b, catalog, name)?;
-                    b.scope = Scope::of_table(&def, renamed);
-                    From::Table(def)
-                }
-            };
-            if let Some(a) = alias {
-                for (column, new) in b.scope.columns.iter_mut().zip(&a.columns) {
-                    column.0 = fold(&new.name);
-                }
-            }
-            Ok(from)
-        }
-        TableFactor::Table { name, alias, args: Some(args), with_ordinality: false, .. } => {
-            series(b, name, &args.args, alias.as_ref())
-        }
-        TableFactor::Function { lateral: false, name, args, alias, .. } => series(b, name, args, alias.as_ref()),
-        TableFactor::Derived { .. } => Err(SqlError::unsupported("a subquery in FROM")),
-        _ => Err(SqlError::unsupported("this item of FROM")),
-    }
-}
-
-fn check_relations(b: &Binder<'_>, catalog: &Catalog, item: &ast::TableWithJoins) -> SqlResult<()> {
-    for factor in std::iter::once(&item.relation).chain(item.joins.iter().map(|j| &j.relation)) {
-        if let TableFactor::Table { name, args: None, .. } = factor
-            && SystemView::by_name(&table_name(name)?).is_none()
-        {
-            lookup(b, catalog, name)?;
-        }
-    }
-    Ok(())
-}
-
-/// The table called so, or 42P01 at its place.
-pub(crate) fn lookup(b: &Binder<'_>, catalog: &Catalog, name: &ast::ObjectName) -> SqlResult<Arc<TableDef>> {
-    use ast::Spanned;
-    table(catalog, &table_name(name)?).cloned().map_err(|e| crate::error::place(e, b.sql, name.span().start))
-}
-
-fn series(
-    b: &mut Binder<'_>,
-    name: &ast::ObjectName,
-    args: &[FunctionArg],
-    alias: Option<&ast::TableAlias>,
-) -> SqlResult<From> {
-    let names: Vec<String> = parts(name)?.into_iter().map(fold).collect();
-    if names.last().is_none_or(|n| n != "generate_series") {
-        return Err(SqlError::unsupported(format!("function {} in FROM", names.join("."))));
-    }
-    let mut bound = Vec::new();
-    for arg in args {
-        let FunctionArg::Unnamed(FunctionArgExpr::Expr(e)) = arg else {
-            return Err(SqlError::unsupported("this function argument"));
-        };
-        let t = b.bind(e)?;
-        bound.push(b.decide(t, SqlType::Int4)?);
-    }
-    if !(2..=3).contains(&bound.len()) || bound.iter().any(|t| !t.ty.is_integer()) {
-        return Err(SqlError::unsupported("generate_series of other than two or three integers"));
-    }
-    let ty = if bound.iter().any(|t| t.ty == SqlType::Int8) { SqlType::Int8 } else { SqlType::Int4 };
-    let mut exprs = Vec::new();
-    for t in bound {
-        exprs.push(b.cast_to(t, ty)?.expr);
-    }
-    let one = if ty == SqlType::Int8 { Datum::Int8(1) } else { Datum::Int4(1) };
-    let step = if exprs.len() == 3 { exprs.pop() } else { None }.unwrap_or(Expr::Literal(one));
-    let (Some(stop), Some(start)) = (exprs.pop(), exprs.pop()) else {
-        return Err(SqlError::internal("generate_series lost its arguments"));
-    };
-    let relation = alias.map_or(Ok("generate_series".to_owned()), |a| scope::alias(&a.name))?;
-    let column = alias.and_then(|a| a.columns.first()).map_or(relation.clone(), |c| fold(&c.name));
-    b.scope = Scope { relation, columns: vec![(column, ty)] };
-    Ok(From::Series { start, stop, step, ty })
-}
-
 /// The select list, stars expanded.
 pub(crate) fn items(b: &mut Binder<'_>, list: &[ast::SelectItem], targets: &[SqlType]) -> SqlResult<Vec<Output>> {
     let mut out: Vec<Output> = Vec::new();
     for item in list {
+        if out.len() > MAX_ITEMS {
+            break;
+        }
         match item {
-            ast::SelectItem::Wildcard(_) => {
+            ast::SelectItem::Wildcard(options) => {
                 if b.scope.columns.is_empty() {
                     return Err(SqlError::new(SqlState::SYNTAX, "SELECT * with no tables specified is not valid"));
                 }
-                star(b, &mut out);
+                star(b, options.wildcard_token.0.span.start, &mut out);
             }
             ast::SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                let relation = table_name(name)?;
-                if relation != b.scope.relation {
-                    let text = format!("missing FROM-clause entry for table \"{relation}\"");
-                    return Err(SqlError::new(SqlState::UNDEFINED_TABLE, text));
-                }
-                star(b, &mut out);
+                let at = ast::Spanned::span(name).start;
+                qualified(b, name).map_err(|e| crate::error::place(e, b.sql, at))?;
+                star(b, at, &mut out);
             }
             ast::SelectItem::UnnamedExpr(e) => {
                 let name = query::column_name(e);
@@ -222,18 +158,35 @@ pub(crate) fn items(b: &mut Binder<'_>, list: &[ast::SelectItem], targets: &[Sql
             _ => return Err(SqlError::unsupported("this item of the select list")),
         }
     }
+    if out.len() > MAX_ITEMS {
+        let text = format!("target lists can have at most {MAX_ITEMS} entries");
+        return Err(SqlError::new(SqlState(*b"54011"), text));
+    }
     Ok(out)
+}
+
+/// 42P01 if a star is not one of what FROM names.
+fn qualified(b: &Binder<'_>, name: &ast::ObjectName) -> SqlResult<()> {
+    let name = RelationName::of(name)?;
+    if let Some(schema) = &name.schema {
+        b.scope.of_schema(schema, &name.name)?;
+    }
+    if name.name == b.scope.relation { Ok(()) } else { Err(b.scope.no_relation(&name.name)) }
 }
 
 fn item_of(b: &mut Binder<'_>, e: &ast::Expr, name: String, target: Option<&SqlType>) -> SqlResult<Output> {
     let t = b.bind(e)?;
-    let t = b.decide(t, target.copied().unwrap_or(SqlType::Text))?;
-    Ok(Output { expr: t.expr, name, ty: t.ty })
+    let t = b.decide(t, target.copied().unwrap_or(SqlType::Text));
+    let t = b.at_literal(e, t)?;
+    let origin = if let Expr::Column(n) = t.expr { b.scope.origin(n) } else { None };
+    Ok(Output { expr: t.expr, name, ty: t.ty, origin })
 }
 
-fn star(b: &Binder<'_>, out: &mut Vec<Output>) {
-    for (n, (name, ty)) in b.scope.columns.iter().enumerate() {
-        out.push(Output { expr: Expr::Column(n), name: name.clone(), ty: *ty });
+fn star(b: &mut Binder<'_>, at: Location, out: &mut Vec<Output>) {
+    for n in 0..b.scope.columns.len() {
+        b.saw(n, at);
+        let (name, ty) = b.scope.columns[n].clone();
+        out.push(Output { expr: Expr::Column(n), name, ty, origin: b.scope.origin(n) });
     }
 }
 
@@ -244,7 +197,8 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
     };
     let mut keys = Vec::new();
     for e in exprs {
-        let key = match query::ordinal(e, items.len(), "GROUP BY")? {
+        let ordinal = query::ordinal(e, items.len(), "GROUP BY");
+        let key = match b.at(e, ordinal)? {
             Some(n) => items[n].expr.clone(),
             None => {
                 let alias = query::alias_of(e).filter(|name| b.scope.find(None, name).is_err());
@@ -275,6 +229,8 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
 /// A SELECT with all clauses bound.
 struct Shape<'q> {
     from: From,
+    /// The part of WHERE that has no columns.
+    once: Option<Expr>,
     filter: Option<Expr>,
     items: Vec<Output>,
     /// Sort keys over the same input as the items.
@@ -285,8 +241,24 @@ struct Shape<'q> {
 }
 
 impl Shape<'_> {
+    /// Adds to the keys of a grouping by the whole primary key the table's other columns that are used: each group is one row.
+    fn add_dependent(&self, group: &mut Group) {
+        let From::Table(table) = &self.from else { return };
+        let by = |c: &usize| group.keys.contains(&Expr::Column(*c));
+        if table.primary_key.is_empty() || !table.primary_key.iter().all(by) {
+            return;
+        }
+        let items = self.items.iter().map(|i| &i.expr);
+        for e in items.chain(self.order.iter().map(|k| &k.expr)).chain(&self.having) {
+            walk(e, &mut |e| match e {
+                Expr::Column(n) if *n < AGGREGATE && !group.keys.contains(e) => group.keys.push(e.clone()),
+                _ => {}
+            });
+        }
+    }
+
     /// Rewrites everything behind the grouping to columns of the grouped row.
-    fn place(&mut self, scope: &Scope, group: &Group) -> SqlResult<()> {
+    fn place(&mut self, b: &Binder<'_>, group: &Group) -> SqlResult<()> {
         let place = |e: &Expr| -> SqlResult<Expr> {
             rewrite(e, &mut |e| {
                 if let Some(at) = group.keys.iter().position(|k| k == e) {
@@ -294,7 +266,7 @@ impl Shape<'_> {
                 }
                 match e {
                     Expr::Column(n) if *n >= AGGREGATE => Ok(Some(Expr::Column(group.keys.len() + n - AGGREGATE))),
-                    Expr::Column(n) => Err(ungrouped(scope, *n)),
+                    Expr::Column(n) => Err(b.where_seen(ungrouped(&b.scope, *n), *n)),
                     _ => Ok(None),
                 }
             })
@@ -314,7 +286,7 @@ impl Shape<'_> {
         let source = match self.from {
             From::Table(table) => {
                 let distinct = group.aggregates.iter().any(|a| a.distinct);
-                let choice = choose(&table, self.filter, &[], false, self.tail.for_update);
+                let choice = choose(&table, self.filter, &[], false, false);
                 let (partial, project, step) = if distinct {
                     let (project, group) = ungroup(group);
                     (None, project, Finish::Aggregate { keys: group.keys, aggregates: group.aggregates })
@@ -335,7 +307,7 @@ impl Shape<'_> {
         let (exprs, tail) = query::outputs(&self.items, self.order, self.distinct, self.tail.limit, self.tail.offset);
         finish.push(Finish::Project(exprs));
         finish.extend(tail);
-        Ok(query::planned(Query { source, finish }, self.items))
+        Ok(query::planned(Query { once: self.once, source, finish }, self.items))
     }
 
     fn plain(self) -> Planned {
@@ -343,7 +315,8 @@ impl Shape<'_> {
         let source = match self.from {
             From::Table(table) => {
                 let limited = self.tail.limit.is_some() && !self.distinct;
-                let choice = choose(&table, self.filter, &self.order, limited, self.tail.for_update);
+                let for_update = self.tail.lock.is_some_and(|lock| lock.update);
+                let choice = choose(&table, self.filter, &self.order, limited, for_update);
                 let one = !matches!(choice.route, Route::All);
                 let early = choice.ordered && limited;
                 let limit = if early { query::pushed_limit(&self.tail.limit, &self.tail.offset) } else { None };
@@ -374,7 +347,7 @@ impl Shape<'_> {
                 source
             }
         };
-        query::planned(Query { source, finish }, self.items)
+        query::planned(Query { once: self.once, source, finish }, self.items)
     }
 }
 

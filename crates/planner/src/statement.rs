@@ -1,22 +1,29 @@
 //! Every kind of statement to its plan.
 
-use crate::bind::{Aggregates, Binder};
+use crate::bind::{Aggregates, Binder, Typed};
 use crate::parse::{Kind, ParsedStatement};
-use crate::scope::table;
-use crate::{backup, copy, ddl, dml, explain, query, system, types};
-use clearway_plan::statement::OutColumn;
+use crate::relation::RelationName;
+use crate::scope::column;
+use crate::{backup, copy, ddl, dml, explain, query, types};
+use clearway_plan::search_path::SearchPath;
+use clearway_plan::statement::{Argument, OutColumn};
 use clearway_plan::{Catalog, Plan, Statement};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast;
 use std::sync::Arc;
 
 /// Plans a statement.
-pub(crate) fn plan(stmt: &ParsedStatement, catalog: &Catalog, param_types: &[SqlType]) -> SqlResult<Plan> {
-    plan_kind(&stmt.sql, &stmt.kind, catalog, param_types)
+pub(crate) fn plan(
+    stmt: &ParsedStatement,
+    catalog: &Catalog,
+    param_types: &[SqlType],
+    path: &SearchPath,
+) -> SqlResult<Plan> {
+    plan_kind(&stmt.sql, &stmt.kind, catalog, param_types, path)
 }
 
-fn plan_kind(sql: &str, kind: &Kind, catalog: &Catalog, param_types: &[SqlType]) -> SqlResult<Plan> {
-    let mut b = Binder::new(sql, param_types);
+fn plan_kind(sql: &str, kind: &Kind, catalog: &Catalog, param_types: &[SqlType], path: &SearchPath) -> SqlResult<Plan> {
+    let mut b = Binder::new(sql, param_types, path.clone());
     let (statement, columns) = bind(&mut b, sql, kind, catalog)?;
     let bound = !matches!(kind, Kind::Plain(_) | Kind::Execute { .. });
     Ok(Plan { params: b.final_params(), columns, statement, catalog: bound.then_some(catalog.version) })
@@ -28,33 +35,49 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
         Kind::Sql(s) => return sql_statement(b, s, catalog),
         Kind::Plain(Statement::Show(name)) => (Statement::Show(name.clone()), show_columns(name)),
         Kind::Plain(Statement::Backup(b)) => (Statement::Backup(b.clone()), backup::columns()),
-        Kind::Plain(s) => {
-            if let Statement::DropTable { names, .. } = s {
-                system::refuse_views(names)?;
-            }
-            (s.clone(), none())
+        Kind::Plain(s) => (s.clone(), none()),
+        Kind::Drop { table, names, if_exists, concurrently } => {
+            (ddl::drop(b, *table, names, *if_exists, *concurrently)?, none())
         }
-        Kind::CreateTable { create, distribution } => (ddl::create_table(b, create, distribution.as_ref())?, none()),
-        Kind::AddPrimaryKey { table: name, name: constraint, columns } => {
-            let def = table(catalog, name)?;
+        Kind::CreateTable { create, distribution } => {
+            (ddl::create_table(b, catalog, create, distribution.as_ref())?, none())
+        }
+        Kind::AddPrimaryKey { table: name, if_exists, name: constraint, columns } => {
+            let def = match name.target(catalog, &b.path) {
+                Err(e) if *if_exists && e.state() != SqlState::WRONG_OBJECT_TYPE => {
+                    let notice = format!("relation \"{}\" does not exist, skipping", name.name);
+                    return Ok((Statement::Skip { tag: "ALTER TABLE", notice }, none()));
+                }
+                found => found?,
+            };
+            let columns = columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
             if !def.primary_key.is_empty() {
                 let text = format!("multiple primary keys for table \"{name}\" are not allowed");
                 return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, text));
             }
-            let columns = ddl::key_columns(def, columns)?;
+            ddl::once_each(def, &columns, "primary key")?;
             (Statement::AddPrimaryKey { table: def.name.clone(), name: constraint.clone(), columns }, none())
         }
-        Kind::CreateIndex { table: name, name: index, columns, unique, if_not_exists } => {
-            let def = table(catalog, name)?;
-            (ddl::create_index(def, index.as_deref(), columns, *unique, *if_not_exists)?, none())
+        Kind::CreateIndex { table: name, name: index, columns, unique, if_not_exists, concurrently } => {
+            let def = name.target(catalog, &b.path)?;
+            let (table, if_not_exists, concurrently) = (def.name.clone(), *if_not_exists, *concurrently);
+            let (name, columns) = ddl::create_index(catalog, def, index.as_deref(), columns)?;
+            let index = Statement::CreateIndex { table, name, columns, unique: *unique, if_not_exists, concurrently };
+            (index, none())
         }
         Kind::Truncate(names) => {
-            known(catalog, names)?;
-            (Statement::Truncate { names: names.clone() }, none())
+            let table = |name: &RelationName| Ok(name.target(catalog, &b.path)?.name.clone());
+            (Statement::Truncate { names: names.iter().map(table).collect::<SqlResult<_>>()? }, none())
         }
         Kind::Maintain(kind, names) => {
-            known(catalog, names)?;
-            (Statement::Maintain { kind: *kind, names: names.clone() }, none())
+            let table = |(name, columns): &(RelationName, Vec<String>)| {
+                let def = name.target(catalog, &b.path)?;
+                let columns = columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
+                ddl::analyzed_once(def, &columns)?;
+                Ok(def.name.clone())
+            };
+            let names = names.iter().map(table).collect::<SqlResult<_>>()?;
+            (Statement::Maintain { kind: *kind, names }, none())
         }
         Kind::Copy(c) => (Statement::Copy(copy::plan(b, catalog, c)?), none()),
         Kind::Explain(inner) => {
@@ -68,26 +91,23 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
             if !matches!(**statement, Kind::Sql(_)) {
                 return Err(SqlError::unsupported("PREPARE of other than SELECT, INSERT, UPDATE, DELETE or VALUES"));
             }
-            let plan = Arc::new(plan_kind(sql, statement, catalog, &declared)?);
+            let plan = Arc::new(plan_kind(sql, statement, catalog, &declared, &b.path)?);
             (Statement::Prepare { name: name.clone(), plan }, none())
         }
         Kind::Execute { name, args } => {
             b.mode = Aggregates::Refused("EXECUTE parameters");
             let mut bound = Vec::new();
             for e in args {
-                bound.push(b.bind(e)?.expr);
+                let Typed { expr, ty } = b.bind(e)?;
+                bound.push(Argument { expr, ty, position: b.position(e) });
             }
             (Statement::Execute { name: name.clone(), args: bound }, none())
         }
     })
 }
 
-fn known(catalog: &Catalog, names: &[String]) -> SqlResult<()> {
-    names.iter().try_for_each(|n| table(catalog, n).map(|_| ()))
-}
-
 fn text_column(name: &str) -> Vec<OutColumn> {
-    vec![OutColumn { name: name.to_owned(), ty: SqlType::Text }]
+    vec![OutColumn::computed(name, SqlType::Text)]
 }
 
 fn show_columns(name: &str) -> Vec<OutColumn> {

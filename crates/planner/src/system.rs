@@ -6,7 +6,7 @@ use crate::select::Tail;
 use clearway_plan::Expr;
 use clearway_plan::statement::{Query, Source};
 use clearway_plan::system::{SCHEMA, SystemView};
-use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+use clearway_types::{SqlError, SqlState, SqlType};
 use sqlparser::ast::{self, FunctionArguments, ObjectName};
 
 /// The function that sets the counts of `clearway.contention` to 0.
@@ -29,20 +29,6 @@ pub(crate) fn not_a_table(name: &str) -> SqlError {
         return error.hint(format!("The views of schema {SCHEMA} are {}.", views.join(", ")));
     }
     error
-}
-
-/// 42809 if one of the names is a system view's.
-pub(crate) fn refuse_views(names: &[String]) -> SqlResult<()> {
-    names.iter().find(|name| SystemView::by_name(name).is_some()).map_or(Ok(()), |name| Err(not_a_table(name)))
-}
-
-/// 42501 if something is to be made in the schema.
-pub(crate) fn refuse_name(name: &str) -> SqlResult<()> {
-    if !is_ours(name) {
-        return Ok(());
-    }
-    Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to create \"{name}\""))
-        .hint(format!("Schema {SCHEMA} is for the server's own views. Use a name without a schema.")))
 }
 
 /// A call of a function of the schema, in an expression.
@@ -69,13 +55,18 @@ pub(crate) fn reset(s: &ast::Select, tail: &Tail<'_>) -> Option<Planned> {
         && tail.order.is_empty()
         && tail.limit.is_none()
         && tail.offset.is_none()
-        && !tail.for_update;
+        && tail.lock.is_none();
     let bare = call.over.is_none() && call.filter.is_none() && is_empty(&call.args);
     if !alone || !bare || !is_reset(&call.name) {
         return None;
     }
-    let item = Output { expr: Expr::Column(0), name: alias.unwrap_or_else(|| RESET.to_owned()), ty: SqlType::Void };
-    Some(query::planned(Query { source: Source::ResetContention, finish: Vec::new() }, vec![item]))
+    let item = Output {
+        expr: Expr::Column(0),
+        name: alias.unwrap_or_else(|| RESET.to_owned()),
+        ty: SqlType::Void,
+        origin: None,
+    };
+    Some(query::planned(Query { once: None, source: Source::ResetContention, finish: Vec::new() }, vec![item]))
 }
 
 fn is_reset(name: &ObjectName) -> bool {

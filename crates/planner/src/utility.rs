@@ -1,13 +1,12 @@
 //! The commands that we parse ourselves: transactions, settings, maintenance, and DDL of a fixed shape.
 
 use crate::cursor::Cursor;
-use crate::parse::{Distributed, Kind, data_types, expressions, sql_statement, statement};
-use crate::{backup, copy, error};
+use crate::parse::{Kind, data_types, expressions, statement};
+use crate::{backup, copy, create, options};
 use clearway_plan::Statement;
 use clearway_plan::statement::{Isolation, Maintain, TxnOptions};
-use clearway_types::{SqlError, SqlResult};
-use sqlparser::ast;
-use sqlparser::tokenizer::{Token, TokenWithSpan};
+use clearway_types::{SqlError, SqlResult, SqlState};
+use sqlparser::tokenizer::Token;
 
 /// Parses the statement if it is one of ours.
 pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
@@ -19,7 +18,7 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
         "set" => Kind::Plain(set(c)?),
         "reset" => {
             c.next();
-            Kind::Plain(Statement::Set { name: setting_name(c)?, value: None, local: false })
+            Kind::Plain(Statement::Reset(setting_name(c)?))
         }
         "show" => {
             c.next();
@@ -178,11 +177,24 @@ fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     if c.accept(&["default"]) || name == "timezone" && c.accept(&["local"]) {
         return Ok(Statement::Set { name, value: None, local });
     }
-    let mut value = setting_value(c)?;
+    let mut values = vec![setting_value(c)?];
     while c.accept_token(&Token::Comma) {
-        value = format!("{value}, {}", setting_value(c)?);
+        values.push(setting_value(c)?);
     }
+    if name == "search_path" {
+        values.iter_mut().for_each(|name| *name = quoted(name));
+    }
+    let value = values.join(", ");
     Ok(Statement::Set { name, value: Some(value), local })
+}
+
+/// An identifier, in quotes if it needs them.
+fn quoted(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_') && name.chars().all(plain) {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn setting_value(c: &mut Cursor<'_>) -> SqlResult<String> {
@@ -203,26 +215,35 @@ fn setting_value(c: &mut Cursor<'_>) -> SqlResult<String> {
 
 fn maintain(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     let kind = if c.accept(&["vacuum"]) { Maintain::Vacuum } else { Maintain::Analyze };
-    if kind == Maintain::Analyze {
+    let mut analyze = kind == Maintain::Analyze;
+    if analyze {
         c.next();
     }
-    if c.peek() == Some(&Token::LParen) {
-        c.parenthesised()?;
-    }
-    let words: &[&str] =
-        if kind == Maintain::Vacuum { &["full", "freeze", "verbose", "analyze", "analyse"] } else { &["verbose"] };
-    while words.iter().any(|w| c.accept(&[w])) {}
-    let mut names = Vec::new();
-    while !c.done() {
-        names.push(c.name()?);
-        if c.peek() == Some(&Token::LParen) {
-            c.columns()?;
+    match (kind, c.peek() == Some(&Token::LParen)) {
+        (Maintain::Vacuum, true) => analyze = options::vacuum(c)?,
+        (_, true) => options::analyze(c)?,
+        (Maintain::Vacuum, false) => {
+            while ["full", "freeze", "verbose"].iter().any(|w| c.accept(&[w])) {}
+            analyze = c.accept(&["analyze"]) || c.accept(&["analyse"]);
         }
+        (_, false) => {
+            c.accept(&["verbose"]);
+        }
+    }
+    let mut tables = Vec::new();
+    while !c.done() {
+        let name = c.name()?;
+        let columns = if c.peek() == Some(&Token::LParen) { c.columns()? } else { Vec::new() };
+        if !analyze && !columns.is_empty() {
+            let text = "ANALYZE option must be specified when a column list is provided";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
+        }
+        tables.push((name, columns));
         if !c.accept_token(&Token::Comma) {
             break;
         }
     }
-    Ok(Kind::Maintain(kind, names))
+    Ok(Kind::Maintain(kind, tables))
 }
 
 fn noop(first: &str, c: &mut Cursor<'_>) -> SqlResult<Statement> {
@@ -243,7 +264,9 @@ fn noop(first: &str, c: &mut Cursor<'_>) -> SqlResult<Statement> {
             }
         }
         _ => {
-            c.finish();
+            if !c.accept_token(&Token::Mul) {
+                c.ident()?;
+            }
             Statement::Noop("UNLISTEN")
         }
     })
@@ -251,20 +274,16 @@ fn noop(first: &str, c: &mut Cursor<'_>) -> SqlResult<Statement> {
 
 fn explain(c: &mut Cursor<'_>) -> SqlResult<Kind> {
     c.next();
-    if c.peek() == Some(&Token::LParen) {
-        let options = c.parenthesised()?;
-        let word = |w: &str| options.iter().find(|t| t.token.to_string().eq_ignore_ascii_case(w));
-        if let Some(t) = word("analyze") {
-            return Err(error::place(SqlError::unsupported("EXPLAIN ANALYZE"), c.sql, t.span.start));
-        }
-        if let Some(t) = word("format").filter(|_| word("text").is_none()) {
-            return Err(error::place(SqlError::unsupported("EXPLAIN FORMAT"), c.sql, t.span.start));
-        }
-    }
-    if c.is("analyze") {
+    // EXPLAIN of a query in parentheses has no options.
+    let query = matches!(c.rest().get(1).map(|t| &t.token), Some(Token::LParen))
+        || c.rest().get(1).is_some_and(|t| ["select", "values", "with"].contains(&word_of(&t.token).as_str()));
+    if c.peek() == Some(&Token::LParen) && !query {
+        options::explain(c)?;
+    } else if c.is("analyze") {
         return Err(c.unsupported("EXPLAIN ANALYZE"));
+    } else {
+        c.accept(&["verbose"]);
     }
-    c.accept(&["verbose"]);
     let inner = statement(c.sql, c.rest())?;
     c.finish();
     Ok(Kind::Explain(Box::new(inner)))
@@ -320,17 +339,11 @@ fn drop(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
         *c = start;
         return Ok(None);
     }
-    if !table {
-        c.accept(&["concurrently"]);
-    }
+    let concurrently = !table && c.accept(&["concurrently"]);
     let if_exists = c.accept(&["if", "exists"]);
     let names = c.names()?;
     behaviour(c)?;
-    Ok(Some(Kind::Plain(if table {
-        Statement::DropTable { names, if_exists }
-    } else {
-        Statement::DropIndex { names, if_exists }
-    })))
+    Ok(Some(Kind::Drop { table, names, if_exists, concurrently }))
 }
 
 fn alter(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
@@ -340,7 +353,7 @@ fn alter(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
         *c = start;
         return Ok(None);
     }
-    c.accept(&["if", "exists"]);
+    let if_exists = c.accept(&["if", "exists"]);
     c.accept(&["only"]);
     let table = c.name()?;
     if !c.accept(&["add"]) {
@@ -361,7 +374,9 @@ fn alter(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
     if c.is("using") {
         return Err(c.unsupported("PRIMARY KEY USING INDEX"));
     }
-    Ok(Some(Kind::AddPrimaryKey { table, name, columns: c.columns()? }))
+    let columns = c.columns()?;
+    options::constraint(c)?;
+    Ok(Some(Kind::AddPrimaryKey { table, if_exists, name, columns }))
 }
 
 fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
@@ -369,7 +384,7 @@ fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
     c.next();
     let unique = c.accept(&["unique"]);
     if c.accept(&["index"]) {
-        return create_index(c, unique).map(Some);
+        return create::index(c, unique).map(Some);
     }
     for word in ["temp", "temporary", "local", "global"] {
         if c.is(word) {
@@ -381,111 +396,13 @@ fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
         *c = start;
         return Ok(None);
     }
-    create_table(c, &start.rest()[..1], unlogged).map(Some)
+    create::table(c, &start.rest()[..1], unlogged).map(Some)
 }
 
-fn create_index(c: &mut Cursor<'_>, unique: bool) -> SqlResult<Kind> {
-    c.accept(&["concurrently"]);
-    let if_not_exists = c.accept(&["if", "not", "exists"]);
-    let name = if c.is("on") { None } else { Some(c.name()?) };
-    c.expect(&["on"])?;
-    c.accept(&["only"]);
-    let table = c.name()?;
-    if c.accept(&["using"]) && !c.accept(&["btree"]) {
-        return Err(c.unsupported("an index method other than btree"));
+/// The word, in lower case; empty if it is something else, or quoted.
+pub(crate) fn word_of(token: &Token) -> String {
+    match token {
+        Token::Word(w) if w.quote_style.is_none() => w.value.to_lowercase(),
+        _ => String::new(),
     }
-    c.expect_token(&Token::LParen)?;
-    let mut columns = Vec::new();
-    loop {
-        if c.peek() == Some(&Token::LParen) || c.rest().get(1).is_some_and(|t| t.token == Token::LParen) {
-            return Err(c.unsupported("an index on an expression"));
-        }
-        columns.push(c.ident()?);
-        c.accept(&["asc"]);
-        if c.is("desc") {
-            return Err(c.unsupported("a descending index"));
-        }
-        c.accept(&["nulls", "last"]);
-        if c.is("nulls") {
-            return Err(c.unsupported("an index with NULLS FIRST"));
-        }
-        if !c.accept_token(&Token::Comma) {
-            break;
-        }
-    }
-    c.expect_token(&Token::RParen)?;
-    for (word, what) in [
-        ("include", "INCLUDE"),
-        ("where", "a partial index"),
-        ("nulls", "NULLS NOT DISTINCT"),
-        ("tablespace", "TABLESPACE"),
-    ] {
-        if c.is(word) {
-            return Err(c.unsupported(what));
-        }
-    }
-    if c.accept(&["with"]) {
-        c.parenthesised()?;
-    }
-    Ok(Kind::CreateIndex { table, name, columns, unique, if_not_exists })
-}
-
-/// CREATE TABLE: sqlparser gets it without UNLOGGED (all tables are logged) and without what follows the column list.
-fn create_table(c: &mut Cursor<'_>, create: &[TokenWithSpan], _unlogged: bool) -> SqlResult<Kind> {
-    let head = c.rest();
-    c.next();
-    c.accept(&["if", "not", "exists"]);
-    c.name()?;
-    if c.is("partition") {
-        return Err(c.unsupported("PARTITION OF"));
-    }
-    if c.is("as") {
-        return Err(c.unsupported("CREATE TABLE AS"));
-    }
-    c.parenthesised()?;
-    let used = head.len() - c.rest().len();
-    let tokens: Vec<TokenWithSpan> = create.iter().chain(&head[..used]).cloned().collect();
-    let distribution = table_tail(c)?;
-    match sql_statement(c.sql, &tokens)? {
-        ast::Statement::CreateTable(create) => Ok(Kind::CreateTable { create: Box::new(create), distribution }),
-        _ => Err(SqlError::internal("CREATE TABLE parsed as something else")),
-    }
-}
-
-fn table_tail(c: &mut Cursor<'_>) -> SqlResult<Option<Distributed>> {
-    let mut distribution = None;
-    while let Some(word) = c.peek_word() {
-        match word.as_str() {
-            "with" => {
-                c.next();
-                c.parenthesised()?;
-            }
-            "without" => {
-                c.next();
-                c.expect(&["oids"])?;
-            }
-            "using" | "tablespace" => {
-                c.next();
-                c.ident()?;
-            }
-            "distributed" => {
-                c.next();
-                distribution = Some(if c.accept(&["by"]) {
-                    Distributed::By(c.columns()?)
-                } else if c.accept(&["randomly"]) {
-                    Distributed::Randomly
-                } else if c.is("replicated") {
-                    return Err(c.unsupported("DISTRIBUTED REPLICATED"));
-                } else {
-                    return Err(c.error());
-                });
-            }
-            "partition" => return Err(c.unsupported("PARTITION BY")),
-            "inherits" => return Err(c.unsupported("INHERITS")),
-            "as" => return Err(c.unsupported("CREATE TABLE AS")),
-            "on" => return Err(c.unsupported("ON COMMIT")),
-            _ => break,
-        }
-    }
-    Ok(distribution)
 }

@@ -51,6 +51,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use worker::Worker;
 
+/// Stack of a worker, in bytes: expressions are walked by recursion, as deep as the planner lets them nest. Only what is used takes memory.
+const WORKER_STACK: usize = 16 << 20;
+
 /// Partitions a core in a new data directory.
 const PARTITIONS_A_CORE: u16 = 4;
 
@@ -125,7 +128,7 @@ impl Server {
             let (shared, engine) = (shared.clone(), engine.clone());
             let listeners = listeners.take().unwrap_or_default();
             let name = format!("worker-{id}");
-            let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+            let thread = std::thread::Builder::new().name(name.clone()).stack_size(WORKER_STACK).spawn(move || {
                 engine.watch(&name, || match Worker::new(id as u16, shared, &engine, poll, listeners) {
                     Ok(worker) => worker.run(),
                     Err(e) => tracing::error!("worker {id} cannot start: {e}"),

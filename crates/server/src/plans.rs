@@ -2,11 +2,13 @@
 //!
 //! Invariants
 //! 1. A plan that is handed out was made with the catalog that it was asked for with, or needs none.
-//! 2. There are at most [`MOST`] texts of Parse messages; when one more comes, all go. The planner bounds its own cache.
+//! 2. Only sessions whose search path is the default one take part.
+//! 3. There are at most [`MOST`] texts of Parse messages; when one more comes, all go. The planner bounds its own cache.
 //!
 //! Locking: none; one a worker. A crash leaves nothing.
 
 use crate::session::Prepared;
+use clearway_plan::search_path::SearchPath;
 use clearway_plan::{Catalog, Plan, SessionEnv};
 use clearway_planner::PlanCache;
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
@@ -39,9 +41,17 @@ fn types_of(oids: Oids<'_>) -> SqlResult<Vec<SqlType>> {
     oids.iter().map(one).collect()
 }
 
+/// Whether the session's plans are those of most others: a plan depends on the search path.
+fn is_shared(env: &SessionEnv) -> bool {
+    env.path == SearchPath::default()
+}
+
 impl Plans {
     /// A plan for the text of a simple query, with the values of its literals; `None` if it has to be parsed.
     pub fn simple(&mut self, sql: &str, catalog: &Catalog, env: &SessionEnv) -> Option<(Arc<Plan>, Vec<Datum>)> {
+        if !is_shared(env) {
+            return None;
+        }
         self.simple.get_or_plan(sql, catalog, env)
     }
 
@@ -54,8 +64,10 @@ impl Plans {
         env: &SessionEnv,
     ) -> SqlResult<Rc<Prepared>> {
         let types = types_of(oids)?;
-        if let Some(entries) = self.by_types.get_mut(sql) {
-            entries.retain(|(_, statement)| statement.is_fresh(catalog));
+        if !is_shared(env) {
+            // Nothing is found, and nothing kept.
+        } else if let Some(entries) = self.by_types.get_mut(sql) {
+            entries.retain(|(_, statement)| statement.is_fresh(catalog, env));
             if let Some((_, statement)) = entries.iter().find(|(t, _)| **t == *types) {
                 return Ok(statement.clone());
             }
@@ -72,7 +84,7 @@ impl Plans {
             return Err(SqlError::new(SqlState::SYNTAX, "cannot insert multiple commands into a prepared statement"));
         }
         let statement = Rc::new(Prepared::new(parsed, types.clone(), catalog, env)?);
-        if sql.len() <= LONGEST {
+        if sql.len() <= LONGEST && is_shared(env) {
             if self.by_types.len() >= MOST {
                 self.by_types.clear();
             }

@@ -7,6 +7,7 @@
 
 mod time;
 
+use clearway_plan::search_path::SearchPath;
 use clearway_plan::{SessionEnv, Zone};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
@@ -313,6 +314,7 @@ impl Settings {
             database: database.to_owned(),
             pid,
             zone: self.zone.clone(),
+            path: SearchPath::new(self.get("search_path").unwrap_or_default(), user),
             settings: self.values.clone(),
         }
     }

@@ -45,12 +45,16 @@ macro_rules! scripts {
 }
 
 scripts! {
+    blocks
     copy
     date
     datetimes
     errors
     literals
+    messages
     modify
+    names
+    options
     readonly
     select
     settings
@@ -213,7 +217,7 @@ fn row(body: &[u8]) -> String {
     values.into_iter().map(|v| v.unwrap_or_else(|| "NULL".into())).collect::<Vec<_>>().join(" | ")
 }
 
-/// A RowDescription: `(id int4, name varchar(14))`.
+/// A RowDescription: `(id int4 @1, sum int8)`, with the number of the table's column that it is.
 fn columns(body: &[u8]) -> String {
     let mut rest = &body[2..];
     let mut out = Vec::new();
@@ -221,7 +225,9 @@ fn columns(body: &[u8]) -> String {
         let name = String::from_utf8_lossy(&rest[..end]).into_owned();
         let (fixed, behind) = rest[end + 1..].split_at(18);
         let number = |at: usize| i32::from_be_bytes(fixed[at..at + 4].try_into().unwrap());
-        out.push(format!("{name} {}", type_name(number(6), number(12))));
+        let origin = i16::from_be_bytes(fixed[4..6].try_into().unwrap());
+        let origin = if number(0) == 0 && origin == 0 { String::new() } else { format!(" @{origin}") };
+        out.push(format!("{name} {}{origin}", type_name(number(6), number(12))));
         rest = behind;
     }
     format!("({})", out.join(", "))
@@ -248,6 +254,18 @@ fn type_name(oid: i32, modifier: i32) -> String {
     if modifier < 0 { name.to_owned() } else { format!("{name}({modifier})") }
 }
 
+/// The fields of an error that are compared. Hints are our own.
+const FIELDS: [(u8, &str); 8] = [
+    (b'D', "DETAIL"),
+    (b'W', "CONTEXT"),
+    (b'P', "POSITION"),
+    (b's', "SCHEMA"),
+    (b't', "TABLE"),
+    (b'c', "COLUMN"),
+    (b'd', "TYPE"),
+    (b'n', "CONSTRAINT"),
+];
+
 /// Syntax errors come from another parser: their code is the same, their words are not.
 fn error(body: &[u8], out: &mut String) {
     let code = field(body, b'C');
@@ -255,7 +273,7 @@ fn error(body: &[u8], out: &mut String) {
         return writeln!(out, "ERROR {code}").unwrap();
     }
     writeln!(out, "ERROR {code}: {}", field(body, b'M')).unwrap();
-    for (kind, word) in [(b'D', "DETAIL"), (b'W', "CONTEXT")] {
+    for (kind, word) in FIELDS {
         let text = field(body, kind);
         if !text.is_empty() {
             writeln!(out, "{word}: {text}").unwrap();

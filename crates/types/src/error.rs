@@ -166,6 +166,18 @@ struct Inner {
     hint: Option<String>,
     context: Option<String>,
     position: Option<u32>,
+    object: Object,
+}
+
+/// The object that an error is about, by the names of PostgreSQL's fields; empty names are not sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    /// The table.
+    pub table: String,
+    /// The column of the table.
+    pub column: String,
+    /// The constraint of the table.
+    pub constraint: String,
 }
 
 /// The result of whatever a client may have got wrong.
@@ -181,6 +193,7 @@ impl SqlError {
             hint: None,
             context: None,
             position: None,
+            object: Object::default(),
         }))
     }
     /// 0A000, naming the construct: "{construct} is not supported".
@@ -211,6 +224,21 @@ impl SqlError {
         self.0.position = Some(position);
         self
     }
+    /// About this table.
+    pub fn table(mut self, table: &str) -> Self {
+        table.clone_into(&mut self.0.object.table);
+        self
+    }
+    /// About this column of the table that [`SqlError::table`] names.
+    pub fn column(mut self, column: &str) -> Self {
+        column.clone_into(&mut self.0.object.column);
+        self
+    }
+    /// About this constraint of the table that [`SqlError::table`] names.
+    pub fn constraint(mut self, constraint: &str) -> Self {
+        constraint.clone_into(&mut self.0.object.constraint);
+        self
+    }
     /// The SQLSTATE.
     pub fn state(&self) -> SqlState {
         self.0.state
@@ -230,6 +258,10 @@ impl SqlError {
     /// Where it happened, if known.
     pub fn get_context(&self) -> Option<&str> {
         self.0.context.as_deref()
+    }
+    /// What it is about.
+    pub fn object(&self) -> &Object {
+        &self.0.object
     }
     /// The place in the query, if known: characters, from 1.
     pub fn position(&self) -> Option<u32> {

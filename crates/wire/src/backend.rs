@@ -179,6 +179,17 @@ fn report(out: &mut Vec<u8>, tag: u8, severity: &str, error: &SqlError) {
         if let Some(context) = error.get_context() {
             field(b'W', context);
         }
+        let object = error.object();
+        if !object.table.is_empty() {
+            // All tables are in one schema.
+            field(b's', "public");
+            field(b't', &object.table);
+        }
+        for (code, name) in [(b'c', &object.column), (b'n', &object.constraint)] {
+            if !name.is_empty() {
+                field(code, name);
+            }
+        }
         out.push(0);
     });
 }
@@ -197,5 +208,13 @@ mod tests {
         out.clear();
         error(&mut out, Severity::Error, &SqlError::new(SqlState::SYNTAX, "a\0b").at(3).hint("h"));
         assert_eq!(out, b"E\0\0\0\x23SERROR\0VERROR\0C42601\0Ma\0Hh\0P3\0\0");
+    }
+
+    #[test]
+    fn errors_name_table_column_and_constraint() {
+        let mut out = Vec::new();
+        let e = SqlError::new(SqlState::UNIQUE_VIOLATION, "m").table("t").column("c").constraint("k");
+        error(&mut out, Severity::Error, &e);
+        assert!(out.ends_with(b"Mm\0spublic\0tt\0cc\0nk\0\0"), "{}", out.escape_ascii());
     }
 }

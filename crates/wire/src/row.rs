@@ -2,6 +2,7 @@
 
 use crate::{backend, binary};
 use clearway_plan::Zone;
+use clearway_plan::statement::OutColumn;
 use clearway_plan::value::write_text;
 use clearway_types::row::BadRow;
 use clearway_types::{Datum, DatumRef, RowView, SqlError, SqlResult, SqlState, SqlType};
@@ -24,15 +25,22 @@ pub struct ColumnFormat {
     pub format: Format,
 }
 
-/// RowDescription of columns given by name and [`ColumnFormat`].
-pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = (&'a str, ColumnFormat)>) {
+/// The first OID that PostgreSQL gives to a table of a user's: ours follow, in the order of their ids.
+const FIRST_TABLE_OID: u32 = 16_384;
+
+/// RowDescription of columns with their [`ColumnFormat`].
+pub fn row_description<'a>(out: &mut Vec<u8>, columns: impl ExactSizeIterator<Item = (&'a OutColumn, ColumnFormat)>) {
     let at = backend::begin(out, b'T');
     out.extend_from_slice(&(columns.len() as u16).to_be_bytes());
-    for (name, column) in columns {
-        out.extend(name.bytes().take_while(|&b| b != 0));
+    for (shown, column) in columns {
+        out.extend(shown.name.bytes().take_while(|&b| b != 0));
         out.push(0);
-        // Neither table nor column number: they would need catalog tables to point to.
-        out.extend_from_slice(&[0; 6]);
+        let (table, number) = match shown.origin {
+            Some(origin) => (FIRST_TABLE_OID.wrapping_add(origin.table.0), origin.column as u16 + 1),
+            None => (0, 0),
+        };
+        out.extend_from_slice(&table.to_be_bytes());
+        out.extend_from_slice(&number.to_be_bytes());
         out.extend_from_slice(&column.ty.oid().to_be_bytes());
         out.extend_from_slice(&column.ty.typlen().to_be_bytes());
         out.extend_from_slice(&column.ty.typmod().to_be_bytes());

@@ -36,6 +36,7 @@ fn filled() -> (MemDisk, Arc<TableDef>) {
         columns: vec![2],
         unique: false,
         if_not_exists: false,
+        concurrently: false,
     };
     worker.run(&plan(index)).unwrap();
     let users = Users { table: worker.client().catalog().table(&users.table.name).unwrap().clone() };

@@ -179,7 +179,7 @@ impl Bank {
         let bank = Self { name: name.into() };
         let series = Source::Series { start: int(0), stop: int(accounts - 1), step: int(1), ty: SqlType::Int4 };
         let finish = vec![Finish::Project(vec![Expr::Column(0), int(balance)])];
-        bank.insert_from(worker, Query { source: series, finish }).unwrap();
+        bank.insert_from(worker, Query { once: None, source: series, finish }).unwrap();
         bank
     }
     fn table(&self, worker: &mut Worker) -> Arc<TableDef> {
@@ -206,7 +206,7 @@ impl Bank {
     /// The statement that inserts these.
     pub fn inserting(&self, worker: &mut Worker, rows: &[(i32, i32)]) -> Arc<Plan> {
         let source = Source::Rows(rows.iter().map(|(id, balance)| vec![int(*id), int(*balance)]).collect());
-        self.inserting_from(worker, Query { source, finish: Vec::new() })
+        self.inserting_from(worker, Query { once: None, source, finish: Vec::new() })
     }
     /// The partition of an account, of so many.
     pub fn home(id: i32, partitions: u16) -> PartitionId {
@@ -219,7 +219,7 @@ impl Bank {
         let access = self.access(worker, Path::Point(vec![int(id)]));
         let program = Program::Scan { access, group: None, project: vec![Expr::Column(1)], limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::Hash(vec![int(id)]) };
-        let rows = worker.plain(Statement::Query(Query { source, finish: Vec::new() })).unwrap().rows;
+        let rows = worker.plain(Statement::Query(Query { once: None, source, finish: Vec::new() })).unwrap().rows;
         (!rows.is_empty()).then(|| rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as i32)
     }
     pub fn add(&self, worker: &mut Worker, id: i32, amount: i32) -> SqlResult<Outcome> {
@@ -259,7 +259,7 @@ impl Bank {
         let access = self.access(worker, Path::Full);
         let program = Program::Scan { access, group: Some(group.clone()), project: Vec::new(), limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::All };
-        let query = Query { source, finish: vec![Finish::Merge(group)] };
+        let query = Query { once: None, source, finish: vec![Finish::Merge(group)] };
         let rows = worker.plain(Statement::Query(query)).unwrap().rows;
         rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap_or(0)
     }

@@ -15,7 +15,7 @@ const CHUNKS: usize = 20;
 fn series(finish: Vec<Finish>) -> Statement {
     let number = |n: i64| Expr::Literal(Datum::Int8(n));
     let source = Source::Series { start: number(1), stop: number(ROWS), step: number(1), ty: SqlType::Int8 };
-    Statement::Query(Query { source, finish })
+    Statement::Query(Query { once: None, source, finish })
 }
 
 /// How often the statement lets others have a turn, and how many rows it returns.

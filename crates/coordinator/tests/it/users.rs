@@ -95,7 +95,7 @@ impl Users {
     fn scan(&self, access: Access, route: Route) -> Arc<Plan> {
         let project = (0..self.table.columns.len()).map(Expr::Column).collect();
         let program = Arc::new(Program::Scan { access, group: None, project, limit: None });
-        plan(Statement::Query(Query { source: Source::Table { program, route }, finish: Vec::new() }))
+        plan(Statement::Query(Query { once: None, source: Source::Table { program, route }, finish: Vec::new() }))
     }
 
     pub fn select(&self, who: Who) -> Arc<Plan> {
@@ -114,7 +114,7 @@ impl Users {
         let rows = users.iter().map(|(id, email, n)| vec![int(*id), datum(*email), int(*n)]).collect();
         let on_conflict = if ignore_conflicts { OnConflict::Ignore } else { OnConflict::Fail };
         let program = Arc::new(Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict });
-        let source = Query { source: Source::Rows(rows), finish: Vec::new() };
+        let source = Query { once: None, source: Source::Rows(rows), finish: Vec::new() };
         plan(Statement::Insert(Insert { table, source, program }))
     }
 
@@ -127,7 +127,7 @@ impl Users {
             Source::Series { start: int(first), stop: int(first + count - 1), step: int(1), ty: SqlType::Int4 };
         let address = plus(Expr::Column(0), email - first);
         let finish = vec![Finish::Project(vec![Expr::Column(0), address, Expr::Column(0)])];
-        plan(Statement::Insert(Insert { table, source: Query { source, finish }, program }))
+        plan(Statement::Insert(Insert { table, source: Query { once: None, source, finish }, program }))
     }
 
     fn update(&self, who: Who, column: usize, value: Expr) -> Arc<Plan> {

@@ -58,6 +58,7 @@ pub(crate) fn session() -> &'static Arc<SessionEnv> {
             pid: 7,
             zone: Zone::named("America/St_Johns").expect("a zone that exists"),
             settings: vec![("TimeZone".into(), "America/St_Johns".into())],
+            ..SessionEnv::default()
         })
     })
 }

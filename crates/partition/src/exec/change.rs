@@ -220,7 +220,7 @@ fn violation(
     let (name, columns) = table.unique_key(unique);
     let message = format!("duplicate key value violates unique constraint \"{name}\"");
     let detail = format!("{} already exists.", key_text(table, columns, row, at, env)?);
-    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
+    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail).table(&table.name).constraint(name))
 }
 
 /// 23505 of CREATE UNIQUE INDEX.
@@ -229,7 +229,8 @@ pub(super) fn duplicated(table: &TableDef, index: usize, row: RowView<'_>, env: 
     let index = &table.indexes[index];
     let message = format!("could not create unique index \"{}\"", index.name);
     let detail = format!("{} is duplicated.", key_text(table, &index.columns, row, |i| index.columns[i], env)?);
-    Ok(SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail))
+    let error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).detail(detail);
+    Ok(error.table(&table.name).constraint(&index.name))
 }
 
 /// Bytes of a value that the detail of a 23502 shows.
@@ -258,5 +259,6 @@ pub fn not_null_violation(table: &TableDef, column: usize, row: RowView<'_>, env
         });
     }
     let detail = format!("Failing row contains ({}).", shown.join(", "));
-    Ok(SqlError::new(SqlState::NOT_NULL_VIOLATION, message).detail(detail))
+    let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message).detail(detail);
+    Ok(error.table(&table.name).column(&table.columns[column].name))
 }

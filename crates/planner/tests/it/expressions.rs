@@ -29,6 +29,15 @@ fn value_of(plan: &Plan, params: Vec<Datum>) -> SqlResult<String> {
 }
 
 #[test]
+fn a_chain_of_operators_is_evaluated() {
+    let chain = |first: &str, unit: &str, n: usize| evaluate(&format!("{first}{}", unit.repeat(n))).unwrap();
+    assert_eq!(chain("0", " + 1", 1499), "1499");
+    assert_eq!(chain("true", " and true", 1499), "t");
+    assert_eq!(chain("1 = 0", " or 1 = 1", 749), "t");
+    assert_eq!(chain("'x'", " || 'y'", 1499).len(), 1500);
+}
+
+#[test]
 fn expressions_give_what_postgresql_gives() {
     let mut wrong = Vec::new();
     for line in include_str!("expressions.tsv").lines() {

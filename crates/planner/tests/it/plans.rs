@@ -321,7 +321,7 @@ fn what_the_range_does_not_say_stays_in_the_filter() {
     );
 }
 
-/// The threads of a test have 2 MiB of stack, as those of a server.
+/// The threads of a test have 2 MiB of stack, fewer than those of a server.
 #[test]
 fn no_text_overflows_the_stack() {
     let long = |unit: &str, n: usize| format!("select 1 {}", unit.repeat(n));
@@ -331,7 +331,10 @@ fn no_text_overflows_the_stack() {
     assert_eq!(error(&format!("select {}", "(".repeat(100_000))).state().as_str(), "54001");
     assert_eq!(error(&format!("select {}1", "not ".repeat(100_000))).state().as_str(), "54001");
     assert_eq!(error(&format!("select {}1", "- ".repeat(400))).state().as_str(), "54001");
-    for n in [100, 499] {
+    for unit in ["::int", "is null ", "+ (1) "] {
+        plan(&long(unit, 400)).unwrap();
+    }
+    for n in [100, 501, 1499] {
         plan(&long("+ 1 ", n)).unwrap();
         plan(&format!("select 1 from accounts where aid = 1 {}", "or aid = 1 ".repeat(n / 2 - 1))).unwrap();
     }

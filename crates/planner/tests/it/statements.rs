@@ -13,7 +13,7 @@ fn statement(sql: &str) -> Statement {
 
 #[test]
 fn pgbench_initialises() {
-    let Statement::DropTable { names, if_exists: true } = statement("drop table if exists a, public.b, c") else {
+    let Statement::DropTable { names, if_exists: true, .. } = statement("drop table if exists a, public.b, c") else {
         panic!()
     };
     assert_eq!(names, ["a", "b", "c"]);
@@ -97,12 +97,12 @@ fn transactions_and_settings() {
         ("set time zone 'Europe/Berlin'", "timezone", Some("Europe/Berlin")),
         ("set synchronous_commit to off", "synchronous_commit", Some("off")),
         ("set x.y = -1.5", "x.y", Some("-1.5")),
-        ("reset all", "all", None),
         ("set timezone to default", "timezone", None),
     ] {
         let value = value.map(str::to_owned);
         assert_eq!(statement(sql), Statement::Set { name: name.to_owned(), value, local: false }, "{sql}");
     }
+    assert_eq!(statement("reset all"), Statement::Reset("all".into()));
     assert!(matches!(statement("set local statement_timeout = 5"), Statement::Set { local: true, .. }));
     assert_eq!(statement("SHOW TRANSACTION ISOLATION LEVEL"), Statement::Show("transaction_isolation".into()));
     assert_eq!(statement("discard all"), Statement::Noop("DISCARD ALL"));

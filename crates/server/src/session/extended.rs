@@ -91,7 +91,7 @@ impl Session {
     fn bind(&mut self, cx: &mut Context<'_>, bind: Bind<'_>) -> SqlResult<()> {
         let statement = self.statement(bind.statement)?.clone();
         let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog) {
+        if !statement.is_fresh(&catalog, &self.env) {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
@@ -112,7 +112,7 @@ impl Session {
             params.push(row::parameter(*ty, bind.formats.get(i), bytes, &self.env.zone)?);
         }
         let formats = ResultFormats::new(bind.results, plan.columns.len())?;
-        let env = self.make_env(cx, params);
+        let env = self.make_env(params);
         let portal = Portal { statement, plan, env, formats, state: PortalState::New };
         if bind.portal.is_empty() {
             self.unnamed_portal = Some(portal);
@@ -129,7 +129,7 @@ impl Session {
     fn describe_statement(&mut self, cx: &mut Context<'_>, name: &str) -> SqlResult<()> {
         let statement = self.statement(name)?.clone();
         let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog) {
+        if !statement.is_fresh(&catalog, &self.env) {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
@@ -165,7 +165,7 @@ impl Session {
         if !matches!(portal.state, PortalState::New) {
             return self.emit_portal(cx, key, max_rows);
         }
-        portal.state = PortalState::Done;
+        portal.state = PortalState::Done { tag: None };
         let run = Run {
             statement: Some(portal.statement.clone()),
             plan: portal.plan.clone(),

@@ -5,7 +5,7 @@ use super::{Context, Session};
 use clearway_coordinator::{Outcome, RunOptions, Tag, TxnStatus};
 use clearway_plan::statement::{Isolation, TxnOptions};
 use clearway_plan::{Statement, cast};
-use clearway_types::{DatumRef, Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use clearway_types::{DatumRef, Lsn, RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +20,11 @@ impl Session {
         match &run.plan.statement {
             Statement::Set { name, value, local } => {
                 self.set(name, value.as_deref(), *local, run.implicit_block)?;
-                done(if value.is_none() { "RESET" } else { "SET" })
+                done("SET")
+            }
+            Statement::Reset(name) => {
+                self.set(name, None, false, run.implicit_block)?;
+                done("RESET")
             }
             Statement::SetTransaction { options, .. } => self.set_characteristics(*options, run.implicit_block),
             Statement::Show(name) => self.show(name),
@@ -62,7 +66,7 @@ impl Session {
         let Statement::Execute { name, args } = &run.plan.statement else { return Ok(()) };
         let statement = self.statement(name)?.clone();
         let catalog = self.catalog(cx);
-        if !statement.is_fresh(&catalog) {
+        if !statement.is_fresh(&catalog, &self.env) {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
@@ -78,10 +82,21 @@ impl Session {
         }
         let mut params = Vec::with_capacity(args.len());
         for (arg, ty) in args.iter().zip(&plan.params) {
-            let value = arg.eval_const(&run.env)?;
-            params.push(cast::cast(value.as_ref(), *ty, false, run.env.zone())?);
+            let at = |e: SqlError| if let Some(at) = arg.position { e.at(at) } else { e };
+            if arg.ty != SqlType::Unknown && !clearway_planner::is_assignable(arg.ty, *ty) {
+                let text = format!(
+                    "parameter ${} of type {} cannot be coerced to the expected type {ty}",
+                    params.len() + 1,
+                    arg.ty
+                );
+                let error = SqlError::new(SqlState::DATATYPE_MISMATCH, text);
+                return Err(at(error.hint("You will need to rewrite or cast the expression.")));
+            }
+            let value = arg.expr.eval_const(&run.env)?;
+            let value = cast::cast(value.as_ref(), *ty, false, run.env.zone());
+            params.push(if arg.ty == SqlType::Unknown { value.map_err(at)? } else { value? });
         }
-        run.env = self.make_env(cx, params);
+        run.env = self.make_env(params);
         run.statement = Some(statement);
         run.plan = plan;
         Ok(())
@@ -102,6 +117,9 @@ impl Session {
         if name == "transaction_read_only" {
             let read_only = self.settings.check(name, value)?.as_deref() == Some("on");
             self.client.as_mut().map_or(Ok(()), |client| client.set_read_only(read_only))?;
+        } else if name == "transaction_isolation" {
+            // Every level is served by serializable, and SHOW says which level is in force.
+            self.settings.check(name, value)?;
         } else if name == "all" && value.is_none() {
             self.settings.reset_all();
         } else {

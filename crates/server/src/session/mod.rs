@@ -134,6 +134,8 @@ pub struct Session {
     simple_text: String,
     copy: Option<copy::CopyIn>,
     txn_now: i64,
+    /// When the message came that asked for the statement.
+    statement_now: i64,
     seed: u64,
     query_memory: u64,
     /// When the worker last counted it as busy.
@@ -175,6 +177,7 @@ impl Session {
             simple_text: String::new(),
             copy: None,
             txn_now: 0,
+            statement_now: 0,
             seed: shared.entropy.u64(),
             query_memory: shared.config.query_memory,
             epoch: 0,
@@ -315,6 +318,9 @@ impl Session {
 
     fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
         self.deadlines.heard();
+        if matches!(message, Frontend::Query(_) | Frontend::Bind(_)) {
+            self.statement_now = cx.shared.clock.wall_micros();
+        }
         match message {
             Frontend::Query(sql) => self.simple_query(cx, sql),
             Frontend::Sync => {
@@ -400,17 +406,24 @@ impl Session {
     }
 
     /// What a statement's expressions see.
-    fn make_env(&mut self, cx: &Context<'_>, params: Vec<Datum>) -> Arc<Env> {
+    fn make_env(&mut self, params: Vec<Datum>) -> Arc<Env> {
         self.follow_transaction();
         if self.txn_now == 0 || (!self.implicit_open && self.status() == TxnStatus::Idle) {
-            self.txn_now = cx.shared.clock.wall_micros();
+            self.txn_now = self.statement_now;
         }
         // A xorshift step: random() of two executions must differ, no more.
         self.seed ^= self.seed << 13;
         self.seed ^= self.seed >> 7;
         self.seed ^= self.seed << 17;
         let memory = MemoryAccount::new(self.query_memory);
-        Arc::new(Env { params, now: self.txn_now, session: Some(self.env.clone()), seed: self.seed, memory })
+        Arc::new(Env {
+            params,
+            now: self.txn_now,
+            statement_now: self.statement_now,
+            session: Some(self.env.clone()),
+            seed: self.seed,
+            memory,
+        })
     }
 
     /// A cancel request has come.

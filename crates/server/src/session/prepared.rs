@@ -1,5 +1,7 @@
 //! Prepared statements and portals.
 
+use clearway_coordinator::Tag;
+use clearway_plan::search_path::SearchPath;
 use clearway_plan::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
 use clearway_planner::ParsedStatement;
 use clearway_types::{RowBatch, SqlError, SqlResult, SqlState, SqlType};
@@ -16,18 +18,31 @@ pub struct Prepared {
     /// It came as PREPARE ... AS: what is meant is the statement inside.
     inner: bool,
     plan: RefCell<Arc<Plan>>,
+    /// The search path that the plan was made with.
+    path: RefCell<SearchPath>,
 }
 
 impl Prepared {
     /// Plans a statement with the types that the client declared for its parameters.
     pub fn new(parsed: ParsedStatement, types: Vec<SqlType>, catalog: &Catalog, env: &SessionEnv) -> SqlResult<Self> {
         let plan = RefCell::new(Arc::new(clearway_planner::plan(&parsed, catalog, &types, env)?));
-        Ok(Self { parsed, types, inner: false, plan })
+        Ok(Self { parsed, types, inner: false, plan, path: RefCell::new(env.path.clone()) })
     }
 
     /// The statement inside a planned PREPARE.
     pub fn inner(&self, plan: Arc<Plan>) -> Self {
-        Self { parsed: self.parsed.clone(), types: self.types.clone(), inner: true, plan: RefCell::new(plan) }
+        Self {
+            parsed: self.parsed.clone(),
+            types: self.types.clone(),
+            inner: true,
+            plan: RefCell::new(plan),
+            path: self.path.clone(),
+        }
+    }
+
+    /// The statement, if it has no parameters: nobody could give them values.
+    pub fn without_parameters(self) -> SqlResult<Self> {
+        if self.plan.borrow().params.is_empty() { Ok(self) } else { Err(self.parsed.no_parameter()) }
     }
 
     /// The plan, as it is now.
@@ -35,9 +50,9 @@ impl Prepared {
         self.plan.borrow().clone()
     }
 
-    /// Whether the plan was made with this catalog, or needs none.
-    pub fn is_fresh(&self, catalog: &Catalog) -> bool {
-        self.plan.borrow().catalog.is_none_or(|v| v == catalog.version)
+    /// Whether the plan was made with this catalog, or needs none, and with the session's search path.
+    pub fn is_fresh(&self, catalog: &Catalog, env: &SessionEnv) -> bool {
+        self.plan.borrow().catalog.is_none_or(|v| v == catalog.version) && *self.path.borrow() == env.path
     }
 
     /// Plans again. `fixed`: the client has seen the columns, and they must stay what they were.
@@ -49,10 +64,13 @@ impl Prepared {
             plan = inside.clone();
         }
         let old = self.plan.borrow().clone();
-        if fixed && (old.columns != plan.columns || old.params != plan.params) {
+        let same = old.columns.len() == plan.columns.len()
+            && old.columns.iter().zip(&plan.columns).all(|(old, new)| old.reads_as(new));
+        if fixed && !(same && old.params == plan.params) {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
         }
         self.plan.replace(plan);
+        self.path.replace(env.path.clone());
         Ok(())
     }
 }
@@ -87,8 +105,11 @@ impl ResultFormats {
         }
     }
     /// These columns with their formats.
-    pub fn apply<'a>(&'a self, columns: &'a [OutColumn]) -> impl ExactSizeIterator<Item = (&'a str, ColumnFormat)> {
-        columns.iter().enumerate().map(|(i, c)| (c.name.as_str(), ColumnFormat { ty: c.ty, format: self.get(i) }))
+    pub fn apply<'a>(
+        &'a self,
+        columns: &'a [OutColumn],
+    ) -> impl ExactSizeIterator<Item = (&'a OutColumn, ColumnFormat)> {
+        columns.iter().enumerate().map(|(i, c)| (c, ColumnFormat { ty: c.ty, format: self.get(i) }))
     }
 }
 
@@ -102,9 +123,14 @@ pub enum PortalState {
         rows: RowBatch,
         /// How many have been handed out.
         pos: usize,
+        /// The tag of its end, whose count is that of the last part.
+        tag: Tag,
     },
     /// Nothing is left.
-    Done,
+    Done {
+        /// What another Execute says, if that can be said again.
+        tag: Option<Tag>,
+    },
 }
 
 /// A statement bound to parameters.

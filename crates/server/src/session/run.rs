@@ -3,7 +3,7 @@
 use super::prepared::{PortalState, Prepared, ResultFormats};
 use super::{Context, Phase, Session, sleep};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
-use clearway_plan::statement::{Copy, CopyDirection};
+use clearway_plan::statement::{Copy, CopyDirection, Maintain};
 use clearway_plan::{Env, Plan, Statement};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use clearway_wire::{backend, copy, row};
@@ -75,12 +75,17 @@ impl Session {
             return self.complete(cx, run, Err(failed_block()));
         }
         self.statement_begins(cx);
+        if let Some(command) = alone(&run.plan.statement).filter(|_| self.is_in_block(&run)) {
+            let text = format!("{command} cannot run inside a transaction block");
+            return self.complete(cx, run, Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text)));
+        }
         if !matches!(run.plan.statement, Statement::Execute { .. }) {
             cx.counters().statement();
         }
         match &run.plan.statement {
             Statement::Set { .. }
             | Statement::SetTransaction { session: true, .. }
+            | Statement::Reset(_)
             | Statement::Show(_)
             | Statement::Prepare { .. }
             | Statement::Deallocate(_)
@@ -110,6 +115,16 @@ impl Session {
                 }
             },
         }
+    }
+
+    /// Whether the statement is one of several of a transaction.
+    fn is_in_block(&self, run: &Run) -> bool {
+        let several = match run.origin {
+            Origin::Simple => run.implicit_block,
+            // One that comes before its Sync has come looks the same as one of several: only what has been done counts.
+            Origin::Portal { .. } => self.implicit_open,
+        };
+        several || self.status() != TxnStatus::Idle
     }
 
     pub(super) fn start_in_engine(&mut self, cx: &mut Context<'_>, run: Run) {
@@ -147,12 +162,12 @@ impl Session {
         if run.statement.is_none() {
             if let Some((plan, params)) = cx.plans.simple(&self.simple_text, &catalog, &self.env) {
                 run.plan = plan;
-                run.env = self.make_env(cx, params);
+                run.env = self.make_env(params);
                 return Ok(());
             }
             // What can no longer be planned without its literals, because a table is gone say, is planned with them.
             run.statement = Some(self.parse_simple_text(&catalog)?);
-            run.env = self.make_env(cx, Vec::new());
+            run.env = self.make_env(Vec::new());
         }
         if let Some(statement) = &run.statement {
             let fixed = matches!(run.origin, Origin::Portal { .. });
@@ -285,10 +300,10 @@ impl Session {
     pub(super) fn emit_portal(&mut self, cx: &mut Context<'_>, name: Option<Box<str>>, max_rows: u32) {
         let Some(portal) = self.portal_mut(name.as_deref()) else { return };
         let (plan, env, formats) = (portal.plan.clone(), portal.env.clone(), portal.formats.clone());
-        let state = std::mem::replace(&mut portal.state, PortalState::Done);
-        let (rows, pos) = match state {
-            PortalState::Rows { rows, pos } => (rows, pos),
-            _ if !plan.columns.is_empty() => (RowBatch::new(), 0),
+        let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
+        let (rows, pos, tag) = match state {
+            PortalState::Rows { rows, pos, tag } => (rows, pos, tag),
+            PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, tag),
             _ => {
                 let shown = name.as_deref().unwrap_or("");
                 let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run anymore"));
@@ -297,7 +312,7 @@ impl Session {
         };
         let left = rows.len() - pos;
         let n = if max_rows == 0 { left } else { left.min(max_rows as usize) };
-        let (tag, end) = (Tag::Select(n as u64), pos + n);
+        let end = pos + n;
         self.emit(
             cx,
             Emit { rows, start: pos, pos, end, plan, env, formats, tag, origin: Origin::Portal { name, max_rows } },
@@ -339,11 +354,13 @@ impl Session {
             let n = pos - start;
             // Suspended also when the limit was reached exactly: whether there are more, only the next Execute says.
             suspended = *max_rows > 0 && n == *max_rows as usize && !plan.columns.is_empty();
-            if let Tag::Select(_) = tag {
-                tag = Tag::Select(n as u64);
+            if !plan.columns.is_empty() {
+                tag = tag.with_count(n as u64);
             }
+            let again = (!plan.columns.is_empty()).then_some(tag);
             if let Some(portal) = self.portal_mut(name.as_deref()) {
-                portal.state = if suspended { PortalState::Rows { rows, pos } } else { PortalState::Done };
+                portal.state =
+                    if suspended { PortalState::Rows { rows, pos, tag } } else { PortalState::Done { tag: again } };
             }
         }
         if suspended {
@@ -415,6 +432,17 @@ fn command_complete(out: &mut Vec<u8>, tag: Tag) {
         Tag::Delete(n) => backend::command_complete_count(out, "DELETE", n),
         Tag::Copy(n) => backend::command_complete_count(out, "COPY", n),
         Tag::Plain(s) => backend::command_complete(out, s),
+    }
+}
+
+/// What a statement is called that cannot be part of a transaction block.
+fn alone(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::Maintain { kind: Maintain::Vacuum, .. } => Some("VACUUM"),
+        Statement::Noop(tag @ "DISCARD ALL") => Some(tag),
+        Statement::CreateIndex { concurrently: true, .. } => Some("CREATE INDEX CONCURRENTLY"),
+        Statement::DropIndex { concurrently: true, .. } => Some("DROP INDEX CONCURRENTLY"),
+        _ => None,
     }
 }
 

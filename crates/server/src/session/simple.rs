@@ -30,7 +30,7 @@ impl Session {
         {
             self.simple_text.clear();
             self.simple_text.push_str(sql);
-            let env = self.make_env(cx, params);
+            let env = self.make_env(params);
             return self.start_simple(cx, None, plan, env, false);
         }
         match clearway_planner::parse(sql) {
@@ -65,7 +65,7 @@ impl Session {
         };
         match self.plan_simple(cx, parsed) {
             Ok(statement) => {
-                let env = self.make_env(cx, Vec::new());
+                let env = self.make_env(Vec::new());
                 let plan = statement.plan();
                 self.start_simple(cx, Some(Rc::new(statement)), plan, env, several);
             }
@@ -76,6 +76,7 @@ impl Session {
     fn plan_simple(&mut self, cx: &mut Context<'_>, parsed: ParsedStatement) -> SqlResult<Prepared> {
         let catalog = self.catalog(cx);
         let result = Prepared::new(parsed, Vec::new(), &catalog, &self.env);
+        let result = result.and_then(Prepared::without_parameters);
         // Only what ends a failed block is looked at in one; that needs no catalog, so anything that fails to plan is not it.
         if self.status() == TxnStatus::Failed { result.map_err(|_| failed_block()) } else { result }
     }

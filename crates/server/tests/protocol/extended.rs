@@ -113,6 +113,50 @@ fn a_portal_hands_its_rows_out_in_parts() {
     assert_eq!(c.tags(), "CZI");
 }
 
+/// The tag names the command, and counts the rows of the last part.
+#[test]
+fn a_suspended_portal_ends_with_the_tag_of_its_command() {
+    let server = Fixture::new("portal-tag");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key)");
+    c.query("begin");
+    for (sql, first, again) in [
+        ("insert into t values (1), (2), (3) returning a", "INSERT 0 1", "INSERT 0 0"),
+        ("update t set a = a + 10 returning a", "UPDATE 1", "UPDATE 0"),
+        ("delete from t returning a", "DELETE 1", "DELETE 0"),
+        ("show all", "SHOW", "SHOW"),
+        ("explain select a from t where a = 1", "EXPLAIN", "EXPLAIN"),
+    ] {
+        c.send_all(&[parse("", sql, &[]), bind("", "", &[], false), execute("", 2), sync()]);
+        assert_eq!(c.tags(), "12DDsZT", "{sql}");
+        c.send_all(&[execute("", 0), execute("", 0), sync()]);
+        let messages = c.until_ready();
+        let tags: Vec<String> = messages.iter().filter(|m| m.tag == 'C').map(|m| m.text()).collect();
+        assert_eq!(tags, [first, again], "{sql}");
+    }
+}
+
+#[test]
+fn a_row_description_names_table_and_column() {
+    let server = Fixture::new("origin");
+    let mut c = server.connect();
+    c.query("create table t (a int primary key, b text)");
+    c.query("create table u (a int primary key)");
+    let origin = |c: &mut crate::raw::Raw, sql: &str| {
+        let body = c.query(sql)[0].body.clone();
+        let at = body[2..].iter().position(|b| *b == 0).unwrap() + 3;
+        let table = u32::from_be_bytes(body[at..at + 4].try_into().unwrap());
+        (table, u16::from_be_bytes(body[at + 4..at + 6].try_into().unwrap()))
+    };
+    let (t, column) = origin(&mut c, "select b from t");
+    assert!(t >= 16_384);
+    assert_eq!(column, 2);
+    assert_eq!(origin(&mut c, "select x.a from t x"), (t, 1));
+    assert_eq!(origin(&mut c, "insert into t values (1, 'x') returning b"), (t, 2));
+    assert_ne!(origin(&mut c, "select a from u").0, t);
+    assert_eq!(origin(&mut c, "select a + 1 from t"), (0, 0));
+}
+
 #[test]
 fn portals_end_with_their_transaction() {
     let server = Fixture::new("portal-end");

@@ -7,6 +7,7 @@ select count(*) from clearway.latch_calibration where chosen and name in ('cas',
 select min(spin_limit) = max(spin_limit) from clearway.latch_calibration as c where c.spin_limit > 0 group by c.spin_limit order by 1 limit 3 offset 0;
 select count(*) from clearway.contention where name is null or not (requests >= contended and per_million between 0 and 1000000 and total_wait_us >= mean_wait_us and p99_wait_us >= 0);
 select count(*) from clearway.contention where caller is null and contended > 0;
+select clearway.contention.name from clearway.contention limit 0;
 select public.contention.name from clearway.contention limit 0;
 select count(*) > 0 from clearway.contention where name = 'buffer.free_list' and requests > 0;
 select contention.name from clearway.contention limit 0;
@@ -50,3 +51,9 @@ create table clearway.contention (a int);
 create index clearway.mine on kept (spins);
 select 1 / 0;
 select errors > 10, aborted > 0 from clearway.activity;
+begin isolation level read committed;
+show transaction_isolation;
+commit;
+set transaction_isolation = 'read committed';
+show transaction_isolation;
+set transaction_isolation = 'nonsense';

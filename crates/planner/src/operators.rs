@@ -1,0 +1,182 @@
+//! Operators as they are written: binding of both sides, and where their errors point.
+
+use crate::bind::{Binder, Typed, not};
+use crate::coerce::{common_type, is_number, is_time};
+use crate::position::{is_undecided, is_word};
+use crate::types;
+use clearway_plan::Expr;
+use clearway_plan::expr::BinaryOp;
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{self, BinaryOperator, Spanned};
+use sqlparser::tokenizer::Token;
+
+impl Binder<'_> {
+    /// Operators that follow each other, from the left: a loop, since there may be very many.
+    pub(crate) fn chain(&mut self, e: &ast::Expr) -> SqlResult<Typed> {
+        let (mut nodes, mut first) = (Vec::new(), e);
+        while let ast::Expr::BinaryOp { left, op, right } = first {
+            nodes.push((first, op, &**right));
+            first = left;
+        }
+        let (mut left, mut l) = (self.boxed(first)?, first);
+        for (node, op, right) in nodes.into_iter().rev() {
+            let r = self.binary_operator((left, l), op, right);
+            (left, l) = (self.at(node, r)?, node);
+        }
+        Ok(left)
+    }
+
+    fn binary_operator(
+        &mut self,
+        (left, l): (Typed, &ast::Expr),
+        op: &BinaryOperator,
+        r: &ast::Expr,
+    ) -> SqlResult<Typed> {
+        use BinaryOperator as O;
+        let op = match op {
+            O::Plus => BinaryOp::Add,
+            O::Minus => BinaryOp::Sub,
+            O::Multiply => BinaryOp::Mul,
+            O::Divide => BinaryOp::Div,
+            O::Modulo => BinaryOp::Mod,
+            O::StringConcat => BinaryOp::Concat,
+            O::Gt => BinaryOp::Gt,
+            O::Lt => BinaryOp::Lt,
+            O::GtEq => BinaryOp::Ge,
+            O::LtEq => BinaryOp::Le,
+            O::Eq => BinaryOp::Eq,
+            O::NotEq => BinaryOp::Ne,
+            O::And => BinaryOp::And,
+            O::Or => BinaryOp::Or,
+            O::PGLikeMatch => return self.like(l, r, None, false, false),
+            O::PGNotLikeMatch => return self.like(l, r, None, true, false),
+            other => return Err(SqlError::unsupported(format!("operator {other}"))),
+        };
+        let right = self.boxed(r)?;
+        if let BinaryOp::And | BinaryOp::Or = op {
+            let name = if op == BinaryOp::And { "AND" } else { "OR" };
+            let (left, right) = (self.boolean(left, name), self.boolean(right, name));
+            let (left, right) = (self.at_literal(l, left)?, self.at_literal(r, right)?);
+            return Ok(Typed::new(Expr::Binary(op, Box::new(left), Box::new(right)), SqlType::Bool));
+        }
+        let operands = [(is_undecided(&left), l), (is_undecided(&right), r)];
+        let result = self.binary(op, left, right);
+        let symbol = crate::ops::symbol(op);
+        self.of_operator(result, &operands, |t| t.to_string() == symbol || symbol == "<>" && *t == Token::Neq)
+    }
+
+    pub(crate) fn not_distinct(&mut self, l: &ast::Expr, r: &ast::Expr) -> SqlResult<Typed> {
+        let (left, right) = (self.boxed(l)?, self.boxed(r)?);
+        let operands = [(is_undecided(&left), l), (is_undecided(&right), r)];
+        let result = self.binary(BinaryOp::NotDistinct, left, right);
+        self.of_operator(result, &operands, |t| is_word(t, &["is"]))
+    }
+
+    pub(crate) fn in_list(&mut self, e: &ast::Expr, list: &[ast::Expr], negated: bool) -> SqlResult<Typed> {
+        let mut needle = self.boxed(e)?;
+        let mut items = Vec::with_capacity(list.len());
+        for item in list {
+            items.push(self.boxed(item)?);
+        }
+        let is_in = |t: &Token| is_word(t, &["not", "in"]);
+        // Values without columns take one type with the needle, if there is one for all.
+        let fixed = |t: &Typed| crate::tree::is_constant(&t.expr);
+        let many = items.iter().filter(|t| fixed(t)).count() > 1;
+        let mut types = items.iter().filter(|t| fixed(t)).map(|t| t.ty);
+        let common = types.try_fold(needle.ty, common_type);
+        if let Some(common) = common.filter(|ty| many && *ty != SqlType::Unknown).map(types::base) {
+            for (item, place) in items.iter_mut().zip(list).filter(|(t, _)| fixed(t)) {
+                let undecided = is_undecided(item);
+                let r = self.cast_to(item.clone(), common);
+                *item = if undecided { self.at_literal(place, r)? } else { r? };
+            }
+        }
+        // Without a common type an undecided needle takes that of each value.
+        if common.is_none() && matches!((needle.ty, &needle.expr), (SqlType::Unknown, Expr::Literal(_))) {
+            let (each, all) = if negated { (BinaryOp::Ne, BinaryOp::And) } else { (BinaryOp::Eq, BinaryOp::Or) };
+            let mut found = Typed::new(Expr::Literal(Datum::Bool(negated)), SqlType::Bool);
+            for (item, place) in items.into_iter().zip(list) {
+                let operands = [(true, e), (is_undecided(&item), place)];
+                let r = self.binary(each, needle.clone(), item);
+                let r = self.of_operator(r, &operands, is_in)?;
+                found = self.binary(all, found, r)?;
+            }
+            return Ok(found);
+        }
+        // One type for all: the needle goes where its widest item goes.
+        let op = if negated { "<>" } else { "=" };
+        for (item, place) in items.iter().zip(list) {
+            let operands = [(is_undecided(&needle), e), (is_undecided(item), place)];
+            let r = self.comparable(op, needle, item.clone());
+            (needle, _) = self.of_operator(r, &operands, is_in)?;
+        }
+        let mut exprs = Vec::with_capacity(items.len());
+        for (item, place) in items.into_iter().zip(list) {
+            let operands = [(false, e), (is_undecided(&item), place)];
+            let r = self.comparable(op, needle.clone(), item);
+            exprs.push(self.of_operator(r, &operands, is_in)?.1.expr);
+        }
+        let found = Typed::new(Expr::InList(Box::new(needle.expr), exprs), SqlType::Bool);
+        Ok(if negated { not(found) } else { found })
+    }
+
+    pub(crate) fn between(
+        &mut self,
+        e: &ast::Expr,
+        low: &ast::Expr,
+        high: &ast::Expr,
+        negated: bool,
+    ) -> SqlResult<Typed> {
+        let is_between = |t: &Token| is_word(t, &["not", "between"]);
+        // The value is bound twice: what is undecided may become of one type here and of another there.
+        let (value, from) = (self.boxed(e)?, self.boxed(low)?);
+        let operands = [(is_undecided(&value), e), (is_undecided(&from), low)];
+        let above = self.binary(BinaryOp::Ge, value, from);
+        let above = self.of_operator(above, &operands, is_between)?;
+        let (value, to) = (self.boxed(e)?, self.boxed(high)?);
+        let operands = [(is_undecided(&value), e), (is_undecided(&to), high)];
+        let below = self.binary(BinaryOp::Le, value, to);
+        let below = self.of_operator(below, &operands, is_between)?;
+        let both = self.binary(BinaryOp::And, above, below)?;
+        Ok(if negated { not(both) } else { both })
+    }
+
+    /// As [`Binder::unify`], with errors where the first expression is that does not go with those before it.
+    pub(crate) fn unify_at<'e>(
+        &mut self,
+        items: Vec<Typed>,
+        mut places: impl Iterator<Item = &'e ast::Expr>,
+        what: &str,
+    ) -> SqlResult<(Vec<Expr>, SqlType)> {
+        let error = match self.unify(items.clone(), what) {
+            Ok(unified) => return Ok(unified),
+            Err(error) => error,
+        };
+        let types: Vec<SqlType> = items.iter().map(|t| t.ty).collect();
+        let wrong = match error.state() {
+            SqlState::DATATYPE_MISMATCH => mismatch(&types),
+            _ => self.unreadable(items),
+        };
+        Err(match wrong.and_then(|n| places.nth(n)) {
+            Some(e) => crate::error::place(error, self.sql, e.span().start),
+            None => error,
+        })
+    }
+
+    /// The first literal that cannot be read as the common type.
+    fn unreadable(&mut self, items: Vec<Typed>) -> Option<usize> {
+        let common = types::base(items.iter().try_fold(SqlType::Unknown, |ty, t| common_type(ty, t.ty))?);
+        items.into_iter().position(|t| is_undecided(&t) && self.decide(t, common).is_err())
+    }
+}
+
+/// The first type that does not go with those before it.
+pub(crate) fn mismatch(types: &[SqlType]) -> Option<usize> {
+    let first = types.iter().position(|ty| *ty != SqlType::Unknown)?;
+    (first..types.len()).find(|n| types[*n] != SqlType::Unknown && !go_together(types[first], types[*n]))
+}
+
+/// Whether two types are of one category: a common type can be found for them.
+pub(crate) fn go_together(a: SqlType, b: SqlType) -> bool {
+    a == b || a.is_string() && b.is_string() || is_number(a) && is_number(b) || is_time(a) && is_time(b)
+}

@@ -1,0 +1,203 @@
+//! Places of errors in the text of a statement.
+//!
+//! PostgreSQL points to the operator where no operator fits its operands, to a literal that cannot be read as the type that its place asks
+//! for, and nowhere for a value that is out of range when it is computed.
+
+use crate::bind::{Binder, Typed};
+use crate::error::{place, position};
+use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
+use sqlparser::ast::{self, Spanned};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+
+/// Whether the error is one of a value: class 22, data exceptions.
+fn of_value(e: &SqlError) -> bool {
+    e.state().0.starts_with(b"22")
+}
+
+/// Whether the text gives the expression its value: what is wrong with it can be shown there.
+pub(crate) fn is_undecided(t: &Typed) -> bool {
+    t.ty == SqlType::Unknown
+}
+
+impl Binder<'_> {
+    /// An error at the expression's place, unless it is one of a value: then it is not the text that is wrong.
+    pub(crate) fn at<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
+        r.map_err(|err| if of_value(&err) { err } else { self.placed(err, e) })
+    }
+
+    /// Any error at the place of this literal or parameter.
+    pub(crate) fn at_literal<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
+        r.map_err(|err| self.placed(err, e))
+    }
+
+    /// The place of an expression.
+    pub(crate) fn position(&self, e: &ast::Expr) -> Option<u32> {
+        position(self.sql, self.start(e))
+    }
+
+    fn placed(&self, err: SqlError, e: &ast::Expr) -> SqlError {
+        if err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
+    }
+
+    /// Where the expression's text begins, as PostgreSQL sees it: parentheses around it do not count.
+    fn start(&self, e: &ast::Expr) -> Location {
+        match e {
+            ast::Expr::UnaryOp { expr, .. } => self.before(self.start(expr)).unwrap_or(e.span().start),
+            ast::Expr::Nested(inner) => self.start(inner),
+            // A chain of operators is as deep as it is long.
+            ast::Expr::BinaryOp { left, .. } => {
+                let mut first = left;
+                while let ast::Expr::BinaryOp { left, .. } = &**first {
+                    first = left;
+                }
+                self.start(first)
+            }
+            _ => e.span().start,
+        }
+    }
+
+    /// An error of an operator between `operands`: at the first undecided one if its value is wrong, else where the operator is.
+    pub(crate) fn of_operator<T>(
+        &self,
+        r: SqlResult<T>,
+        operands: &[(bool, &ast::Expr)],
+        is_operator: impl Fn(&Token) -> bool,
+    ) -> SqlResult<T> {
+        r.map_err(|err| {
+            if err.position().is_some() {
+                return err;
+            }
+            if of_value(&err) {
+                let undecided = operands.iter().find(|(undecided, _)| *undecided);
+                return undecided.map_or(err.clone(), |(_, e)| self.placed(err, e));
+            }
+            let left = operands.first().map(|(_, e)| end(e));
+            match left.and_then(|end| self.after(end, is_operator)) {
+                Some(at) => place(err, self.sql, at),
+                None => err,
+            }
+        })
+    }
+
+    /// Remembers where a column was named outside aggregates and GROUP BY.
+    pub(crate) fn saw(&mut self, column: usize, at: Location) {
+        if self.mode == crate::bind::Aggregates::Allowed {
+            self.seen.push((column, at));
+        }
+    }
+
+    /// The error at the first place where the column was named.
+    pub(crate) fn where_seen(&self, err: SqlError, column: usize) -> SqlError {
+        match self.seen.iter().find(|(c, _)| *c == column) {
+            Some((_, at)) => place(err, self.sql, *at),
+            None => err,
+        }
+    }
+
+    /// The position of a type's name in a cast, if the error is that there is no such type.
+    pub(crate) fn of_type<T>(&self, ty: &ast::DataType, r: SqlResult<T>) -> SqlResult<T> {
+        r.map_err(|err| match ty {
+            ast::DataType::Custom(name, _) if err.state() == SqlState::UNDEFINED_OBJECT => {
+                place(err, self.sql, name.span().start)
+            }
+            _ => err,
+        })
+    }
+
+    /// The first token of this kind behind the place that is in no parentheses which open behind it.
+    pub(crate) fn after(&self, place: Location, wanted: impl Fn(&Token) -> bool) -> Option<Location> {
+        if place.line == 0 {
+            return None;
+        }
+        // Parentheses that close here began before the place.
+        let mut depth = 0;
+        for t in self.tokens().iter().filter(|t| t.span.start >= place) {
+            match &t.token {
+                token if depth == 0 && wanted(token) => return Some(t.span.start),
+                Token::LParen => depth += 1,
+                Token::RParen if depth > 0 => depth -= 1,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The token before the place, open parentheses apart.
+    pub(crate) fn before(&self, place: Location) -> Option<Location> {
+        let tokens = self.tokens();
+        let before = tokens.iter().rev().filter(|t| t.span.start < place && t.token != Token::LParen);
+        before.map(|t| t.span.start).next()
+    }
+
+    /// The parenthesis that opens last before the place.
+    pub(crate) fn parenthesis_before(&self, place: Location) -> Option<Location> {
+        let tokens = self.tokens();
+        let mut before = tokens.iter().rev().filter(|t| t.span.start < place && t.token == Token::LParen);
+        before.next().map(|t| t.span.start)
+    }
+
+    /// The place of the operator before an operand.
+    pub(crate) fn of_prefix<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
+        r.map_err(|err| {
+            if err.position().is_some() || of_value(&err) {
+                return err;
+            }
+            let mut first = Some(self.start(e));
+            // The words of a literal's type are before it.
+            if let ast::Expr::TypedString(t) = e {
+                let words = t.data_type.to_string().split_whitespace().count();
+                first = (0..words).try_fold(self.start(e), |at, _| self.before(at));
+            }
+            match first.and_then(|at| self.before(at)) {
+                Some(at) => place(err, self.sql, at),
+                None => err,
+            }
+        })
+    }
+
+    /// The place of the call that the expression is the first argument of.
+    pub(crate) fn of_call<T>(&self, e: &ast::Expr, r: SqlResult<T>) -> SqlResult<T> {
+        r.map_err(|err| {
+            let (place_of, start) = (|at| place(err.clone(), self.sql, at), self.start(e));
+            // The name, the parenthesis, the argument.
+            let before: Vec<Location> =
+                self.tokens().iter().filter(|t| t.span.start < start).map(|t| t.span.start).collect();
+            match before[..] {
+                [.., call, _] if !of_value(&err) => place_of(call),
+                _ => err,
+            }
+        })
+    }
+
+    /// The text's tokens. Only errors ask for them.
+    fn tokens(&self) -> Vec<TokenWithSpan> {
+        let dialect = PostgreSqlDialect {};
+        let tokens = Tokenizer::new(&dialect, self.sql).tokenize_with_location().unwrap_or_default();
+        tokens.into_iter().filter(|t| !matches!(t.token, Token::Whitespace(_))).collect()
+    }
+
+    /// The error of a column's type: where the type is written.
+    pub(crate) fn type_error(&self, e: SqlError, def: &ast::ColumnDef) -> SqlError {
+        let name = def.name.span.end;
+        match self.tokens().iter().find(|t| t.span.start >= name).and_then(|t| position(self.sql, t.span.start)) {
+            Some(at) if e.position().is_none() => e.at(at),
+            _ => e,
+        }
+    }
+}
+
+/// Where the expression's last part ends.
+fn end(e: &ast::Expr) -> Location {
+    match e {
+        ast::Expr::BinaryOp { right, .. } => end(right),
+        ast::Expr::Cast { expr, .. } | ast::Expr::UnaryOp { expr, .. } => end(expr),
+        ast::Expr::Nested(inner) => end(inner),
+        _ => e.span().end,
+    }
+}
+
+/// Whether the token is one of these words.
+pub(crate) fn is_word(token: &Token, words: &[&str]) -> bool {
+    matches!(token, Token::Word(w) if w.quote_style.is_none() && words.iter().any(|k| w.value.eq_ignore_ascii_case(k)))
+}

@@ -1,0 +1,130 @@
+//! Names of relations, with or without a schema, and what they find.
+//!
+//! A query that names something that is not there gets 42P01, as it was written; a command on a table that names a schema that is not
+//! there gets 3F000. So does PostgreSQL.
+
+use crate::scope::{fold, parts};
+use crate::system::not_a_table;
+use clearway_plan::search_path::{PG_CATALOG, PUBLIC, SearchPath, schema};
+use clearway_plan::system::{SCHEMA, SystemView};
+use clearway_plan::{Catalog, TableDef};
+use clearway_types::{SqlError, SqlResult, SqlState};
+use sqlparser::ast::ObjectName;
+use std::fmt;
+use std::sync::Arc;
+
+/// A relation's name as it was written, folded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RelationName {
+    pub(crate) schema: Option<String>,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for RelationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+impl RelationName {
+    /// 0A000 if the name has more than two parts.
+    pub(crate) fn of(name: &ObjectName) -> SqlResult<Self> {
+        let parts: Vec<String> = parts(name)?.into_iter().map(fold).collect();
+        match parts.as_slice() {
+            [name] => Ok(Self { schema: None, name: name.clone() }),
+            [schema, name] => Ok(Self { schema: Some(schema.clone()), name: name.clone() }),
+            _ => Err(cross_database(&parts.join("."))),
+        }
+    }
+
+    /// The system view that it names.
+    pub(crate) fn view(&self) -> Option<SystemView> {
+        self.schema.as_deref().filter(|s| *s == SCHEMA).and_then(|_| SystemView::by_name(&self.to_string()))
+    }
+
+    /// Whether it may name a table: all of them are in one schema.
+    fn may_be_table(&self, path: &SearchPath) -> bool {
+        self.schema.as_deref().map_or_else(|| path.sees_tables(), |schema| schema == PUBLIC)
+    }
+
+    fn find<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> Option<&'c Arc<TableDef>> {
+        catalog.table(&self.name).filter(|_| self.may_be_table(path))
+    }
+
+    /// The table of a query: 42P01 if there is none, 42809 if it is a system view.
+    pub(crate) fn table<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
+        self.find(catalog, path).ok_or_else(|| self.missing())
+    }
+
+    /// The table of a command: as [`RelationName::table`], but 3F000 if there is no such schema.
+    pub(crate) fn target<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
+        self.known_schema()?;
+        self.table(catalog, path)
+    }
+
+    fn missing(&self) -> SqlError {
+        match self.view() {
+            None if self.schema.as_deref() != Some(SCHEMA) => {
+                SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{self}\" does not exist"))
+            }
+            _ => not_a_table(&self.to_string()),
+        }
+    }
+
+    fn known_schema(&self) -> SqlResult<()> {
+        match &self.schema {
+            Some(name) if schema(name).is_none() => Err(no_schema(name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The name of a table that is to be made.
+    pub(crate) fn created(&self, path: &SearchPath) -> SqlResult<String> {
+        let Some(schema) = self.schema.as_deref().or(path.first()) else {
+            let text = "no schema has been selected to create in";
+            return Err(SqlError::new(SqlState::UNDEFINED_SCHEMA, text));
+        };
+        self.known_schema()?;
+        match schema {
+            PUBLIC => Ok(self.name.clone()),
+            SCHEMA => {
+                let text = format!("permission denied to create \"{SCHEMA}.{}\"", self.name);
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, text)
+                    .hint(format!("Schema {SCHEMA} is for the server's own views. Use a name without a schema.")))
+            }
+            PG_CATALOG => {
+                let text = format!("permission denied to create \"{PG_CATALOG}.{}\"", self.name);
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, text)
+                    .detail("System catalog modifications are currently disallowed."))
+            }
+            other => Err(SqlError::unsupported(format!("a table in schema {other}"))),
+        }
+    }
+
+    /// What DROP is to look for; `Err` says why there can be nothing.
+    pub(crate) fn dropped(&self, path: &SearchPath, what: &str) -> Result<String, SqlError> {
+        if self.view().is_some() {
+            return Err(self.missing());
+        }
+        self.known_schema()?;
+        if !self.may_be_table(path) {
+            let state = if what == "index" { SqlState::UNDEFINED_OBJECT } else { SqlState::UNDEFINED_TABLE };
+            return Err(SqlError::new(state, format!("{what} \"{}\" does not exist", self.name)));
+        }
+        Ok(self.name.clone())
+    }
+}
+
+/// 3F000.
+pub(crate) fn no_schema(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_SCHEMA, format!("schema \"{name}\" does not exist"))
+}
+
+/// 0A000: a name of three parts or more.
+pub(crate) fn cross_database(name: &str) -> SqlError {
+    let text = format!("cross-database references are not implemented: \"{name}\"");
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text)
+}

@@ -1,0 +1,122 @@
+create table o1 (a int unique nulls not distinct); --refused
+create table o2 (a int, unique nulls not distinct (a)); --refused
+create table o3 (a int unique nulls distinct);
+create table o4 (a int primary key deferrable); --refused
+create table o5 (a int unique deferrable initially deferred); --refused
+create table o6 (a int, primary key (a) deferrable); --refused
+create table o7 (a int, unique (a) deferrable initially immediate); --refused
+create table o8 (a int, unique (a) initially deferred); --refused
+create table o9 (a int primary key not deferrable);
+create table o10 (a int, unique (a) not deferrable initially immediate);
+create table o11 (a int, b int, unique (a) include (b)); --refused
+create table o12 (a int, b int, primary key (a) include (b)); --refused
+create table o13 (a int, unique (a) with (fillfactor = 50));
+create table o14 (a int unique using index tablespace nosuch);
+create table o15 (a int, unique (a) using index tablespace pg_default);
+create table o16 (a int not null deferrable);
+create table o17 (a int, exclude using btree (a with =)); --refused
+create table o18 (a int, b int);
+alter table o18 add primary key (a) deferrable; --refused
+alter table o18 drop constraint if exists o18_pkey; --refused
+create table o19 (a int, b int);
+alter table o19 add primary key (a) include (b); --refused
+create table o20 (a int, b int);
+alter table o20 add primary key (a) not deferrable;
+alter table o20 add primary key (nosuch);
+create table o21 (a int, b int);
+alter table o21 add primary key (a) using index tablespace nosuch;
+create table o22 (a int);
+create unique index o22_i on o22 (a) nulls not distinct; --refused
+create unique index o22_j on o22 (a) nulls distinct;
+create index o22_k on o22 (a) include (a); --refused
+create index o22_l on o22 (a) with (fillfactor = 50);
+create index o22_m on o22 (a) with (nosuch = 50);
+create index o22_n on o22 (a) with (fillfactor = 5);
+create index o22_o on o22 using nosuch (a);
+create index o22_p on o22 using hash (a); --refused
+create index o22_q on o22 using btree (a);
+create index o22_r on o22 (a) tablespace nosuch;
+create index o22_s on o22 (a) tablespace pg_default;
+create index o22_t on o22 (a int4_ops); --refused
+create index o22_u on o22 (a nosuch_ops); --refused
+create index o22_v on o22 (a collate nosuch); --refused
+create table w1 (a int) with (nosuch = 2);
+create table w2 (a int) with (fillfactor = 50);
+create table w3 (a int) with (fillfactor = 5);
+create table w4 (a int) with (fillfactor = 'x');
+create table w5 (a int) with (autovacuum_enabled = false); --refused
+create table w6 (a int) with (fillfactor = 50, nosuch = 2);
+create table w7 (a int) with (nosuch.fillfactor = 50);
+create table w8 (a int) with ();
+create table w9 (a int) using nosuch;
+create table w10 (a int) using heap;
+create table w11 (a int) using btree;
+create table w12 (a int) tablespace nosuch;
+create table w13 (a int) tablespace pg_default;
+create table w14 (a int) without oids;
+create table w15 (a int) with (oids = true);
+create table w16 (a int) with (fillfactor);
+create table w17 (a int) with (fillfactor = 50) with (fillfactor = 60);
+create table w18 (a int) with (fillfactor = 50, fillfactor = 60);
+create table w19 (a int) tablespace pg_default using heap;
+explain (nosuch) select 1;
+explain (format nosuch) select 1;
+explain (costs nosuch) select 1;
+explain (analyze, nosuch) select 1;
+explain (verbose, format text, nosuch) select 1;
+explain () select 1;
+explain (wal) select 1;
+explain (timing) select 1;
+vacuum (nosuch) o22;
+vacuum (analyze, nosuch) o22;
+vacuum (full nosuch) o22;
+vacuum (freeze, verbose off) o22;
+vacuum (parallel 2) o22;
+vacuum (parallel -2) o22;
+vacuum (index_cleanup nosuch) o22;
+vacuum (index_cleanup auto, truncate false, skip_locked, process_toast) o22;
+vacuum (full, disable_page_skipping) o22;
+vacuum o22 (a);
+vacuum analyze o22 (a);
+analyze (nosuch) o22;
+analyze (verbose off, skip_locked) o22;
+analyze o22 (nosuch);
+analyze o22 (a, a);
+copy o22 to stdout with (nosuch);
+copy o22 to stdout with (format nosuch);
+copy o22 to stdout (format csv, format csv);
+unlisten *;
+unlisten nosuch;
+unlisten a b;
+discard nosuch;
+create table t1 (a int) on commit drop; --refused
+create unlogged table t2 (a int);
+create table t3 (a int, b int, constraint c unique (a), constraint c unique (b));
+create table t4 (a int, constraint t4 unique (a));
+create table t5 (a int constraint o22 unique);
+create table t6 (a int unique, a_key int, unique (a));
+select * from o22 for update of nosuch;
+select * from o22 for update of o22;
+select * from o22 x for update of o22;
+select * from o22 x for update of x;
+select * from o22 for share;
+select * from o22 for no key update; --refused
+select * from o22 for key share; --refused
+select count(*) from o22 for update;
+select count(*) from o22 for share;
+select a from o22 group by a for update;
+select distinct a from o22 for update;
+select 1 from o22 having true for update;
+values (1) for update;
+insert into o22 overriding system value select 1 where false; --refused
+insert into o22 as x values (2) returning x.a;
+insert into o22 default values returning a;
+select all a from o22 order by a;
+select a from only o22 order by a;
+update only o22 set a = 3 where a = 2;
+delete from only o22 where a = 3;
+table o22 order by a; --refused
+select a from o22 tablesample system (100); --refused
+select a from o22 limit 1 fetch first 1 row only;
+truncate o22 restart identity cascade;
+truncate only o22, w2;
