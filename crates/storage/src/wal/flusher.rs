@@ -139,17 +139,17 @@ impl Flusher {
         let from = self.written;
         self.written = self.shared.ring.drain(from, self.pace.write_limit, &mut self.buffer);
         self.shared.release_room();
-        if self.written == from {
-            // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the
-            // scheduler took the processor from him. What was written before may have to be synced all the same.
-            thread::yield_now();
-        }
-        let durable = self.shared.durable();
-        if self.shared.failure().is_some() || self.written == durable {
-            return;
-        }
-        if let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable)) {
+        let (drained, durable) = (self.written > from, self.shared.durable());
+        if self.shared.failure().is_none()
+            && self.written != durable
+            && let Err(error) = self.write(from).and_then(|()| self.sync_if_due(durable))
+        {
             self.shared.fail((error.kind(), format!("{error} (between {durable} and {})", self.written)));
+        }
+        if !drained && self.shared.durable() == durable {
+            // Someone has reserved his record and not yet filled it: a matter of less than a microsecond, unless the
+            // scheduler took the processor from him.
+            thread::yield_now();
         }
     }
 
