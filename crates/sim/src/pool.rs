@@ -151,6 +151,8 @@ impl Stage {
             PageError::NoFrames => self.world.may_starve(),
             PageError::Closed => self.closing.load(Ordering::Relaxed),
             PageError::Io { action: "read", .. } => self.world.weather == Weather::FailingReads,
+            // A page that is not created: nothing is lost by it.
+            PageError::Io { action: "extend", .. } => failed || self.world.weather == Weather::Breaking,
             PageError::Io { .. } | PageError::Log(_) => failed,
             _ => false,
         };
