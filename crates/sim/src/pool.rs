@@ -77,6 +77,8 @@ struct Stage {
     inbox: Mutex<Vec<(PageId, Keep)>>,
     asked: AtomicU64,
     answered: AtomicU64,
+    /// Failed writes that refused space for a page, which the pool survives.
+    not_extended: AtomicU64,
     created: AtomicU64,
     crashes: AtomicU64,
     closing: AtomicBool,
@@ -152,7 +154,10 @@ impl Stage {
             PageError::Closed => self.closing.load(Ordering::Relaxed),
             PageError::Io { action: "read", .. } => self.world.weather == Weather::FailingReads,
             // A page that is not created: nothing is lost by it.
-            PageError::Io { action: "extend", .. } => failed || self.world.weather == Weather::Breaking,
+            PageError::Io { action: "extend", .. } => {
+                self.not_extended.fetch_add(1, Ordering::Relaxed);
+                failed || self.world.weather == Weather::Breaking
+            }
             PageError::Io { .. } | PageError::Log(_) => failed,
             _ => false,
         };
@@ -238,6 +243,7 @@ fn open(world: &World, trace: &Trace, rng: &mut Rng) -> Result<(Stage, Option<Ar
         inbox: Mutex::default(),
         asked: AtomicU64::new(0),
         answered: AtomicU64::new(0),
+        not_extended: AtomicU64::new(0),
         created: AtomicU64::new(0),
         crashes: AtomicU64::new(0),
         closing: AtomicBool::new(false),
@@ -282,8 +288,8 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
     working.store(false, Ordering::Relaxed);
     checkpointer.join().map_err(|_| "the checkpointer panicked")?;
     end(&stage, &mut rng)?;
-    let struck = plan.iter().flat_map(|plan| plan.struck()).any(|struck| struck.duty == Duty::Stops);
-    if struck && stage.pool.failed().is_none() {
+    let struck = plan.iter().flat_map(|plan| plan.struck()).filter(|struck| struck.duty == Duty::Stops).count();
+    if struck as u64 > stage.not_extended.load(Ordering::Relaxed) && stage.pool.failed().is_none() {
         return Err("the disk has failed for good, and the pool does not know it".into());
     }
     let mut report = report(&stage);
