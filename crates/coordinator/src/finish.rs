@@ -81,23 +81,11 @@ async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> Sql
             in_turns(core, rows.len(), take).await?;
         }
         Finish::Merge(group) => {
-            let mut groups = Groups::new(group);
-            let take = |range: Range<usize>| {
-                range.map(|i| rows.get(i)).try_for_each(|row| groups.merge(group, row))?;
-                charge.grow(&env.memory, groups.memory())
-            };
-            in_turns(core, rows.len(), take).await?;
-            return finished(core, group, &groups, charge, env).await;
+            return grouped(core, group, &rows, env, |groups, row| groups.merge(group, row)).await;
         }
         Finish::Aggregate { keys, aggregates } => {
             let group = Group { keys: keys.clone(), aggregates: aggregates.clone() };
-            let mut groups = Groups::new(&group);
-            let take = |range: Range<usize>| {
-                range.map(|i| rows.get(i)).try_for_each(|row| groups.accumulate(&group, row, env))?;
-                charge.grow(&env.memory, groups.memory())
-            };
-            in_turns(core, rows.len(), take).await?;
-            return finished(core, &group, &groups, charge, env).await;
+            return grouped(core, &group, &rows, env, |groups, row| groups.accumulate(&group, row, env)).await;
         }
         Finish::Project(exprs) => {
             let take = |range| {
@@ -132,14 +120,25 @@ async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> Sql
     Ok(out)
 }
 
-/// The rows that groups come to.
-async fn finished(core: &Core, group: &Group, groups: &Groups, mut charge: Charge, env: &Env) -> SqlResult<RowBatch> {
-    let mut out = RowBatch::new();
-    let take = |range| {
+/// Has the groups take each row: the rows that they come to.
+async fn grouped(
+    core: &Core,
+    group: &Group,
+    rows: &RowBatch,
+    env: &Env,
+    mut take: impl FnMut(&mut Groups, RowView<'_>) -> SqlResult<()>,
+) -> SqlResult<RowBatch> {
+    let (mut groups, mut out, mut charge) = (Groups::new(group), RowBatch::new(), Charge::default());
+    let fill = |range: Range<usize>| {
+        range.map(|i| rows.get(i)).try_for_each(|row| take(&mut groups, row))?;
+        charge.grow(&env.memory, groups.memory())
+    };
+    in_turns(core, rows.len(), fill).await?;
+    let empty = |range| {
         groups.push_final(group, range, &mut out)?;
         charge.grow(&env.memory, groups.memory() + out.memory())
     };
-    in_turns(core, groups.len(), take).await?;
+    in_turns(core, groups.len(), empty).await?;
     Ok(out)
 }
 

@@ -105,22 +105,16 @@ pub(crate) fn writes(statement: &Statement) -> bool {
     if let Statement::Query(query) = statement {
         return locks(query);
     }
-    !matches!(
+    let only_reads = matches!(
         statement,
-        Statement::Begin(_)
-            | Statement::Commit
-            | Statement::Rollback
-            | Statement::Savepoint(_)
-            | Statement::RollbackTo(_)
-            | Statement::Release(_)
-            | Statement::SetTransaction { .. }
-            | Statement::Explain(_)
+        Statement::Explain(_)
             | Statement::Copy(Copy { direction: CopyDirection::To(_), .. })
             | Statement::Noop(_)
             | Statement::Skip { .. }
             | Statement::Maintain { .. }
             | Statement::Backup(_)
-    )
+    );
+    !controls(statement) && !only_reads
 }
 
 pub(crate) fn command(statement: &Statement) -> &'static str {
