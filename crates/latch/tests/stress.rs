@@ -82,6 +82,30 @@ fn the_engines_latch_by_each_of_its_instructions() {
     choose(before);
 }
 
+/// By a transaction, too, on a processor that has them.
+fn is_held_once<L: RawLatch>() {
+    let latch = Latched::<_, L>::new(0);
+    let mut held = latch.lock();
+    *held += 1;
+    assert!(latch.try_lock().is_none(), "{}: two exclusive references", L::NAME);
+    drop(held);
+    assert_eq!(latch.into_inner(), 1, "{}", L::NAME);
+}
+
+#[test]
+fn a_holder_cannot_take_its_latch_again() {
+    is_held_once::<SpinLatch<Swap>>();
+    is_held_once::<SpinLatch<Tested<Swap>>>();
+    is_held_once::<SpinLatch<Compare>>();
+    is_held_once::<SpinLatch<Tested<Compare>>>();
+    is_held_once::<ElidedLatch>();
+    is_held_once::<SLockTas>();
+    is_held_once::<SLockCas>();
+    is_held_once::<TicketLatch>();
+    is_held_once::<McsLatch>();
+    is_held_once::<ParkLatch>();
+}
+
 #[test]
 fn a_guard_lets_go_when_its_thread_unwinds() {
     static SHARED: Latched<u32, ParkLatch> = Latched::new(1);
