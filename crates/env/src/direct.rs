@@ -81,6 +81,10 @@ impl Disk for DirectDisk {
         OsDisk.create_dir_all(path)
     }
 
+    fn others_may_write(&self, path: &Path) -> io::Result<bool> {
+        OsDisk.others_may_write(path)
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         OsDisk.list(dir)
     }

@@ -14,6 +14,9 @@ pub enum Open {
     Create,
     /// The file is created, empty, if it does not exist.
     OpenOrCreate,
+    /// As `OpenOrCreate`, in a directory where others may have put something of that name. Refused (`PermissionDenied`) are symbolic
+    /// links, files with a second name and files of another user; what others may do with the file is taken away.
+    Private,
 }
 
 /// Holds a lock taken by [`Disk::lock`]; dropping it, or the death of the process, lets go.
@@ -42,8 +45,14 @@ pub trait Disk: Send + Sync {
     /// Whether a file or directory of this name is there.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
-    /// Creates the directory and those above it; no error if they exist.
+    /// Creates the directory and those above it; no error if they exist. Whatever is created, files too, only its owner can read or write.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether users other than its owner may write to a file or directory. (By default: for a disk without users.)
+    fn others_may_write(&self, path: &Path) -> io::Result<bool> {
+        let _ = path;
+        Ok(false)
+    }
 
     /// The names of the files and directories directly in `dir`, sorted. Names that are not UTF-8 are left out: the
     /// engine creates none.
@@ -59,7 +68,7 @@ pub trait Disk: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Takes an exclusive advisory lock on a file, created if needed. `WouldBlock` if someone holds it: another
-    /// process or this one.
+    /// process or this one. A symbolic link is refused.
     fn lock(&self, path: &Path) -> io::Result<DiskLock>;
 }
 

@@ -62,6 +62,9 @@ impl<D: Disk> Disk for Intercepted<D> {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.disk.create_dir_all(path)
     }
+    fn others_may_write(&self, path: &Path) -> io::Result<bool> {
+        self.disk.others_may_write(path)
+    }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.disk.list(dir)
     }

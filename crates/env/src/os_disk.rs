@@ -3,15 +3,20 @@
 use std::fs::{self, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::direct;
 use crate::disk::{Disk, DiskLock, File, Open};
 use crate::memory::ALIGN;
+
+/// What a file's mode lets its group and everybody else do.
+const OTHERS: u32 = 0o077;
+const OTHERS_WRITE: u32 = 0o022;
 
 /// The operating system's file system; relative paths start at the working directory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,19 +51,48 @@ fn named(what: &str, path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
 }
 
+/// Opens a file that only its owner may read and write if it is created here.
 pub(crate) fn open(path: &Path, how: Open, flags: OFlags) -> io::Result<fs::File> {
     let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).custom_flags(flags.bits() as i32);
+    options.read(true).write(true).mode(0o600);
+    let flags = if how == Open::Private { flags | OFlags::NOFOLLOW } else { flags };
     match how {
         Open::Existing => {}
         Open::Create => {
             options.create_new(true);
         }
-        Open::OpenOrCreate => {
+        Open::OpenOrCreate | Open::Private => {
             options.create(true).truncate(false);
         }
     }
-    options.open(path).map_err(named("open", path))
+    let opened = options.custom_flags(flags.bits() as i32).open(path).map_err(|error| {
+        let is_link = flags.contains(OFlags::NOFOLLOW) && error.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+        if is_link { refused("it is a symbolic link") } else { error }
+    });
+    let file = opened.map_err(named("open", path))?;
+    if how == Open::Private {
+        make_private(&file).map_err(named("open", path))?;
+    }
+    Ok(file)
+}
+
+fn refused(why: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// Takes away what others may do with the file; refuses one that is not ours alone.
+fn make_private(file: &fs::File) -> io::Result<()> {
+    let found = file.metadata()?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(refused("it belongs to another user"));
+    }
+    if found.nlink() > 1 {
+        return Err(refused("it has a second name (a hard link)"));
+    }
+    match found.mode() & OTHERS {
+        0 => Ok(()),
+        _ => file.set_permissions(fs::Permissions::from_mode(0o600)),
+    }
 }
 
 impl Disk for OsDisk {
@@ -71,7 +105,11 @@ impl Disk for OsDisk {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path).map_err(named("create directory", path))
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(named("create directory", path))
+    }
+
+    fn others_may_write(&self, path: &Path) -> io::Result<bool> {
+        Ok(fs::metadata(path).map_err(named("look at", path))?.mode() & OTHERS_WRITE != 0)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -101,7 +139,8 @@ impl Disk for OsDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<DiskLock> {
-        let file = open(path, Open::OpenOrCreate, OFlags::empty())?;
+        // Not followed: a link would have us create a file elsewhere.
+        let file = open(path, Open::OpenOrCreate, OFlags::NOFOLLOW)?;
         match file.try_lock() {
             Ok(()) => Ok(Box::new(Locked(file))),
             Err(TryLockError::WouldBlock) => Err(named("lock", path)(io::ErrorKind::WouldBlock.into())),
@@ -148,7 +187,6 @@ impl File for OsFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
-        use rustix::io::Errno;
         loop {
             match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::KEEP_SIZE, offset, len) {
                 Ok(()) => return Ok(()),
@@ -172,7 +210,6 @@ impl File for OsFile {
 mod tests {
     use super::*;
     use io::ErrorKind;
-    use rustix::io::Errno;
 
     /// What callers tell one failure from another by survives the naming: the kind, and the system's words.
     #[test]
@@ -207,6 +244,61 @@ mod tests {
         drop(OsDisk.lock(&path).unwrap());
         drop(inherited);
         fs::remove_file(&path).unwrap();
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn files_and_directories_are_created_private() {
+        let scratch = crate::disk_tests::Scratch::new("private");
+        let dir = scratch.0.join("a/b");
+        OsDisk.create_dir_all(&dir).unwrap();
+        assert_eq!((mode(&dir), mode(&scratch.0.join("a"))), (0o700, 0o700));
+        for (name, how) in [("new", Open::Create), ("any", Open::OpenOrCreate), ("private", Open::Private)] {
+            OsDisk.open(&dir.join(name), how).unwrap();
+            direct::DirectDisk::new(false).open_pages(&dir.join(format!("{name}-pages")), how).unwrap();
+            assert_eq!((mode(&dir.join(name)), mode(&dir.join(format!("{name}-pages")))), (0o600, 0o600));
+        }
+        drop(OsDisk.lock(&dir.join("lock")).unwrap());
+        assert_eq!(mode(&dir.join("lock")), 0o600);
+        for (open, writable) in [(0o700, false), (0o755, false), (0o720, true), (0o702, true)] {
+            set_mode(&dir, open);
+            assert_eq!(OsDisk.others_may_write(&dir).unwrap(), writable, "{open:o}");
+        }
+    }
+
+    #[test]
+    fn a_private_file_is_not_one_that_others_have_put_there() {
+        let scratch = crate::disk_tests::Scratch::new("planted");
+        let (target, link) = (scratch.0.join("target"), scratch.0.join("link"));
+        let refuses = |path: &Path, why: &str| {
+            let direct = direct::DirectDisk::new(false);
+            for opened in [OsDisk.open(path, Open::Private), direct.open_pages(path, Open::Private)] {
+                let error = opened.err().expect("refused");
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+                assert!(error.to_string().contains(why), "{error}");
+            }
+        };
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        refuses(&link, "it is a symbolic link");
+        assert!(OsDisk.lock(&link).err().expect("refused").to_string().contains("it is a symbolic link"));
+        assert!(!target.exists());
+        fs::write(&target, "content").unwrap();
+        refuses(&link, "it is a symbolic link");
+        fs::remove_file(&link).unwrap();
+        fs::hard_link(&target, &link).unwrap();
+        refuses(&link, "it has a second name");
+        fs::remove_file(&link).unwrap();
+        // What an earlier release has left, which anybody could read.
+        set_mode(&target, 0o644);
+        OsDisk.open(&target, Open::Private).unwrap();
+        assert_eq!((mode(&target), fs::read(&target).unwrap()), (0o600, b"content".to_vec()));
     }
 
     /// Space is there, content and length are as before.

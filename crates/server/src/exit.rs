@@ -20,7 +20,7 @@ pub enum ExitCode {
     InUse = 4,
     /// The directory is not ours, of another version, or made with other settings.
     Refused = 5,
-    /// The operating system does not let us: permissions, a read-only file system.
+    /// Permissions are wrong, of us or of others, or the file system is read-only.
     Access = 6,
     /// The file system has no room for the start.
     Full = 7,
@@ -40,7 +40,7 @@ pub const TABLE: &str = "Exit codes of serve:
    3  the address or socket cannot be listened on
    4  another server has the data directory
    5  the data directory is not Clearway's, of another version, or made with other settings
-   6  permission denied, or the file system is read-only
+   6  permission denied, others may write to the data directory, or the file system is read-only
    7  the file system is full: nothing committed is lost, free space and start again
    8  the disk failed at the start
    9  data or log are damaged: keep a copy, restore from a backup
@@ -68,7 +68,7 @@ impl Failure {
         let code = match hindrance {
             Hindrance::InUse => ExitCode::InUse,
             Hindrance::Refused => ExitCode::Refused,
-            Hindrance::Access => ExitCode::Access,
+            Hindrance::Access | Hindrance::Shared => ExitCode::Access,
             Hindrance::Full => ExitCode::Full,
             Hindrance::Disk => ExitCode::Disk,
             Hindrance::Damaged => ExitCode::Damaged,

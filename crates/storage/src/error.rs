@@ -154,6 +154,8 @@ pub enum OpenError {
     },
     /// The directory is not one of ours, or of another version, or made with other settings.
     Refused(String),
+    /// Other users may write to this file or directory.
+    Shared(String),
     /// Data or log are damaged.
     Storage(StorageError),
     /// The catalog makes no sense.
@@ -169,6 +171,8 @@ pub enum Hindrance {
     Refused,
     /// The operating system does not let us: permissions, or a file system that is read-only.
     Access,
+    /// Other users may write to what is there.
+    Shared,
     /// The file system has no room.
     Full,
     /// The disk fails.
@@ -200,6 +204,7 @@ impl Hindrance {
                 "Nothing was changed. Serve another directory, or use the release and settings it was made with."
             }
             Self::Access => "The server's user must own the directory, on a file system that is mounted for writing.",
+            Self::Shared => "Nothing was changed. Take the permission away from others: chmod -R go-w DIRECTORY.",
             Self::Full => "Nothing committed is lost. Free space on the file system and start again.",
             Self::Disk => {
                 "Nothing more was changed. Look into the system's log for errors of the disk before starting again."
@@ -216,6 +221,7 @@ impl OpenError {
             Self::InUse(_) => Hindrance::InUse,
             Self::Io { error, .. } | Self::Storage(StorageError::Log(WalError::Io(error))) => Hindrance::of_io(error),
             Self::Refused(_) => Hindrance::Refused,
+            Self::Shared(_) => Hindrance::Shared,
             Self::Storage(StorageError::Page(
                 PageError::Io { source, .. } | PageError::Log(source) | PageError::LogRoom(source),
             )) => Hindrance::of_io(source),
@@ -239,6 +245,7 @@ impl fmt::Display for OpenError {
             Self::InUse(what) => write!(f, "{what} is in use by another server"),
             Self::Io { doing, error } => write!(f, "{doing}: {error}"),
             Self::Refused(why) => f.write_str(why),
+            Self::Shared(path) => write!(f, "users other than its owner may write to {path}"),
             Self::Storage(error) => write!(f, "{error}"),
             Self::Catalog(why) => write!(f, "the catalog is damaged: {why}"),
         }

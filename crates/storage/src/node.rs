@@ -27,6 +27,7 @@ use clearway_sync::panics::caught;
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
+use crate::access;
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
 use crate::config::NodeConfig;
 use crate::control::{self, Control, State};
@@ -268,6 +269,7 @@ impl Node {
         let opening = Opening { disk, dir: dir.to_owned(), config };
         opening.disk.create_dir_all(dir).map_err(OpenError::io(format!("cannot make {}", dir.display())))?;
         control::refuse_foreign(&*opening.disk, dir)?;
+        access::refuse_shared(&*opening.disk, dir)?;
         let lock = lock(&*opening.disk, dir)?;
         // Before anything is changed: it may be refused.
         let second_level = opening.second_level()?;

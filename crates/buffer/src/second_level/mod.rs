@@ -150,7 +150,8 @@ impl SecondLevel {
     /// Makes the file, or empties the one that is there.
     ///
     /// # Errors
-    /// The disk's; `WouldBlock` if somebody has the file, `InvalidInput` for a size out of range.
+    /// The disk's; `WouldBlock` if somebody has the file, `InvalidInput` for a size out of range, `PermissionDenied` for a file that
+    /// is not ours alone.
     pub fn open(disk: &dyn Disk, config: &SecondLevelConfig) -> io::Result<Self> {
         let slots = config.size / PAGE_SIZE as u64;
         if slots < LEAST_SLOTS || config.size > LARGEST {
@@ -158,7 +159,7 @@ impl SecondLevel {
         }
         let path = config.dir.join(SECOND_LEVEL_FILE);
         let lock = disk.lock(&path)?;
-        let file = disk.open_pages(&path, Open::OpenOrCreate)?;
+        let file = disk.open_pages(&path, Open::Private)?;
         file.set_len(0)?;
         let region_slots = (slots / REGIONS).clamp(1, REGION);
         let regions = (slots / region_slots) as u32;

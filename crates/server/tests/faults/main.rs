@@ -9,6 +9,7 @@ mod memory;
 mod operate;
 mod pack;
 mod place;
+mod private;
 mod row_number;
 mod stop;
 mod upgrade;

@@ -11,6 +11,7 @@ use clearway_types::{Lsn, PageId, PartitionId};
 use super::manifest::{LOG, Manifest, NAME, data_name};
 use super::output::Output;
 use super::{BLOCK, BackupError, BackupReport, Meter, Progress, Step};
+use crate::access;
 use crate::control::{Control, State};
 use crate::error::{OpenError, StorageError};
 use crate::wal::{Span, WalConfig, WalError, WalReader};
@@ -53,6 +54,7 @@ pub(crate) fn new_target(disk: &dyn Disk, target: &Path) -> Result<(), BackupErr
         if !disk.list(target).is_ok_and(|names| names.is_empty()) {
             return Err(BackupError::Occupied(shown.to_string()));
         }
+        access::refuse_shared(disk, target)?;
     }
     disk.create_dir_all(target).map_err(BackupError::io(format!("cannot make {shown}")))?;
     if let Some(parent) = target.parent() {

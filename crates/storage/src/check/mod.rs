@@ -253,7 +253,7 @@ impl Checker {
         let damaged = match &error {
             OpenError::Storage(_) | OpenError::Catalog(_) => true,
             OpenError::Io { error, .. } => is_damage(error),
-            OpenError::InUse(_) | OpenError::Refused(_) => false,
+            OpenError::InUse(_) | OpenError::Refused(_) | OpenError::Shared(_) => false,
         };
         if !damaged {
             return Err(error);
