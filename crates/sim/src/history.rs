@@ -6,84 +6,137 @@ use clearway_types::Lsn;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A transaction that the engine said was committed (to the session; the client heard of it only when `acknowledged`).
-#[derive(Clone, Debug)]
-pub struct Committed {
-    /// Who.
-    pub session: String,
-    /// Its statements with what they answered.
-    pub statements: Vec<(Stmt, Answer)>,
-    /// The commit record's end if it wrote; else the last commit that it may have seen.
-    pub lsn: Lsn,
-    /// The client has heard of it: the log was durable up to `lsn`.
-    pub acknowledged: bool,
+/// How a transaction ended, as far as its session knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The engine said that it was committed. The client heard of it only if [`Transaction::told`] is set.
+    Committed,
+    /// Rolled back by ROLLBACK or the COMMIT of a failed block, or a statement on its own that met a duplicate.
+    RolledBack,
+    /// Rolled back in another way, or never asked to commit.
+    Aborted,
+    /// The life ended in its COMMIT, or in a statement on its own.
+    Unanswered,
 }
 
-impl Committed {
+/// A transaction.
+#[derive(Clone, Debug)]
+pub struct Transaction {
+    /// Who.
+    pub session: String,
+    /// Its statements with what they answered. The last one of an unanswered transaction counts as done.
+    pub statements: Vec<(Stmt, Answer)>,
+    /// How it ended.
+    pub end: End,
+    /// The commit record's end if it wrote and committed; else the last commit that it may have seen.
+    pub lsn: Lsn,
+    /// The step at which its first statement began.
+    pub began: u64,
+    /// The step at which its client heard of the end: the log was durable up to `lsn`.
+    pub told: Option<u64>,
+}
+
+impl Transaction {
+    fn is_committed(&self) -> bool {
+        self.end == End::Committed
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        self.is_committed() && self.told.is_some()
+    }
+
+    /// Whether the commit record is its own.
     fn wrote(&self) -> bool {
-        self.statements.iter().any(|(stmt, answer)| {
+        let writes = |(stmt, answer): &(Stmt, Answer)| {
             stmt.writes() && !matches!(answer, Answer::Count(0) | Answer::Refused(_) | Answer::Duplicate)
-        })
+        };
+        self.is_committed() && self.statements.iter().any(writes)
+    }
+
+    /// Whether the model knows at which point of the serial order it looked at the data.
+    fn is_judged(&self) -> bool {
+        matches!(self.end, End::Committed | End::RolledBack)
+    }
+
+    fn replay(&self, model: &mut Model) -> Result<(), String> {
+        match self.end {
+            End::RolledBack => model.clone().replay(&self.statements),
+            _ => model.replay(&self.statements),
+        }
     }
 }
 
 /// The transactions of one life.
 #[derive(Default)]
 pub struct History {
-    committed: Mutex<Vec<Committed>>,
+    transactions: Mutex<Vec<Transaction>>,
 }
 
 impl History {
-    fn lock(&self) -> MutexGuard<'_, Vec<Committed>> {
-        self.committed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Transaction>> {
+        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds one; its number.
-    pub fn add(&self, committed: Committed) -> usize {
+    pub fn add(&self, transaction: Transaction) -> usize {
         let mut all = self.lock();
-        all.push(committed);
+        all.push(transaction);
         all.len() - 1
     }
 
-    /// The client has been told.
-    pub fn acknowledge(&self, number: usize) {
-        self.lock()[number].acknowledged = true;
+    /// The client has been told of the end, at this step.
+    pub fn tell(&self, number: usize, step: u64) {
+        self.lock()[number].told = Some(step);
     }
 
-    /// How many transactions, and how many of them were acknowledged.
-    pub fn counts(&self) -> (u64, u64) {
+    /// All of them.
+    pub fn transactions(&self) -> Vec<Transaction> {
+        self.lock().clone()
+    }
+
+    /// Counts by what they are.
+    pub fn counts(&self) -> [(&'static str, u64); 3] {
         let all = self.lock();
-        (all.len() as u64, all.iter().filter(|t| t.acknowledged).count() as u64)
+        let count = |is: fn(&&Transaction) -> bool| all.iter().filter(is).count() as u64;
+        [
+            ("transactions committed", count(|t| t.is_committed())),
+            ("acknowledged", count(|t| t.is_acknowledged())),
+            ("rolled back and judged", count(|t| t.end == End::RolledBack)),
+        ]
     }
 
     /// Where the last transaction that was acknowledged ends.
     pub fn acknowledged_up_to(&self) -> Lsn {
-        self.lock().iter().filter(|t| t.acknowledged).map(|t| t.lsn).max().unwrap_or(Lsn(0))
+        self.lock().iter().filter(|t| t.is_acknowledged()).map(|t| t.lsn).max().unwrap_or(Lsn(0))
     }
 
     /// Brings the model from the life's beginning to where a log that ends at `end` leaves it. The transactions behind that are as if
-    /// they had never been; an error if one of them was acknowledged, or if the others are not as if one had run after the other.
+    /// they had never been; an error if a client has heard of one of them, or if the others are not as if one had run after the other.
     pub fn settle(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
-        if let Some(Committed { session, lsn, .. }) = self.lock().iter().find(|t| t.acknowledged && t.lsn > end) {
+        let all = self.lock();
+        if let Some(Transaction { session, lsn, .. }) = all.iter().find(|t| t.told.is_some() && t.lsn > end) {
             return Err(format!("session {session}: acknowledged at {lsn}, but the log ends at {end}: it is lost"));
         }
+        drop(all);
         self.replay(model, end)
     }
 
     /// Brings the model from the life's beginning to what was committed up to `end`; an error if that is not as if one had run after the other.
     ///
-    /// The order is that of the commit records; who wrote nothing comes behind the last commit that he may have seen.
+    /// The order is that of the commit records; a transaction that wrote nothing, or was rolled back, comes behind the last commit that it may have
+    /// seen: it had its locks until it ended, and until then nobody committed what contradicts its answers.
     pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
-        let mut order: Vec<&Committed> = all.iter().filter(|t| t.lsn <= end).collect();
+        let mut order: Vec<&Transaction> = all.iter().filter(|t| t.is_judged() && t.lsn <= end).collect();
         order.sort_by_key(|t| (t.lsn, !t.wrote()));
         for txn in order {
-            model.replay(&txn.statements).map_err(|why| {
+            txn.replay(model).map_err(|why| {
                 let steps: Vec<String> =
                     txn.statements.iter().map(|(s, a)| format!("{} -> {a:.60?}", s.short())).collect();
                 format!(
-                    "session {}, commit at {}: not serialisable: {why}\n  {}",
+                    "session {}, {:?} at {}: not serialisable: {why}\n  {}",
                     txn.session,
+                    txn.end,
                     txn.lsn,
                     steps.join("\n  ")
                 )

@@ -64,6 +64,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
         watch: watch.clone(),
         rng: Rng::new(world.seed, "story"),
         model: Model::default(),
+        signals: signals.clone(),
         report: Report::default(),
         leaks: false,
         undecided: false,
@@ -154,6 +155,7 @@ struct Story<'w> {
     watch: Arc<Watch>,
     rng: Rng,
     model: Model,
+    signals: Arc<Signals>,
     report: Report,
     /// Threads are left that wait for what will never come: those of killed processes.
     leaks: bool,
@@ -246,6 +248,7 @@ impl Story<'_> {
         let faulty = crashes || self.world.weather != Weather::Fair;
         let shared = Arc::new(Shared {
             history: Default::default(),
+            signals: self.signals.clone(),
             trace: self.trace.clone(),
             stopping: AtomicBool::new(false),
             progress: self.watch.progress.clone(),
@@ -278,9 +281,7 @@ impl Story<'_> {
             return Err(format!("an orderly shutdown failed: {e}"));
         }
         drop(engine);
-        let (committed, acknowledged) = shared.history.counts();
-        self.report.count("transactions committed", committed);
-        self.report.count("acknowledged", acknowledged);
+        shared.history.counts().into_iter().for_each(|(what, times)| self.report.count(what, times));
         // What a failed sync has left in the system's cache is lost later, whatever the next process does: that is no promise.
         let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
         let killed = self.world.kills && flips == 0 && self.world.weather != Weather::Breaking && kills.percent(50);

@@ -1,9 +1,10 @@
 //! One session: makes up its next statement, runs it, and writes down what it saw.
 
 use crate::generate::{Block, Script};
-use crate::history::{Committed, History};
+use crate::history::{End, History, Transaction};
 use crate::life::Rotten;
 use crate::model::{Answer, show};
+use crate::schedule::Signals;
 use crate::sql::{Row, Stmt};
 use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
@@ -16,11 +17,15 @@ use std::sync::Arc;
 
 /// Plans that a statement may need because others change the catalog.
 const REPLANS: u32 = 50;
+/// What COMMIT of a failed block answers.
+const NO_COMMIT: &str = "ROLLBACK";
 
 /// What a life's sessions share.
 pub struct Shared {
-    /// Where committed transactions are written down.
+    /// Where transactions are written down.
     pub history: History,
+    /// The clock of the history: the execution's steps.
+    pub signals: Arc<Signals>,
     /// What happened.
     pub trace: Trace,
     /// Nothing new is to be started: the disk is gone.
@@ -49,6 +54,12 @@ pub struct Taken {
 }
 
 impl Shared {
+    /// The time, in steps of all threads.
+    pub fn now(&self) -> u64 {
+        // Relaxed: one thread of the operating system.
+        self.signals.steps.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
     /// The pages in which a bit has flipped, but for copies that nobody needs.
     pub fn rotten(&self) -> BTreeSet<Rotten> {
         let struck = self.plan.as_ref().map(|plan| plan.struck()).unwrap_or_default();
@@ -99,6 +110,8 @@ pub struct Session {
     state: State,
     /// Statements of the open transaction.
     open: Vec<(Stmt, Answer)>,
+    /// The step at which it began.
+    began: u64,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
     thinks: u64,
     /// What had been acknowledged when the statement began.
@@ -119,6 +132,7 @@ impl Session {
             shared,
             state: State::Idle,
             open: Vec::new(),
+            began: 0,
             thinks: 0,
             acknowledged: Lsn(0),
             left,
@@ -181,6 +195,9 @@ impl Session {
                     self.left = self.left.saturating_sub(1);
                     self.acknowledged = self.shared.history.acknowledged_up_to();
                     let stmt = if stopping { Stmt::Rollback } else { self.script.next(block, &client.catalog()) };
+                    if self.open.is_empty() {
+                        self.began = self.shared.now();
+                    }
                     self.start(port, stmt, 0)?;
                 }
                 State::Running { stmt, replans } => {
@@ -202,7 +219,7 @@ impl Session {
                 State::Waiting { lsn, number } => {
                     if port.engine().durable() >= lsn {
                         if let Some(number) = number {
-                            self.shared.history.acknowledge(number);
+                            self.shared.history.tell(number, self.shared.now());
                         }
                         self.state = State::Idle;
                     } else if stopping {
@@ -268,21 +285,42 @@ impl Session {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
             Block::Open | Block::Failed => self.open.push((stmt, answer)),
             Block::None => {
-                let mut statements = std::mem::take(&mut self.open);
-                let commits = match &stmt {
-                    Stmt::Rollback | Stmt::Backup(_) => false,
-                    Stmt::Commit => answer == Answer::Done,
-                    _ => !matches!(answer, Answer::Duplicate | Answer::Refused(_)),
+                let end = match (&stmt, &answer) {
+                    (Stmt::Backup(_), _) => None,
+                    (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => Some(End::RolledBack),
+                    (Stmt::Commit, Answer::Refused(why)) if why == NO_COMMIT => Some(End::RolledBack),
+                    (_, Answer::Refused(_)) => Some(End::Aborted),
+                    _ => Some(End::Committed),
                 };
-                statements.push((stmt, answer));
-                let number = commits.then(|| {
-                    let session = self.name.clone();
-                    self.shared.history.add(Committed { session, statements, lsn: wait, acknowledged: false })
-                });
+                self.open.push((stmt, answer));
+                let number = end.map(|end| self.write_down(end, wait));
+                self.open.clear();
                 self.state = State::Waiting { lsn: wait, number };
             }
         }
         Ok(())
+    }
+
+    /// Writes the open transaction down; its number.
+    fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
+        let statements = std::mem::take(&mut self.open);
+        let (session, began) = (self.name.clone(), self.began);
+        self.shared.history.add(Transaction { session, statements, end, lsn, began, told: None })
+    }
+
+    /// The life is over: writes down what has no end yet.
+    pub fn leave(&mut self) {
+        let mut end = End::Aborted;
+        if let State::Running { stmt, .. } = std::mem::replace(&mut self.state, State::Over) {
+            let alone = self.open.is_empty() && !matches!(stmt, Stmt::Begin | Stmt::Backup(_));
+            if alone || stmt == Stmt::Commit {
+                end = End::Unanswered;
+            }
+            self.open.push((stmt, Answer::Done));
+        }
+        if !self.open.is_empty() {
+            self.write_down(end, Lsn(0));
+        }
     }
 
     /// An error that the engine may give.
@@ -338,7 +376,7 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
         (Stmt::Select { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
         (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),
         // A failed block's COMMIT.
-        (Stmt::Commit, Tag::Plain("ROLLBACK")) => Answer::Refused("ROLLBACK".into()),
+        (Stmt::Commit, Tag::Plain(NO_COMMIT)) => Answer::Refused(NO_COMMIT.into()),
         _ => Answer::Done,
     })
 }

@@ -57,6 +57,12 @@ pub fn work(
 ) -> Result<(), String> {
     let mut port = engine.port(worker);
     let mut sessions = make(&mut port);
+    let worked = work_with(&mut port, worker, crew, &mut sessions);
+    sessions.iter_mut().for_each(Session::leave);
+    worked
+}
+
+fn work_with(port: &mut Port, worker: u16, crew: &Crew, sessions: &mut [Session]) -> Result<(), String> {
     let mut events = Vec::new();
     let mut busy = true;
     loop {
@@ -66,8 +72,8 @@ pub fn work(
             return Ok(());
         }
         let mut moved = false;
-        for session in &mut sessions {
-            moved |= session.advance(&mut port)?;
+        for session in &mut *sessions {
+            moved |= session.advance(port)?;
         }
         if busy && sessions.iter().all(Session::is_over) {
             busy = false;
