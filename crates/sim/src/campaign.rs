@@ -1,12 +1,13 @@
 //! Many seeds, on all cores: each in one thread of the operating system, since an execution stays in one.
 
+use crate::chronicle::ANOMALIES;
 use crate::execution::Report;
 use crate::life;
 use crate::panics;
 use crate::pool;
 use crate::trace::Trace;
 use crate::world::World;
-use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_POOL, Bug};
+use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_HISTORIES, BUGS_OF_POOL, Bug};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,6 +31,8 @@ const CANARIES: &str = include_str!("../canaries.txt");
 pub enum Subject {
     /// The whole engine: [`crate::life`].
     Engine,
+    /// The whole engine, judged by the checker of histories alone: [`crate::chronicle`].
+    Histories,
     /// The buffer pool alone: [`crate::pool`].
     Pool,
 }
@@ -39,6 +42,7 @@ impl Subject {
     fn option(self) -> &'static str {
         match self {
             Self::Engine => "",
+            Self::Histories => "--histories ",
             Self::Pool => "--pool ",
         }
     }
@@ -47,6 +51,7 @@ impl Subject {
     fn kept_seeds(self) -> Result<Vec<u64>, String> {
         let (file, kept) = match self {
             Self::Engine => ("seeds.txt", KEPT),
+            Self::Histories => return Ok(Vec::new()),
             Self::Pool => ("pool_seeds.txt", KEPT_OF_POOL),
         };
         let lines = kept.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
@@ -58,13 +63,18 @@ impl Subject {
     fn bugs(self) -> &'static [Bug] {
         match self {
             Self::Engine => BUGS_OF_ENGINE,
+            Self::Histories => BUGS_OF_HISTORIES,
             Self::Pool => BUGS_OF_POOL,
         }
     }
 
     /// The seed that found the planted bug last; 0 if none is known.
     fn found_last(self, bug: &str) -> u64 {
-        let subject = if self == Self::Engine { "engine" } else { "pool" };
+        let subject = match self {
+            Self::Engine => "engine",
+            Self::Histories => "histories",
+            Self::Pool => "pool",
+        };
         let mut lines = CANARIES.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
         lines
             .find(|line| line.len() == 3 && line[..2] == [subject, bug])
@@ -75,6 +85,7 @@ impl Subject {
     fn run(self, seed: u64, trace: &Trace) -> Result<Report, String> {
         match self {
             Self::Engine => life::run(&World::new(seed), trace),
+            Self::Histories => life::run(&World::of_histories(seed), trace).or_else(only_anomalies),
             Self::Pool => pool::run(&pool::World::new(seed), trace),
         }
     }
@@ -93,10 +104,17 @@ impl Subject {
     }
 }
 
+/// Takes a finding of anything but the checker of histories for none.
+fn only_anomalies(found: String) -> Result<Report, String> {
+    if found.contains(ANOMALIES) { Err(found) } else { Ok(Report::default()) }
+}
+
 #[derive(Default)]
 struct Totals {
     seeds: AtomicU64,
     sum: Mutex<Report>,
+    /// The steps of the longest seed, and which that is.
+    longest: Mutex<(u64, u64)>,
     findings: Mutex<Vec<(u64, String)>>,
     stop: AtomicBool,
 }
@@ -107,6 +125,9 @@ impl Totals {
         self.seeds.fetch_add(1, Ordering::Relaxed);
         match result {
             Ok(report) => {
+                let mut longest = self.longest.lock().unwrap_or_else(PoisonError::into_inner);
+                *longest = (*longest).max((report.steps, seed));
+                drop(longest);
                 let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
                 sum.steps += report.steps;
                 report.counts.into_iter().for_each(|(what, times)| sum.count(what, times));
@@ -130,12 +151,15 @@ impl Totals {
     fn line(&self, began: Instant) -> String {
         let (seeds, s) = (self.seeds.load(Ordering::Relaxed), began.elapsed().as_secs_f64());
         let sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        let longest = *self.longest.lock().unwrap_or_else(PoisonError::into_inner);
         let counts: Vec<String> = sum.counts.iter().map(|(what, times)| format!("{times} {what}")).collect();
         format!(
-            "sim: {seeds} seeds in {s:.0} s, {:.1} a second; {}; {} million steps; {} findings",
+            "sim: {seeds} seeds in {s:.0} s, {:.1} a second; {}; {:.1} million steps, {:.1} of them in seed {}; {} findings",
             seeds as f64 / s,
             counts.join(", "),
-            sum.steps / 1_000_000,
+            sum.steps as f64 / 1e6,
+            longest.0 as f64 / 1e6,
+            longest.1,
             self.found(),
         )
     }
@@ -186,6 +210,7 @@ pub fn replay(subject: Subject, seed: u64) -> Result<(), String> {
     prepare();
     match subject {
         Subject::Engine => println!("{:#?}", World::new(seed)),
+        Subject::Histories => println!("{:#?}", World::of_histories(seed)),
         Subject::Pool => println!("{:#?}", pool::World::new(seed)),
     }
     let report = subject.run(seed, &Trace::new(true)).map_err(|finding| format!("seed {seed}: {finding}"))?;

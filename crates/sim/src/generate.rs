@@ -1,5 +1,7 @@
 //! What a session does next: random statements over few keys, so that they meet.
 
+pub mod unique;
+
 use crate::rng::Rng;
 use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
 use clearway_plan::{Catalog, TableDef};
@@ -32,6 +34,8 @@ pub struct Mix {
     pub backups: u64,
     /// Changes of one row that go to the one inserted last.
     pub newest: u64,
+    /// Statements over tables of lists and registers: [`unique`].
+    pub unique: u64,
 }
 
 /// One session's choices.
@@ -47,6 +51,8 @@ pub struct Script {
     made: u32,
     /// The row that it inserted last.
     newest: Option<Row>,
+    /// The last value that it wrote to a list or a register.
+    values: u64,
 }
 
 /// Where the session's transaction stands.
@@ -64,7 +70,9 @@ impl Script {
     /// The script of the session called `name`.
     pub fn new(seed: u64, name: &str, mix: Mix) -> Self {
         let rng = Rng::new(seed, name);
-        Self { rng, mix, left: 0, savepoints: Vec::new(), next_savepoint: 0, name: name.into(), made: 0, newest: None }
+        let values = unique::first_value(name);
+        let (savepoints, name) = (Vec::new(), name.into());
+        Self { rng, mix, left: 0, savepoints, next_savepoint: 0, name, made: 0, newest: None, values }
     }
 
     /// Whether to cancel the statement that has just been started.
@@ -138,6 +146,10 @@ impl Script {
     fn work(&mut self, catalog: &Catalog) -> Stmt {
         let mut tables: Vec<&Arc<TableDef>> = catalog.tables.values().collect();
         tables.sort_unstable_by_key(|t| &t.name);
+        if self.mix.unique > 0 && self.rng.percent(self.mix.unique) {
+            return self.unique_work(&tables);
+        }
+        tables.retain(|t| !unique::is_unique(&t.name));
         if tables.is_empty() || (tables.len() < 5 && self.rng.percent(self.mix.ddl)) {
             let kind = self.rng.pick(&Kind::ALL);
             return Stmt::CreateTable { table: self.fresh_name("t"), kind };
@@ -164,17 +176,22 @@ impl Script {
     }
 
     fn ddl(&mut self, table: &TableDef) -> Stmt {
-        let made: Vec<&String> = table.indexes.iter().map(|i| &i.name).filter(|name| name.starts_with("i_")).collect();
         match self.rng.below(10) {
             0 => Stmt::DropTable(table.name.clone()),
             1 | 2 => Stmt::Truncate(table.name.clone()),
-            3..=5 if !made.is_empty() => Stmt::DropIndex(made[self.rng.below(made.len() as u64) as usize].clone()),
-            _ => {
-                let columns: &[&[usize]] = &[&[A], &[A, K], &[U, A], &[D]];
-                let columns = self.rng.pick(columns).to_vec();
-                Stmt::CreateIndex { name: self.fresh_name("i"), table: table.name.clone(), columns }
-            }
+            what => self.index(table, what <= 5),
         }
+    }
+
+    /// Makes an index, or drops one if `drops` and there is one.
+    fn index(&mut self, table: &TableDef, drops: bool) -> Stmt {
+        let made: Vec<&String> = table.indexes.iter().map(|i| &i.name).filter(|name| name.starts_with("i_")).collect();
+        if drops && !made.is_empty() {
+            return Stmt::DropIndex(made[self.rng.below(made.len() as u64) as usize].clone());
+        }
+        let columns: &[&[usize]] = &[&[A], &[A, K], &[U, A], &[D]];
+        let columns = self.rng.pick(columns).to_vec();
+        Stmt::CreateIndex { name: self.fresh_name("i"), table: table.name.clone(), columns }
     }
 
     fn key(&mut self) -> i32 {

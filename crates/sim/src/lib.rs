@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chronicle;
 pub mod generate;
 pub mod history;
 pub mod model;

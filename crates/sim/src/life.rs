@@ -7,6 +7,7 @@ mod rot;
 
 pub use rot::Rotten;
 
+use crate::chronicle::Chronicle;
 use crate::disk::TracedDisk;
 use crate::execution::{self, Outcome, Report};
 use crate::generate::Script;
@@ -64,6 +65,7 @@ fn execution(world: &World, trace: &Trace, signals: &Arc<Signals>) -> Outcome {
         watch: watch.clone(),
         rng: Rng::new(world.seed, "story"),
         model: Model::default(),
+        chronicle: Chronicle::default(),
         signals: signals.clone(),
         report: Report::default(),
         leaks: false,
@@ -155,6 +157,7 @@ struct Story<'w> {
     watch: Arc<Watch>,
     rng: Rng,
     model: Model,
+    chronicle: Chronicle,
     signals: Arc<Signals>,
     report: Report,
     /// Threads are left that wait for what will never come: those of killed processes.
@@ -165,6 +168,16 @@ struct Story<'w> {
 
 impl Story<'_> {
     fn run(&mut self) -> Result<(), String> {
+        let lived = self.live_all();
+        let (checked, counts) = self.chronicle.check();
+        self.report.count("transactions in histories", counts);
+        match (lived, checked) {
+            (Err(found), Err(too)) => Err(format!("{found}\n{too}")),
+            (lived, checked) => lived.and(checked),
+        }
+    }
+
+    fn live_all(&mut self) -> Result<(), String> {
         let mut disk = MemDisk::new();
         disk.create_dir_all(Path::new(world::SECOND_LEVEL)).map_err(|e| e.to_string())?;
         disk.tear_blocks(self.world.tears_blocks);
@@ -282,10 +295,14 @@ impl Story<'_> {
         }
         drop(engine);
         shared.history.counts().into_iter().for_each(|(what, times)| self.report.count(what, times));
+        if self.world.mix.unique > 0 {
+            self.chronicle.add(&shared.history.transactions(), shared.now())?;
+        }
         // What a failed sync has left in the system's cache is lost later, whatever the next process does: that is no promise.
         let mut kills = Rng::new(self.world.seed, &format!("end of life {life}"));
         let killed = self.world.kills && flips == 0 && self.world.weather != Weather::Breaking && kills.percent(50);
-        self.afterwards(&shared, &disk, killed.then_some(kills))
+        let kills = killed.then_some(kills);
+        if self.world.histories { self.only_look(&disk, kills) } else { self.afterwards(&shared, &disk, kills) }
     }
 
     fn work(&mut self, life: u32, engine: &Arc<Engine>, crew: &Arc<Crew>) -> Result<(), String> {
@@ -341,8 +358,7 @@ impl Story<'_> {
         self.judge_by(&self.model, engine, bells)
     }
 
-    fn judge_by(&self, model: &Model, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
-        let mut reader = Reader::new(engine, bells[0].clone());
+    fn read_all(&self, reader: &mut Reader) -> Result<Found, String> {
         let mut names: Vec<String> = reader.client().catalog().tables.keys().map(|n| n.to_string()).collect();
         names.sort_unstable();
         let mut found = Found::new();
@@ -351,7 +367,24 @@ impl Story<'_> {
             self.watch.progress.fetch_add(1, Ordering::Relaxed);
             found.insert(name, rows);
         }
-        compare(&found, model)?;
+        Ok(found)
+    }
+
+    /// Reads all lists and registers, for the checker of histories.
+    fn chronicle_state(&mut self, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
+        if self.world.mix.unique == 0 {
+            return Ok(());
+        }
+        let mut reader = Reader::new(engine, bells[0].clone());
+        let found = self.read_all(&mut reader)?;
+        reader.close();
+        // Relaxed: one thread of the operating system.
+        self.chronicle.look(&found, self.signals.steps.load(Ordering::Relaxed))
+    }
+
+    fn judge_by(&self, model: &Model, engine: &Arc<Engine>, bells: &[Arc<Doorbell>]) -> Result<(), String> {
+        let mut reader = Reader::new(engine, bells[0].clone());
+        compare(&self.read_all(&mut reader)?, model)?;
         for (name, table) in &model.tables {
             let mut preds: Vec<Pred> = (0..=9).map(|a| Pred::Equal(vec![(A, a)])).collect();
             preds.push(Pred::Between(K, 0, self.world.mix.keys / 2));

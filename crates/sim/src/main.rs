@@ -1,6 +1,6 @@
 //! Runs seeds: `cargo xtask sim` builds this with `--cfg shuttle` and starts it.
 //!
-//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries [FIRST [BUG]]`, with `engine` or `pool` for the subject
+//! `SUBJECT run FIRST COUNT [MINUTES]` · `SUBJECT replay SEED` · `SUBJECT canaries [FIRST [BUG]]`, with `engine`, `histories` or `pool` for the subject
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,8 @@
 use clearway_sim::campaign::{self, Subject};
 
 #[cfg(shuttle)]
-const USAGE: &str = "usage: clearway-sim engine|pool run FIRST COUNT [MINUTES] | replay SEED | canaries [FIRST [BUG]]";
+const USAGE: &str =
+    "usage: clearway-sim engine|histories|pool run FIRST COUNT [MINUTES] | replay SEED | canaries [FIRST [BUG]]";
 
 #[cfg(not(shuttle))]
 fn main() -> std::process::ExitCode {
@@ -22,6 +23,7 @@ fn main() -> std::process::ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
         ["engine", ref rest @ ..] => obey(Subject::Engine, rest),
+        ["histories", ref rest @ ..] => obey(Subject::Histories, rest),
         ["pool", ref rest @ ..] => obey(Subject::Pool, rest),
         _ => Err(USAGE.into()),
     };

@@ -161,6 +161,7 @@ impl Table {
                 Set::To(c, n) => row.n[*c] = *n,
                 Set::Add(c, n) => row.n[*c] = row.n[*c].map(|old| old + n),
                 Set::Text(v) => row.v = v.clone(),
+                Set::Append(v) => row.v = format!("{}{v}", row.v).into(),
             }
         }
         if self.has_duplicates() {

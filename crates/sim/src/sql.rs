@@ -141,6 +141,8 @@ pub enum Set {
     Add(usize, i32),
     /// Gives `v` this value.
     Text(Arc<str>),
+    /// Appends to `v`.
+    Append(Arc<str>),
 }
 
 impl fmt::Display for Set {
@@ -150,6 +152,7 @@ impl fmt::Display for Set {
             Self::To(c, None) => write!(f, "{} = NULL", COLUMNS[*c]),
             Self::Add(c, n) => write!(f, "{0} = {0} + {n}", COLUMNS[*c]),
             Self::Text(v) => write!(f, "v = '{v}'"),
+            Self::Append(v) => write!(f, "v = v || '{v}'"),
         }
     }
 }

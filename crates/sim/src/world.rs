@@ -191,7 +191,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         escalate_at: knobs.pick(&[0, 1, 5, usual.partition.escalate_at]),
         misses: knobs.pick(&[0, 1, usual.partition.misses, 1_000]),
         retries: knobs.pick(&[0, 1, usual.partition.retries, 1_000]),
-        turns: usual.partition.turns,
+        turns: usual.partition.turns, // drawn later
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
     };
     EngineConfig {
@@ -252,6 +252,8 @@ pub struct World {
     pub tears_blocks: bool,
     /// Opens and lists fail now and then while the database is started.
     pub denials: bool,
+    /// Only the checker of histories judges.
+    pub histories: bool,
 }
 
 /// What ships, with this world's sizes and checkpoints.
@@ -308,6 +310,7 @@ impl World {
             cancels: rng.pick(&[0, 0, 1, 5]),
             backups: 0,
             newest: 0,
+            unique: 0,
         };
         let mut world = Self {
             seed,
@@ -326,6 +329,7 @@ impl World {
             kills: false,
             tears_blocks: false,
             denials: false,
+            histories: false,
         };
         // In this order: a seed that was kept means what it meant.
         world.pace = Pace { uneven: rng.percent(50), impatient: rng.percent(50), ..world.pace };
@@ -353,8 +357,28 @@ impl World {
             self.engine.node.node_cells = rng.pick(&[4, 5, 8]);
             self.engine.node.frames = self.engine.node.frames.max(64);
         }
+        self.draw_last(&mut Rng::new(self.seed, "third generator"));
         if self.ships {
             self.engine = shipped(self.engine.clone());
         }
+    }
+
+    /// What came with the third generator.
+    fn draw_last(&mut self, rng: &mut Rng) {
+        if rng.percent(40) {
+            self.mix.unique = rng.pick(&[30, 90]);
+        }
+        if rng.percent(50) {
+            let turns = self.engine.partition.turns;
+            self.engine.partition.turns = rng.pick(&[1, 2, 7, turns]);
+        }
+    }
+
+    /// The world of a seed whose sessions mostly work with lists and registers, and which only the checker of histories judges.
+    pub fn of_histories(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        // What bits flip, the model alone can tell.
+        (world.histories, world.mix.unique, world.flips) = (true, 90, 0);
+        world
     }
 }

@@ -68,6 +68,16 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::UndoneOldestFirst,
 ];
 
+/// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.
+pub const BUGS_OF_HISTORIES: &[Bug] = &[
+    Bug::SkippedRangeLock,
+    Bug::UncheckedLock,
+    Bug::EarlyRelease,
+    Bug::ReplyNotHeld,
+    Bug::SkippedSync,
+    Bug::UndoneOldestFirst,
+];
+
 /// What that of the buffer pool alone must find.
 pub const BUGS_OF_POOL: &[Bug] = &[
     Bug::PageBeforeLog,

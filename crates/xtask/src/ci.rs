@@ -43,6 +43,8 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("clippy for the simulation", SIM_CLIPPY, &[crate::sim::FLAGS])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
+    let of_histories = Options { canaries: true, histories: true, ..Options::default() };
+    step("canaries of the checker of histories", || crate::sim::run(&of_histories))?;
     step("simulation of the pool", || crate::sim::run(&Options { pool: true, ..Options::default() }))?;
     step("canaries of the pool", || crate::sim::run(&Options { pool: true, canaries: true, ..Options::default() }))?;
     if tools::find("pgbench").is_none() || tools::find("psql").is_none() {

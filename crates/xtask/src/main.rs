@@ -39,6 +39,7 @@ usage: cargo xtask COMMAND
                      simulate the whole engine (docs/simulation.md): the seeds that once failed, then N seeds from S on (default 200
                      from 0), for at most M minutes; --seed: only this one, with all that happens in it
   sim --pool         the same of the buffer pool alone (default 2,000 seeds)
+  sim --histories    the same of the engine, judged by the checker of histories alone
   sim --canaries     plant each known kind of bug and see that it is found within 4,000 seeds from --first on (default: from where it
                      was found last)
 

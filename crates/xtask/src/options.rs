@@ -31,6 +31,8 @@ pub struct Options {
     pub canaries: bool,
     /// Simulate the buffer pool alone.
     pub pool: bool,
+    /// Judge what is simulated by the checker of histories alone.
+    pub histories: bool,
     /// Only scenarios whose name contains this.
     pub only: Option<String>,
     /// A server that runs already.
@@ -75,6 +77,7 @@ impl Options {
                 "--rollbacks" => options.rollbacks = true,
                 "--isolation" => options.isolation = Some(value()?),
                 "--pool" => options.pool = true,
+                "--histories" => options.histories = true,
                 "--canaries" => options.canaries = true,
                 "--only" => options.only = Some(value()?),
                 "--binary" => options.binary = Some(value()?.into()),

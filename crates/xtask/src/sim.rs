@@ -22,7 +22,12 @@ pub fn run(options: &Options) -> Res<()> {
     }
     let root = tools::repository_root();
     let mut sim = Command::new(root.join("target/sim/debug/clearway-sim"));
-    sim.current_dir(&root).arg(if options.pool { "pool" } else { "engine" });
+    let subject = match (options.pool, options.histories) {
+        (true, _) => "pool",
+        (_, true) => "histories",
+        _ => "engine",
+    };
+    sim.current_dir(&root).arg(subject);
     match options.seed {
         Some(seed) => sim.args(["replay", &seed.to_string()]),
         None if options.canaries => sim.arg("canaries").args(options.first.map(|first| first.to_string())),

@@ -53,7 +53,8 @@ impl Story<'_> {
             self.open(&copy).map_err(|e| format!("the directory cannot be opened after a {what}: {e}"))?;
         self.undecided = shared.commits_unanswered();
         if self.undecided {
-            self.note("a commit was never answered: this life is not judged");
+            self.note("a commit was never answered: this life is judged by its history alone");
+            self.chronicle_state(&engine, &bells)?;
             engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
             return Ok(disk);
         }
@@ -77,12 +78,27 @@ impl Story<'_> {
         let (engine, bells) =
             self.open(&copy).map_err(|e| format!("the directory cannot be opened after crashes of recovery: {e}"))?;
         self.judge(&engine, &bells).map_err(|why| format!("after crashes of recovery: {why}"))?;
+        self.chronicle_state(&engine, &bells)?;
         engine.shutdown().map_err(|e| format!("an orderly shutdown failed: {e}"))?;
         drop(engine);
         if self.world.rots {
             let rotten = if self.rng.percent(70) { copy } else { disk.copy() };
             self.rot(&rotten).map_err(|why| format!("after bits have flipped: {why}"))?;
         }
+        Ok(disk)
+    }
+
+    /// As [`Story::afterwards`], where nobody but the checker of histories judges.
+    pub(super) fn only_look(&mut self, disk: &MemDisk, mut kills: Option<Rng>) -> Result<MemDisk, String> {
+        let seed = self.rng.u64();
+        let disk = self.end(disk, kills.is_some(), seed);
+        let (engine, _) = self.open(&disk.copy()).map_err(|e| e.to_string())?;
+        let end = engine.report().log_end;
+        engine.shutdown().map_err(|e| e.to_string())?;
+        let (disk, _) = self.recover(disk, end, &mut kills)?;
+        let (engine, bells) = self.open(&disk.copy()).map_err(|e| e.to_string())?;
+        self.chronicle_state(&engine, &bells)?;
+        engine.shutdown().map_err(|e| e.to_string())?;
         Ok(disk)
     }
 

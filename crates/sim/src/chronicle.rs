@@ -1,0 +1,299 @@
+//! What the sessions of a seed saw of its lists and registers, over all its lives, for the checker of histories.
+//!
+//! It knows neither the engine's log nor the model: only statements, answers, and the steps at which transactions began and their clients heard of
+//! their ends. What a life leaves is read as one transaction, so that an acknowledged write that is lost is a cycle with it.
+//!
+//! Invariants
+//! 1. A commit of which the client did not hear has an unknown outcome, and so has one that the life's end cut off: both happened before that end, or never.
+//! 2. Writes of transactions that were rolled back, to a savepoint too, and of statements that were refused are those of aborted transactions. A
+//!    transaction that only read counts although it ended with ROLLBACK, if the client heard of that.
+
+use crate::generate::unique::{self, KEYS, LISTS, is_unique};
+use crate::history::{End, Found, Transaction};
+use crate::model::Answer;
+use crate::sql::{K, Pred, Row, Set, Stmt, U};
+use clearway_history::{CheckOptions, History, Key, Op, Outcome, Txn};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a finding of the checker begins with.
+pub const ANOMALIES: &str = "history: ";
+
+/// The number of the session that reads what a life has left.
+const LOOK: u32 = 0;
+
+/// A seed's history.
+#[derive(Default)]
+pub struct Chronicle {
+    history: History,
+    /// The sessions' numbers.
+    sessions: BTreeMap<String, u32>,
+    /// The tables that somebody has written to.
+    tables: BTreeSet<String>,
+}
+
+impl Chronicle {
+    /// Adds the transactions of a life that was over at this step.
+    pub fn add(&mut self, transactions: &[Transaction], over: u64) -> Result<(), String> {
+        for transaction in transactions {
+            let ops = self.operations(&transaction.statements)?;
+            let next = LOOK + 1 + self.sessions.len() as u32;
+            let session = *self.sessions.entry(transaction.session.clone()).or_insert(next);
+            let (start, end) = (transaction.began, Some(transaction.told.unwrap_or(over)));
+            let txn = |outcome, ops| Txn { session, start, end, outcome, ops };
+            let only_reads = ops.undone.is_empty() && !ops.done.iter().any(is_write);
+            let outcome = match (transaction.end, transaction.told) {
+                (End::Committed, Some(_)) => Outcome::Committed,
+                (End::RolledBack, Some(_)) if only_reads => Outcome::Committed,
+                (End::Committed, None) | (End::Unanswered, _) => Outcome::Unknown,
+                (End::RolledBack | End::Aborted, _) => Outcome::Aborted,
+            };
+            if !ops.undone.is_empty() {
+                self.push(txn(Outcome::Aborted, ops.undone))?;
+            }
+            if !ops.done.is_empty() {
+                self.push(txn(outcome, ops.done))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a life has left, as it was read at this step.
+    pub fn look(&mut self, found: &Found, step: u64) -> Result<(), String> {
+        let mut ops = Vec::new();
+        for table in self.tables.clone() {
+            // A table of which nothing is left has no rows.
+            let rows = found.get(&table).map_or(&[][..], Vec::as_slice);
+            self.read(&table, &Pred::All, rows, &mut ops)?;
+        }
+        self.push(Txn { session: LOOK, start: step, end: Some(step), outcome: Outcome::Committed, ops })
+    }
+
+    /// Checks the history; also returns the number of its transactions.
+    pub fn check(&mut self) -> (Result<(), String>, u64) {
+        let report = self.history.check(&CheckOptions { examples: 1, ..CheckOptions::default() });
+        let found = if report.is_clean() { Ok(()) } else { Err(format!("{ANOMALIES}{report}")) };
+        (found, self.history.len() as u64)
+    }
+
+    fn push(&mut self, txn: Txn) -> Result<(), String> {
+        self.history.push(txn).map(drop).map_err(|e| format!("{ANOMALIES}{e}"))
+    }
+
+    fn key(&mut self, table: &str, k: i32) -> Key {
+        self.history.key(&format!("{table}:{k}"))
+    }
+
+    /// What a transaction's statements read and wrote.
+    fn operations(&mut self, statements: &[(Stmt, Answer)]) -> Result<Operations, String> {
+        let mut ops = Operations::default();
+        for (stmt, answer) in statements {
+            match (stmt, answer) {
+                (_, Answer::Refused(_) | Answer::Duplicate) => self.refused(stmt, &mut ops.undone)?,
+                (Stmt::Savepoint(name), _) => ops.savepoints.push((*name, ops.done.len())),
+                (Stmt::RollbackTo(name), _) => ops.roll_back_to(*name),
+                (Stmt::Release(name), _) => ops.release(*name),
+                (Stmt::Select { table, pred, .. }, Answer::Rows(rows)) if is_unique(table) => {
+                    self.read(table, pred, rows, &mut ops.done)?;
+                }
+                (Stmt::Insert { table, rows }, _) if is_unique(table) => {
+                    for row in rows {
+                        // The key was free.
+                        self.read_one(table, row.n[K].unwrap_or_default(), None, &mut ops.done)?;
+                        self.write(table, row.n[K].unwrap_or_default(), &row.v, &mut ops.done)?;
+                    }
+                }
+                (Stmt::Update { table, pred, set }, answer) if is_unique(table) => {
+                    let k = key_of(pred).ok_or_else(|| format!("{}: of which key?", stmt.short()))?;
+                    match set {
+                        _ if *answer == Answer::Count(0) => self.read_one(table, k, None, &mut ops.done)?,
+                        Set::Text(v) | Set::Append(v) => self.write(table, k, v, &mut ops.done)?,
+                        Set::To(..) | Set::Add(..) => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(ops)
+    }
+
+    /// What a statement would have written that has done nothing.
+    fn refused(&mut self, stmt: &Stmt, undone: &mut Vec<Op>) -> Result<(), String> {
+        match stmt {
+            Stmt::Insert { table, rows } if is_unique(table) => {
+                rows.iter().try_for_each(|row| self.write(table, row.n[K].unwrap_or_default(), &row.v, undone))
+            }
+            Stmt::Update { table, pred, set: Set::Text(v) | Set::Append(v) } if is_unique(table) => {
+                key_of(pred).map_or(Ok(()), |k| self.write(table, k, v, undone))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&mut self, table: &str, k: i32, text: &str, ops: &mut Vec<Op>) -> Result<(), String> {
+        self.tables.insert(table.to_owned());
+        let key = self.key(table, k);
+        for value in unique::values(text)? {
+            ops.push(if table.starts_with(LISTS) { Op::Append { key, value } } else { Op::Write { key, value } });
+        }
+        Ok(())
+    }
+
+    /// A read of all keys for which it holds, of which these have rows.
+    fn read(&mut self, table: &str, pred: &Pred, rows: &[Row], ops: &mut Vec<Op>) -> Result<(), String> {
+        for k in (0..KEYS).filter(|k| pred.holds(&unique::row(*k, "".into()))) {
+            self.read_one(table, k, rows.iter().find(|row| row.n[K] == Some(k)), ops)?;
+        }
+        Ok(())
+    }
+
+    fn read_one(&mut self, table: &str, k: i32, row: Option<&Row>, ops: &mut Vec<Op>) -> Result<(), String> {
+        let key = self.key(table, k);
+        let values = row.map_or(Ok(Vec::new()), |row| unique::values(&row.v))?;
+        let is_list = table.starts_with(LISTS);
+        ops.push(if is_list { Op::List { key, values } } else { Op::Read { key, value: values.last().copied() } });
+        Ok(())
+    }
+}
+
+/// The key of the only row for which it holds.
+fn key_of(pred: &Pred) -> Option<i32> {
+    let Pred::Equal(columns) = pred else { return None };
+    columns.iter().find(|(column, _)| [K, U].contains(column)).map(|(_, k)| *k)
+}
+
+fn is_write(op: &Op) -> bool {
+    matches!(op, Op::Append { .. } | Op::Write { .. })
+}
+
+/// The operations of a transaction.
+#[derive(Default)]
+struct Operations {
+    done: Vec<Op>,
+    /// Writes that a savepoint has taken back.
+    undone: Vec<Op>,
+    /// The savepoints, and how much had been done by then.
+    savepoints: Vec<(u8, usize)>,
+}
+
+impl Operations {
+    /// Takes back the writes, but keeps the reads: without what they saw of those writes.
+    fn roll_back_to(&mut self, name: u8) {
+        let Some(at) = self.savepoints.iter().rposition(|(n, _)| *n == name) else { return };
+        self.savepoints.truncate(at + 1);
+        let taken = self.done.split_off(self.savepoints[at].1);
+        let (writes, reads): (Vec<Op>, Vec<Op>) = taken.into_iter().partition(is_write);
+        let own = |key: Key, value: u64| {
+            writes.contains(&Op::Append { key, value }) || writes.contains(&Op::Write { key, value })
+        };
+        for read in reads {
+            match read {
+                Op::List { key, mut values } => {
+                    values.retain(|value| !own(key, *value));
+                    self.done.push(Op::List { key, values });
+                }
+                Op::Read { key, value: Some(value) } if own(key, value) => {}
+                read => self.done.push(read),
+            }
+        }
+        self.undone.extend(writes);
+    }
+
+    fn release(&mut self, name: u8) {
+        if let Some(at) = self.savepoints.iter().rposition(|(n, _)| *n == name) {
+            self.savepoints.truncate(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_types::Lsn;
+
+    const TABLE: &str = "l_1";
+
+    fn row(k: i32, v: &str) -> Row {
+        unique::row(k, v.into())
+    }
+
+    fn insert(k: i32, v: &str) -> (Stmt, Answer) {
+        (Stmt::Insert { table: TABLE.into(), rows: vec![row(k, v)] }, Answer::Count(1))
+    }
+
+    fn append(k: i32, v: &str) -> (Stmt, Answer) {
+        let pred = Pred::Equal(vec![(K, k)]);
+        (Stmt::Update { table: TABLE.into(), set: Set::Append(v.into()), pred }, Answer::Count(1))
+    }
+
+    fn select(rows: &[Row]) -> (Stmt, Answer) {
+        (Stmt::Select { table: TABLE.into(), pred: Pred::All, lock: false }, Answer::Rows(rows.to_vec()))
+    }
+
+    fn txn(session: &str, end: End, time: (u64, Option<u64>), statements: Vec<(Stmt, Answer)>) -> Transaction {
+        Transaction { session: session.into(), statements, end, lsn: Lsn(0), began: time.0, told: time.1 }
+    }
+
+    /// What the checker says of these transactions, whose life has left these rows.
+    fn check(transactions: &[Transaction], left: &[Row]) -> Result<(), String> {
+        let mut chronicle = Chronicle::default();
+        chronicle.add(transactions, 100)?;
+        chronicle.look(&Found::from([(TABLE.into(), left.to_vec())]), 200)?;
+        chronicle.check().0
+    }
+
+    #[test]
+    fn a_lost_commit_is_found_only_if_it_was_acknowledged() {
+        let appends = |told| {
+            let first = txn("a", End::Committed, (1, Some(2)), vec![insert(3, ",7")]);
+            [first, txn("b", End::Committed, (3, told), vec![append(3, ",8")])]
+        };
+        let found = check(&appends(Some(4)), &[row(3, ",7")]).unwrap_err();
+        assert!(found.starts_with(ANOMALIES) && found.contains("G-single-realtime"), "{found}");
+        assert_eq!(check(&appends(None), &[row(3, ",7")]), Ok(()));
+        assert_eq!(check(&appends(None), &[row(3, ",7,8")]), Ok(()));
+    }
+
+    #[test]
+    fn a_phantom_is_an_anti_dependency() {
+        let skew = [
+            txn("a", End::Committed, (1, Some(9)), vec![select(&[]), insert(1, ",7")]),
+            txn("b", End::Committed, (1, Some(9)), vec![select(&[]), insert(2, ",8")]),
+        ];
+        let found = check(&skew, &[row(1, ",7"), row(2, ",8")]).unwrap_err();
+        assert!(found.contains("G2"), "{found}");
+    }
+
+    #[test]
+    fn a_commit_that_was_cut_off_counts_once_it_is_seen() {
+        let cut =
+            txn("a", End::Unanswered, (1, None), vec![insert(1, ",7"), insert(2, ",8"), (Stmt::Commit, Answer::Done)]);
+        let cut = std::slice::from_ref(&cut);
+        assert_eq!(check(cut, &[]), Ok(()));
+        assert_eq!(check(cut, &[row(1, ",7"), row(2, ",8")]), Ok(()));
+        let found = check(cut, &[row(1, ",7")]).unwrap_err();
+        assert!(found.contains("G-single"), "{found}");
+    }
+
+    #[test]
+    fn what_was_taken_back_is_never_seen() {
+        let back = |name| (Stmt::RollbackTo(name), Answer::Done);
+        let own = [row(1, ",7,8")];
+        let statements = vec![
+            insert(1, ",7"),
+            (Stmt::Savepoint(0), Answer::Done),
+            append(1, ",8"),
+            select(&own),
+            back(0),
+            select(&[row(1, ",7")]),
+            (append(1, ",9").0, Answer::Refused("40001".into())),
+            back(0),
+            (Stmt::Commit, Answer::Done),
+        ];
+        let transactions = [txn("a", End::Committed, (1, Some(2)), statements)];
+        assert_eq!(check(&transactions, &[row(1, ",7")]), Ok(()));
+        for left in [",7,8", ",7,9"] {
+            let found = check(&transactions, &[row(1, left)]).unwrap_err();
+            assert!(found.contains("G1a"), "{found}");
+        }
+    }
+}

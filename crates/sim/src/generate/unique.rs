@@ -1,0 +1,134 @@
+//! Work whose history shows who saw what: no value is written twice, as in the paper on Elle.
+//!
+//! In a table whose name begins with [`LISTS`] the text of a row is a list, to which elements are appended; with [`REGISTERS`] it is a
+//! register, to which values are written. A row that does not exist is an empty list, or a register that nobody has written. Rows are never
+//! deleted, their keys never change, and the other columns follow from the key. Exception: rows of [`Kind::Apart`] change `d`, and move.
+//!
+//! Source: Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from Experimental Observations", VLDB 2020.
+
+use super::{Script, kind_of};
+use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
+use clearway_plan::TableDef;
+use std::sync::Arc;
+
+/// What the names of tables of lists begin with.
+pub const LISTS: &str = "l_";
+/// What the names of tables of registers begin with.
+pub const REGISTERS: &str = "r_";
+/// The keys: few, so that transactions meet.
+pub const KEYS: i32 = 12;
+
+/// The kinds in which a key names one row.
+const KINDS: [Kind; 5] = [Kind::Keyed, Kind::Guarded, Kind::Apart, Kind::Spread, Kind::Unique];
+/// The most tables.
+const TABLES: usize = 3;
+
+/// Whether it is a table of lists or registers.
+pub fn is_unique(table: &str) -> bool {
+    table.starts_with(LISTS) || table.starts_with(REGISTERS)
+}
+
+/// The row of a key, with this text: what it is unless it has moved.
+pub fn row(k: i32, v: Arc<str>) -> Row {
+    Row { n: [Some(k % 6), Some(k), Some(k % 10), Some(k)], v }
+}
+
+/// The values that a text holds.
+pub fn values(text: &str) -> Result<Vec<u64>, String> {
+    let elements = text.split(',').filter(|element| !element.is_empty());
+    elements.map(|element| element.trim_end_matches('x').parse().map_err(|e| format!("{element:.40}: {e}"))).collect()
+}
+
+/// The first value of a session: its name's digits are no other's.
+pub(super) fn first_value(session: &str) -> u64 {
+    session.bytes().filter(u8::is_ascii_digit).fold(1, |number, digit| number * 10 + u64::from(digit - b'0')) * 10_000
+}
+
+impl Script {
+    /// A statement over one of the tables of lists and registers, or one that makes such a table.
+    pub(super) fn unique_work(&mut self, tables: &[&Arc<TableDef>]) -> Stmt {
+        let own: Vec<&Arc<TableDef>> = tables.iter().copied().filter(|table| is_unique(&table.name)).collect();
+        if own.is_empty() || (own.len() < TABLES && self.rng.percent(2)) {
+            let prefix = self.rng.pick(&[LISTS, LISTS, REGISTERS]);
+            let kind = self.rng.pick(&KINDS);
+            return Stmt::CreateTable { table: self.fresh_name(prefix.trim_end_matches('_')), kind };
+        }
+        let table = own[self.rng.below(own.len() as u64) as usize];
+        if self.rng.percent(self.mix.ddl) {
+            let drops = self.rng.percent(40);
+            return self.index(table, drops);
+        }
+        let (kind, table) = (kind_of(table), table.name.clone());
+        let pred = self.one_row(kind);
+        match self.rng.below(100) {
+            0..40 => {
+                let pred = if self.rng.percent(50) { pred } else { self.several_rows() };
+                Stmt::Select { table, pred, lock: self.rng.percent(25) }
+            }
+            40..55 => {
+                let rows = 1 + self.rng.within(0..=3).min(self.mix.rows - 1);
+                let first = self.rng.within(0..=KEYS - rows);
+                let rows = (first..first + rows).map(|k| row(k, self.fresh_text(&table))).collect();
+                Stmt::Insert { table, rows }
+            }
+            55..60 if kind == Kind::Apart => {
+                let home = self.rng.within(0..=5);
+                Stmt::Update { table, set: Set::To(D, Some(home)), pred }
+            }
+            _ => {
+                let text = self.fresh_text(&table);
+                let set = if table.starts_with(LISTS) { Set::Append(text) } else { Set::Text(text) };
+                Stmt::Update { table, set, pred }
+            }
+        }
+    }
+
+    /// A new list or register, or what is appended to a list: `,` before each value, so that texts join.
+    fn fresh_text(&mut self, table: &str) -> Arc<str> {
+        self.values += 1;
+        let (percent, longest) = self.mix.long;
+        let padding = if self.rng.percent(percent) { self.rng.below(longest as u64 / 4) } else { 0 };
+        let before = if table.starts_with(LISTS) { "," } else { "" };
+        format!("{before}{}{}", self.values, "x".repeat(padding as usize)).into()
+    }
+
+    /// One key's row, by any unique key.
+    fn one_row(&mut self, kind: Kind) -> Pred {
+        let row = row(self.rng.within(0..=KEYS - 1), "".into());
+        let key = self.rng.pick(kind.uniques());
+        Pred::Equal(key.iter().filter_map(|column| row.n[*column].map(|value| (*column, value))).collect())
+    }
+
+    fn several_rows(&mut self) -> Pred {
+        match self.rng.below(4) {
+            0 => Pred::All,
+            1 => Pred::Equal(vec![(A, self.rng.within(0..=9))]),
+            _ => {
+                let from = self.rng.within(0..=KEYS - 1);
+                let column = self.rng.pick(&[K, U]);
+                Pred::Between(column, from, from + self.rng.within(0..=4))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_read_back_from_joined_texts() {
+        assert_eq!(values(",7,81xxx,9"), Ok(vec![7, 81, 9]));
+        assert_eq!(values("12xx"), Ok(vec![12]));
+        assert_eq!(values(""), Ok(vec![]));
+        assert!(values(",7y").is_err());
+    }
+
+    #[test]
+    fn sessions_write_different_values() {
+        let names = (0..3).flat_map(|life| (0..3).flat_map(move |w| (0..3).map(move |s| format!("{life}_{w}_{s}"))));
+        let mut first: Vec<u64> = names.map(|name| first_value(&name)).collect();
+        first.sort_unstable();
+        assert!(first.windows(2).all(|pair| pair[1] - pair[0] >= 10_000));
+    }
+}
