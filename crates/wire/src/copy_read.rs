@@ -137,16 +137,17 @@ impl CopyReader {
 
     fn rows_into(&mut self, last: bool, max: usize, out: &mut RowBatch, field: &mut Vec<u8>) -> SqlResult<bool> {
         for _ in 0..max {
-            let start = self.pos;
+            let (start, eol) = (self.pos, self.eol);
             let line = match self.next_line(last) {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(false),
                 Err(e) => {
                     let open = self.quoted.then(|| &self.buf[start..]);
-                    return Err(self.in_line(e, self.line + 1, open));
+                    let line = self.line + 1 + open.map_or(0, |open| self.quoted_lines(open, eol));
+                    return Err(self.in_line(e, line, open));
                 }
             };
-            self.line += 1;
+            self.line += 1 + self.quoted_lines(&self.buf[line.clone()], eol);
             if std::mem::take(&mut self.skip_header) {
                 continue;
             }
@@ -159,6 +160,16 @@ impl CopyReader {
             read.map_err(|e| self.in_line(e, self.line, Some(bytes)))?;
         }
         Ok(true)
+    }
+
+    /// The line ends inside quotes, as PostgreSQL counts them: those of the first record are not, since `eol` is not known before its end.
+    fn quoted_lines(&self, record: &[u8], eol: Eol) -> u64 {
+        let end = match eol {
+            Eol::Unknown => return 0,
+            Eol::Lf => b'\n',
+            Eol::CrLf => b'\r',
+        };
+        if self.format.csv { record.iter().filter(|b| **b == end).count() as u64 } else { 0 }
     }
 
     fn next_line(&mut self, last: bool) -> SqlResult<Option<Line>> {

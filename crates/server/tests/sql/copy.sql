@@ -14,3 +14,17 @@ copy c (a) from stdin <- aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeefffff
 copy c (a) from stdin <- aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggggggggghhhhhhhhhhiiiiiiiiiijjjjjjjjjj\n
 select * from c order by a;
 drop table c;
+create table cl (a int primary key, b varchar(3), d date, f float8, z bool);
+copy cl from stdin <- 1\tabcd\t\N\t\N\t\N\n
+copy cl from stdin <- 1\tabc\t2020-13-01\t\N\t\N\n
+copy cl from stdin <- 1\tabc\t\N\t1e999\t\N\n
+copy cl from stdin <- 1\tabc\t\N\t\N\tmaybe\n
+copy cl from stdin (format csv) <- 1,a,,,\n2,toolong,,,\n
+copy cl from stdin (format csv) <- 1,a,,,\n\n
+copy cl (a, b) from stdin (format csv) <- 3,"a\nb"\n4,"abcd"\n
+copy cl (a, b) from stdin (format csv) <- 5,a\n6,b"x\n
+copy cl (nosuch) from stdin <- 1\n
+copy cl (a, a) from stdin <- 1\n
+copy cl from stdin <- 1\ta\t\N\t\N\t\N\n\\.\n2\tb\n
+select a, b from cl order by a;
+drop table cl;
