@@ -59,7 +59,7 @@ impl<'a> Cursor<'a> {
     /// The next word if it is not quoted, in lower case.
     pub(crate) fn peek_word(&self) -> Option<String> {
         match self.peek() {
-            Some(Token::Word(w)) if w.quote_style.is_none() => Some(w.value.to_lowercase()),
+            Some(Token::Word(w)) if w.quote_style.is_none() => Some(w.value.to_ascii_lowercase()),
             _ => None,
         }
     }
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn ident(&mut self) -> SqlResult<String> {
         let Some(Token::Word(w)) = self.peek() else { return Err(self.error()) };
         self.at += 1;
-        Ok(if w.quote_style.is_some() { w.value.clone() } else { w.value.to_lowercase() })
+        Ok(if w.quote_style.is_some() { w.value.clone() } else { w.value.to_ascii_lowercase() })
     }
     /// A table's or index's name; its schema may stand before it.
     pub(crate) fn name(&mut self) -> SqlResult<RelationName> {

@@ -113,7 +113,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// An identifier, folded.
 pub(crate) fn fold(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() }
 }
 
 /// An alias, folded: the parser also takes a string, which is a syntax error.

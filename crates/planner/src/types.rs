@@ -41,7 +41,7 @@ pub(crate) fn resolve_column(ty: &DataType) -> SqlResult<SqlType> {
 }
 
 fn unsupported(name: &str) -> SqlError {
-    SqlError::unsupported(format!("type {}", name.to_lowercase()))
+    SqlError::unsupported(format!("type {}", name.to_ascii_lowercase()))
 }
 
 fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
@@ -61,7 +61,7 @@ fn length(n: Option<&CharacterLength>, name: &str) -> SqlResult<Option<u32>> {
 }
 
 fn custom(name: &str, args: &[String]) -> SqlResult<SqlType> {
-    let lower = name.to_lowercase().replace('"', "");
+    let lower = name.to_ascii_lowercase().replace('"', "");
     let plain = lower.strip_prefix("pg_catalog.").unwrap_or(&lower);
     Ok(match plain {
         "bpchar" => match args.first().and_then(|n| n.parse().ok()) {

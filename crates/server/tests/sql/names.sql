@@ -134,3 +134,11 @@ execute p;
 create table pg_catalog.x (a int);
 create table information_schema.x (a int); --refused
 select count(*) > 0 from nosuch.generate_series(1, 2);
+create table "Ä" (a int);
+create table Ö (a int primary key, É int);
+select É, é from Ö;
+select * from ö;
+select 1 as ÀÉ;
+select 1 as "ÀÉ";
+drop table Ö;
+drop table "Ä";
