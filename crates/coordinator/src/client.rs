@@ -8,6 +8,7 @@
 //! 2. A transaction that is gone (committed, aborted) holds no lock at any partition: `Finish` has been answered by every participant.
 //! 3. A client that is dropped without [`Client::close`] leaves its locks; the server always closes.
 
+use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
 use crate::outcome::{End, Outcome, Refusal, Step, Stop, Task, TxnStatus, stopped};
@@ -30,8 +31,8 @@ use std::time::Duration;
 pub struct RunOptions {
     /// It is one of several in an implicit transaction: do not commit after it; [`Client::end_implicit`] will.
     pub implicit_block: bool,
-    /// The transaction that it begins, if it begins one, only reads unless it says otherwise: `default_transaction_read_only`.
-    pub read_only: bool,
+    /// Those of the transaction that it begins, if it begins one: the session's defaults.
+    pub characteristics: Characteristics,
 }
 
 struct Simple {
@@ -153,7 +154,7 @@ impl Client {
         if self.core.txn().failed {
             return Err(failed_block());
         }
-        if self.read_only(options.read_only) {
+        if self.characteristics(options.characteristics).read_only {
             return Err(read_only("COPY FROM"));
         }
         {
@@ -201,10 +202,10 @@ impl Client {
         self.core.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
     }
 
-    /// Whether the transaction may only read; `default`: what the next one may.
-    pub fn read_only(&self, default: bool) -> bool {
+    /// The transaction's characteristics; `default`: those of the next one.
+    pub fn characteristics(&self, default: Characteristics) -> Characteristics {
         let txn = self.core.txn();
-        if txn.block == Block::None { default } else { txn.read_only }
+        if txn.block == Block::None { default } else { txn.characteristics }
     }
 
     /// A statement that the session carries out by itself is about to run.
@@ -212,10 +213,13 @@ impl Client {
         self.core.txn().enter(options);
     }
 
-    /// SET transaction_read_only: no effect outside a transaction block.
-    pub fn set_read_only(&mut self, read_only: bool) -> SqlResult<()> {
+    /// SET of `transaction_isolation` or one of its siblings: no effect outside a transaction block.
+    ///
+    /// # Errors
+    /// 25001 if the transaction can no longer change this.
+    pub fn set_characteristics(&mut self, options: TxnOptions) -> SqlResult<()> {
         let mut txn = self.core.txn();
-        if txn.block == Block::None { Ok(()) } else { txn.set_read_only(read_only) }
+        if txn.block == Block::None { Ok(()) } else { txn.change(options) }
     }
 
     /// A statement failed before it came here, in the parser say: that fails an open transaction block all the same. Returns what the error must wait for,
@@ -260,7 +264,7 @@ impl Client {
         if self.core.txn().failed && !ends {
             return Some(failed_block());
         }
-        if self.read_only(options.read_only) && writes(statement) {
+        if self.characteristics(options.characteristics).read_only && writes(statement) {
             return Some(read_only(command(statement)));
         }
         None
@@ -412,7 +416,7 @@ impl Client {
     fn begin(&mut self, options: &TxnOptions) -> SqlResult<Outcome> {
         let mut txn = self.core.txn();
         let already = std::mem::replace(&mut txn.block, Block::Explicit) == Block::Explicit;
-        let changed = options.read_only.map_or(Ok(()), |read_only| txn.set_read_only(read_only));
+        let changed = txn.change(*options);
         if already {
             self.core.notice(SqlState::ACTIVE_TRANSACTION, "there is already a transaction in progress".to_owned());
         }

@@ -6,12 +6,14 @@
 //! 3. `shown` is at or behind every commit that an answer showed which [`Core::reply`] has taken since the last transaction's end was answered.
 //!    Every answer to the session's client gets from [`Core::answered`] what it must wait for: in an open block nothing, at its end all of it.
 
+use crate::characteristics::{Characteristics, Progress};
 use crate::client::RunOptions;
 use crate::engine::Engine;
 use crate::multi;
 use crate::port::{PortInner, control};
 use clearway_partition::{Body, Failure, Message, Reply};
 use clearway_plan::Catalog;
+use clearway_plan::statement::TxnOptions;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
@@ -49,8 +51,8 @@ pub(crate) struct Savepoint {
     pub overlay: Option<Arc<Catalog>>,
     pub drops: usize,
     pub changed: usize,
-    /// Whether the transaction might only read when it was set.
-    pub read_only: bool,
+    /// The transaction's when it was set.
+    pub characteristics: Characteristics,
 }
 
 /// The state of the session's transaction.
@@ -66,8 +68,8 @@ pub(crate) struct Txn {
     pub wrote: bool,
     pub savepoints: Vec<Savepoint>,
     pub next_savepoint: u32,
-    pub read_only: bool,
-    /// It has run a statement that may look at data: it can no longer become one that writes.
+    pub characteristics: Characteristics,
+    /// It has run a statement that may look at data: most characteristics are fixed from then on.
     pub queried: bool,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
@@ -94,7 +96,7 @@ impl Txn {
     /// transaction of its own.
     pub(crate) fn enter(&mut self, options: RunOptions) {
         if self.block == Block::None {
-            self.read_only = options.read_only;
+            self.characteristics = options.characteristics;
             self.queried = false;
             if options.implicit_block {
                 self.block = Block::Implicit;
@@ -102,20 +104,13 @@ impl Txn {
         }
     }
 
-    /// READ ONLY or READ WRITE, with PostgreSQL's rules: a transaction may give up writing at any time, and take that back only before
-    /// its first query and outside a savepoint.
-    pub(crate) fn set_read_only(&mut self, read_only: bool) -> SqlResult<()> {
-        if self.read_only && !read_only {
-            let wrong = |text| Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text));
-            if !self.savepoints.is_empty() {
-                return wrong("cannot set transaction read-write mode inside a read-only transaction");
-            }
-            if self.queried {
-                return wrong("transaction read-write mode must be set before any query");
-            }
-        }
-        self.read_only = read_only;
-        Ok(())
+    /// SET TRANSACTION, and the options of BEGIN.
+    ///
+    /// # Errors
+    /// As [`Characteristics::change`].
+    pub(crate) fn change(&mut self, options: TxnOptions) -> SqlResult<()> {
+        let at = Progress { queried: self.queried, savepoint: !self.savepoints.is_empty() };
+        self.characteristics.change(options, at)
     }
 }
 

@@ -85,8 +85,16 @@ async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> R
 
 async fn drop_tables(core: &Core, names: &[String], if_exists: bool, skipped: &[String]) -> Result<Outcome, Stop> {
     let mut outcome = skipping("DROP TABLE", skipped);
+    let before = core.catalog();
     for name in names {
         let Some(table) = core.catalog().table(name).cloned() else {
+            if before.table(name).is_some() {
+                // Named twice.
+                continue;
+            }
+            if before.has_relation(name) {
+                return Err(wrong_kind(name, "a table").hint("Use DROP INDEX to remove an index.").into());
+            }
             let text = format!("table \"{name}\" does not exist");
             if !if_exists {
                 return Err(SqlError::new(SqlState::UNDEFINED_TABLE, text).into());
@@ -102,6 +110,21 @@ async fn drop_tables(core: &Core, names: &[String], if_exists: bool, skipped: &[
         });
     }
     Ok(outcome)
+}
+
+/// 42809: DROP of the wrong kind of relation.
+fn wrong_kind(name: &str, kind: &str) -> SqlError {
+    SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not {kind}"))
+}
+
+/// Why DROP INDEX cannot remove this relation, if it is one that is no index.
+fn not_droppable(catalog: &Catalog, name: &str) -> SqlResult<()> {
+    if catalog.table(name).is_some() {
+        return Err(wrong_kind(name, "an index").hint("Use DROP TABLE to remove a table."));
+    }
+    let Some(table) = catalog.keyed_by(name) else { return Ok(()) };
+    let text = format!("cannot drop index {name} because constraint {name} on table {} requires it", table.name);
+    Err(SqlError::new(SqlState(*b"2BP01"), text))
 }
 
 async fn truncate(core: &Core, names: &[String]) -> Result<Outcome, Stop> {
@@ -147,7 +170,7 @@ async fn add_primary_key(
 async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Result<(), Stop> {
     let env = Arc::new(Env::default());
     let scan = Arc::new(Program::Scan {
-        access: Access { table: old.clone(), path: Path::Full, filter: None, for_update: false },
+        access: Access { table: old.clone(), path: Path::Full, filter: None, lock: None },
         group: None,
         project: (0..old.columns.len()).map(Expr::Column).collect(),
         limit: None,
@@ -230,7 +253,7 @@ async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<
     let key = UniqueKey::Index(index);
     let Some(guard) = table.guard(key) else { return Ok(()) };
     let scan = Arc::new(Program::Scan {
-        access: Access { table: table.clone(), path: Path::Full, filter: None, for_update: false },
+        access: Access { table: table.clone(), path: Path::Full, filter: None, lock: None },
         group: None,
         project: guard.columns.iter().map(|c| Expr::Column(*c)).collect(),
         limit: None,
@@ -250,8 +273,14 @@ async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<
 
 async fn drop_indexes(core: &Core, names: &[String], if_exists: bool, skipped: &[String]) -> Result<Outcome, Stop> {
     let mut outcome = skipping("DROP INDEX", skipped);
+    let before = core.catalog();
     for name in names {
         let Some(owner) = core.catalog().index(name).map(|(t, _)| t.name.clone()) else {
+            if before.index(name).is_some() {
+                // Named twice.
+                continue;
+            }
+            not_droppable(&before, name)?;
             let text = format!("index \"{name}\" does not exist");
             if !if_exists {
                 return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, text).into());

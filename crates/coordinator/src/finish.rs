@@ -171,8 +171,8 @@ async fn limited(
     offset: Option<&Expr>,
     env: &Env,
 ) -> SqlResult<RowBatch> {
-    let skip = count(offset, "OFFSET", env)?.unwrap_or(0);
-    let take = count(limit, "LIMIT", env)?.unwrap_or(usize::MAX);
+    let skip = count(offset, OFFSET, env)?.unwrap_or(0);
+    let take = count(limit, LIMIT, env)?.unwrap_or(usize::MAX);
     if skip == 0 {
         rows.truncate(take);
         return Ok(rows);
@@ -187,12 +187,15 @@ async fn limited(
     Ok(out)
 }
 
-fn count(expr: Option<&Expr>, what: &str, env: &Env) -> SqlResult<Option<usize>> {
+const LIMIT: (&str, SqlState) = ("LIMIT", SqlState::INVALID_LIMIT);
+const OFFSET: (&str, SqlState) = ("OFFSET", SqlState::INVALID_OFFSET);
+
+fn count(expr: Option<&Expr>, (clause, negative): (&str, SqlState), env: &Env) -> SqlResult<Option<usize>> {
     match expr.map(|e| e.eval_const(env)).transpose()? {
         None | Some(Datum::Null) => Ok(None),
         Some(value) => match value.as_i64().map(usize::try_from) {
             Some(Ok(n)) => Ok(Some(n)),
-            _ => Err(SqlError::new(SqlState::INVALID_LIMIT, format!("{what} must not be negative"))),
+            _ => Err(SqlError::new(negative, format!("{clause} must not be negative"))),
         },
     }
 }

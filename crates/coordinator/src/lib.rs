@@ -12,6 +12,7 @@ mod activity;
 mod backup;
 mod bootstrap;
 mod catalog_rows;
+mod characteristics;
 mod check;
 mod checkpointer;
 mod client;
@@ -36,6 +37,7 @@ mod tag;
 mod txn;
 
 pub use activity::Activity;
+pub use characteristics::Characteristics;
 pub use check::{CheckReport, check};
 pub use client::{Client, RunOptions};
 pub use engine::{Dispatch, Engine, EngineConfig};

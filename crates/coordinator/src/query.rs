@@ -17,7 +17,7 @@ use std::sync::Arc;
 async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<Vec<PartitionId>, Stop> {
     if let Route::Guard { table, key, values } = route {
         // Whoever changes the row, or will, wants nobody else to find it: two who only share it could not both go on.
-        let shared = matches!(program, Program::Scan { access: Access { for_update: false, .. }, .. });
+        let shared = matches!(program, Program::Scan { access, .. } if !access.is_for_update());
         return Ok(vec![guards::home(core, table, *key, values, !shared, env).await?]);
     }
     Ok(match route.partition(env, core.engine().partitions())? {

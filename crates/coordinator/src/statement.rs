@@ -6,7 +6,7 @@ use crate::tag::Tag;
 use crate::{backup, ddl, insert, query, txn};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, CopyDirection, Maintain, Query, Source};
-use clearway_plan::{Plan, Program, Statement};
+use clearway_plan::{Plan, Program, RowLock, Statement};
 use clearway_types::{DatumRef, RowBatch, SqlError, SqlState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::Release(name) => txn::release(core, name),
         Statement::SetTransaction { options, session: false } => txn::set_options(core, *options),
         Statement::Explain(lines) => Ok(explain(lines)),
-        Statement::Maintain { kind, .. } => maintain(core, *kind).await,
+        Statement::Maintain { kind, skipped } => maintain(core, *kind, skipped).await,
         Statement::Skip { tag, notice } => Ok(skipping(tag, std::slice::from_ref(notice))),
         Statement::Backup(b) => backup::run(core, b).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
@@ -65,16 +65,17 @@ fn explain(lines: &[String]) -> Outcome {
     Outcome { rows, ..Outcome::plain("EXPLAIN") }
 }
 
-async fn maintain(core: &Rc<Core>, kind: Maintain) -> Result<Outcome, Stop> {
-    match kind {
+async fn maintain(core: &Rc<Core>, kind: Maintain, skipped: &[String]) -> Result<Outcome, Stop> {
+    let outcome = Outcome::plain(match kind {
         // There are no dead row versions to collect and no statistics yet: pages are freed by the deletes that empty them.
-        Maintain::Vacuum => Ok(Outcome::plain("VACUUM")),
-        Maintain::Analyze => Ok(Outcome::plain("ANALYZE")),
+        Maintain::Vacuum => "VACUUM",
+        Maintain::Analyze => "ANALYZE",
         Maintain::Checkpoint => {
             txn::checkpoint(core).await?;
-            Ok(Outcome::plain("CHECKPOINT"))
+            "CHECKPOINT"
         }
-    }
+    });
+    Ok(skipped.iter().fold(outcome, |outcome, text| outcome.warn(SqlState::WARNING, text.clone())))
 }
 
 pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
@@ -95,15 +96,20 @@ pub(crate) fn controls(statement: &Statement) -> bool {
     )
 }
 
-/// Whether the query locks what it finds as if it were to change it.
-fn locks(query: &Query) -> bool {
-    let Source::Table { program, .. } = &query.source else { return false };
-    matches!(&**program, Program::Scan { access, .. } if access.for_update)
+/// FOR UPDATE or FOR SHARE, if the query has one.
+fn lock(query: &Query) -> Option<RowLock> {
+    match &query.source {
+        Source::Table { program, .. } => match &**program {
+            Program::Scan { access, .. } => access.lock,
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 pub(crate) fn writes(statement: &Statement) -> bool {
     if let Statement::Query(query) = statement {
-        return locks(query);
+        return lock(query).is_some();
     }
     let only_reads = matches!(
         statement,
@@ -119,6 +125,7 @@ pub(crate) fn writes(statement: &Statement) -> bool {
 
 pub(crate) fn command(statement: &Statement) -> &'static str {
     match statement {
+        Statement::Query(query) if lock(query) == Some(RowLock::Share) => "SELECT FOR SHARE",
         Statement::Query(_) => "SELECT FOR UPDATE",
         Statement::Insert(_) => "INSERT",
         Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => "DELETE",

@@ -289,7 +289,7 @@ pub(crate) async fn savepoint(core: &Core, name: &str) -> Result<Outcome, Stop> 
         overlay: txn.overlay.clone(),
         drops: txn.drops.len(),
         changed: txn.changed.len(),
-        read_only: txn.read_only,
+        characteristics: txn.characteristics,
     };
     txn.savepoints.push(savepoint);
     Ok(Outcome::plain("SAVEPOINT"))
@@ -327,12 +327,12 @@ pub(crate) async fn rollback_to(core: &Core, name: &str) -> Result<Outcome, Stop
     everywhere(core, participants, |_| Body::RollbackTo(id)).await?;
     let mut txn = core.txn();
     let at = find_savepoint(&txn, name)?;
-    let (overlay, drops, changed, read_only) = {
+    let (overlay, drops, changed, characteristics) = {
         let s = &txn.savepoints[at];
-        (s.overlay.clone(), s.drops, s.changed, s.read_only)
+        (s.overlay.clone(), s.drops, s.changed, s.characteristics)
     };
     txn.overlay = overlay;
-    txn.read_only = read_only;
+    txn.characteristics = characteristics;
     txn.drops.truncate(drops);
     txn.changed.truncate(changed);
     txn.failed = false;
@@ -345,21 +345,19 @@ pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
     let mut txn = core.txn();
     let at = find_savepoint(&txn, name)?;
     // As in PostgreSQL, READ ONLY since the savepoint ends with it.
-    txn.read_only = txn.savepoints[at].read_only;
+    txn.characteristics.read_only = txn.savepoints[at].characteristics.read_only;
     txn.savepoints.truncate(at);
     Ok(Outcome::plain("RELEASE"))
 }
 
-/// SET TRANSACTION. Every isolation level is served by serialisable.
+/// SET TRANSACTION.
 pub(crate) fn set_options(core: &Core, options: TxnOptions) -> Result<Outcome, Stop> {
     let mut txn = core.txn();
     if txn.block == Block::None {
         let text = "SET TRANSACTION can only be used in transaction blocks";
         return Ok(Outcome::plain("SET").warn(SqlState::NO_ACTIVE_TRANSACTION, text));
     }
-    if let Some(read_only) = options.read_only {
-        txn.set_read_only(read_only)?;
-    }
+    txn.change(options)?;
     Ok(Outcome::plain("SET"))
 }
 

@@ -99,8 +99,11 @@ impl Catalog {
     }
     /// Whether a table, an index or a primary key is called `name`: they share their names.
     pub fn has_relation(&self, name: &str) -> bool {
-        let keyed = |t: &Arc<TableDef>| !t.primary_key.is_empty() && t.primary_key_name == name;
-        self.table(name).is_some() || self.index(name).is_some() || self.tables.values().any(keyed)
+        self.table(name).is_some() || self.index(name).is_some() || self.keyed_by(name).is_some()
+    }
+    /// The table whose primary key is called `name`.
+    pub fn keyed_by(&self, name: &str) -> Option<&Arc<TableDef>> {
+        self.tables.values().find(|t| !t.primary_key.is_empty() && t.primary_key_name == name)
     }
     /// The table and the position of the index called `name`.
     pub fn index(&self, name: &str) -> Option<(&Arc<TableDef>, usize)> {

@@ -56,8 +56,24 @@ pub struct Access {
     pub path: Path,
     /// What they must also satisfy; input: the table's row.
     pub filter: Option<Expr>,
-    /// FOR UPDATE: lock what is found exclusively.
-    pub for_update: bool,
+    /// FOR UPDATE or FOR SHARE.
+    pub lock: Option<RowLock>,
+}
+
+impl Access {
+    /// Whether it locks the rows that it finds exclusively.
+    pub fn is_for_update(&self) -> bool {
+        self.lock == Some(RowLock::Update)
+    }
+}
+
+/// How a query locks the rows that it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowLock {
+    /// FOR SHARE: as every read does for now.
+    Share,
+    /// FOR UPDATE: exclusively.
+    Update,
 }
 
 /// The access path. Expressions here have no columns, and the key column's type.

@@ -127,12 +127,12 @@ pub enum Statement {
         /// What it says, before all else, of names that cannot be there.
         skipped: Vec<String>,
     },
-    /// VACUUM, ANALYZE, CHECKPOINT of these tables (all if empty).
+    /// VACUUM, ANALYZE, CHECKPOINT.
     Maintain {
         /// Which.
         kind: Maintain,
-        /// Names, checked.
-        names: Vec<String>,
+        /// Warnings about names that are not tables.
+        skipped: Vec<String>,
     },
     /// BACKUP.
     Backup(Backup),
@@ -339,18 +339,41 @@ pub struct TxnOptions {
     pub read_only: Option<bool>,
     /// The isolation level asked for, if said. All are served by serialisable for now.
     pub isolation: Option<Isolation>,
+    /// DEFERRABLE or NOT DEFERRABLE, if said.
+    pub deferrable: Option<bool>,
     /// Said as START TRANSACTION: the command tag repeats it.
     pub start: bool,
 }
 
 /// Isolation levels, by their SQL names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Isolation {
     ReadUncommitted,
     ReadCommitted,
     RepeatableRead,
+    #[default]
     Serializable,
+}
+
+impl Isolation {
+    /// All levels, the weakest first.
+    pub const ALL: [Self; 4] = [Self::ReadUncommitted, Self::ReadCommitted, Self::RepeatableRead, Self::Serializable];
+
+    /// The SQL name, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReadUncommitted => "read uncommitted",
+            Self::ReadCommitted => "read committed",
+            Self::RepeatableRead => "repeatable read",
+            Self::Serializable => "serializable",
+        }
+    }
+
+    /// The level with this SQL name in lower case.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
 }
 
 /// COPY.

@@ -7,7 +7,7 @@
 use crate::tree::is_constant;
 use clearway_plan::expr::{BinaryOp, Func};
 use clearway_plan::statement::{Route, SortKey};
-use clearway_plan::{Access, Distribution, Expr, Guard, Path, TableDef};
+use clearway_plan::{Access, Distribution, Expr, Guard, Path, RowLock, TableDef};
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub(crate) fn choose(
     filter: Option<Expr>,
     order: &[SortKey],
     limited: bool,
-    for_update: bool,
+    lock: Option<RowLock>,
 ) -> Choice {
     let mut conjuncts = Vec::new();
     if let Some(f) = filter {
@@ -87,7 +87,7 @@ pub(crate) fn choose(
     let (path, used, ordered) = path(table, &conjuncts, &conditions, order, limited);
     let rest = conjuncts.into_iter().enumerate().filter(|(at, _)| !used.contains(at)).map(|(_, c)| c);
     let filter = rest.reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)));
-    Choice { access: Access { table: table.clone(), path, filter, for_update }, route, ordered }
+    Choice { access: Access { table: table.clone(), path, filter, lock }, route, ordered }
 }
 
 /// The conjuncts of a condition.

@@ -131,7 +131,7 @@ fn option(c: &mut Cursor<'_>, o: &mut Options) -> SqlResult<()> {
         "quote" => o.quote = Some(c.string()?),
         "escape" => o.escape = Some(c.string()?),
         "encoding" => {
-            let encoding = c.string()?.to_lowercase().replace('-', "");
+            let encoding = c.string()?.to_ascii_lowercase().replace('-', "");
             if encoding != "utf8" {
                 return Err(SqlError::unsupported("COPY in an encoding other than UTF8"));
             }
@@ -220,7 +220,7 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         }
         CopySource::Table { name, columns } => (name, columns),
     };
-    let table = name.target(catalog, &b.path)?;
+    let table = name.opened(catalog, &b.path)?;
     let columns: Vec<usize> = if names.is_empty() {
         (0..table.columns.len()).collect()
     } else {
@@ -237,7 +237,7 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         let program = Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail };
         CopyDirection::From { table: table.clone(), row, program: Arc::new(program) }
     } else {
-        let access = Access { table: table.clone(), path: Path::Full, filter: None, for_update: false };
+        let access = Access { table: table.clone(), path: Path::Full, filter: None, lock: None };
         let project = columns.into_iter().map(Expr::Column).collect();
         let program = Arc::new(Program::Scan { access, group: None, project, limit: None });
         CopyDirection::To(Query {

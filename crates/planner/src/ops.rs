@@ -75,6 +75,10 @@ impl Binder<'_> {
         if interval_arithmetic(op, left.ty, right.ty) {
             return Err(SqlError::unsupported("type interval"));
         }
+        // The only operator of PostgreSQL's with a string on the right side of a minus.
+        if op == BinaryOp::Sub && left.ty == SqlType::Unknown && right.ty.is_string() {
+            return Err(SqlError::unsupported("type jsonb"));
+        }
         let (left, right) = self.known(left, right)?;
         let (l, r) = (left.ty, right.ty);
         if let Some(ty) = date_arithmetic(op, l, r) {

@@ -195,7 +195,7 @@ fn list(c: &mut Cursor<'_>) -> SqlResult<Vec<Given>> {
         let value_at = c.location();
         let value = match c.peek() {
             Some(Token::Comma | Token::RParen) => None,
-            _ => Some(value(c)?.to_lowercase()),
+            _ => Some(value(c)?.to_ascii_lowercase()),
         };
         out.push(Given { name, value, at, value_at });
         if !c.accept_token(&Token::Comma) {
@@ -246,7 +246,7 @@ pub(crate) fn explain(c: &mut Cursor<'_>) -> SqlResult<()> {
 
 /// The options of VACUUM; whether ANALYZE is one of them.
 pub(crate) fn vacuum(c: &mut Cursor<'_>) -> SqlResult<bool> {
-    let (mut analyze, mut full, mut every_page) = (false, false, false);
+    let (mut analyze, mut full, mut every_page, mut parallel) = (false, false, false, false);
     for o in list(c)? {
         match o.name.as_str() {
             "analyze" => analyze = o.is_on(c)?,
@@ -265,9 +265,13 @@ pub(crate) fn vacuum(c: &mut Cursor<'_>) -> SqlResult<bool> {
                     let text = "parallel workers for vacuum must be between 0 and 1024";
                     return Err(place(SqlError::new(SqlState::SYNTAX, text), c.sql, o.value_at));
                 }
+                parallel = workers.is_some_and(|n| n > 0);
             }
             _ => return Err(o.unrecognized(c, "VACUUM")),
         }
+    }
+    if full && parallel {
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "VACUUM FULL cannot be performed in parallel"));
     }
     if full && every_page {
         let text = "VACUUM option DISABLE_PAGE_SKIPPING cannot be used with FULL";

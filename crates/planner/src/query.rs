@@ -2,10 +2,10 @@
 
 use crate::bind::{Aggregates, Binder};
 use crate::scope::fold;
-use crate::select::{self, Lock, Tail};
+use crate::select::{self, Count, Limits, Lock, Tail};
 use crate::types;
 use clearway_plan::statement::{Finish, Origin, OutColumn, Query, SortKey, Source};
-use clearway_plan::{Catalog, Expr};
+use clearway_plan::{Catalog, Expr, RowLock};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr};
 
@@ -47,11 +47,11 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, q: &ast::Query, target
     let bare = q.order_by.is_none() && q.limit_clause.is_none() && q.fetch.is_none() && q.locks.is_empty();
     match &*q.body {
         SetExpr::Select(s) => {
-            let tail = tail(b, q)?;
+            let tail = tail(q)?;
             select::plan(b, catalog, s, tail, targets)
         }
         SetExpr::Values(v) => {
-            let tail = tail(b, q)?;
+            let tail = tail(q)?;
             values(b, v, tail, targets)
         }
         SetExpr::Query(inner) if bare => plan(b, catalog, inner, targets),
@@ -62,7 +62,7 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, q: &ast::Query, target
     }
 }
 
-fn tail<'q>(b: &mut Binder<'_>, q: &'q ast::Query) -> SqlResult<Tail<'q>> {
+fn tail(q: &ast::Query) -> SqlResult<Tail<'_>> {
     let mut tail = Tail::default();
     if let Some(order) = &q.order_by {
         tail.order = match &order.kind {
@@ -73,8 +73,8 @@ fn tail<'q>(b: &mut Binder<'_>, q: &'q ast::Query) -> SqlResult<Tail<'q>> {
     match &q.limit_clause {
         None => {}
         Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
-            tail.limit = limit.as_ref().map(|e| count(b, e, "LIMIT")).transpose()?;
-            tail.offset = offset.as_ref().map(|o| count(b, &o.value, "OFFSET")).transpose()?;
+            tail.limit = limit.as_ref().map(Count::Written);
+            tail.offset = offset.as_ref().map(|o| &o.value);
         }
         Some(_) => return Err(SqlError::unsupported("LIMIT #,#")),
     }
@@ -85,33 +85,55 @@ fn tail<'q>(b: &mut Binder<'_>, q: &'q ast::Query) -> SqlResult<Tail<'q>> {
         if fetch.with_ties || fetch.percent {
             return Err(SqlError::unsupported("FETCH WITH TIES"));
         }
-        tail.limit = Some(match &fetch.quantity {
-            Some(e) => count(b, e, "FETCH")?,
-            None => Expr::Literal(Datum::Int8(1)),
-        });
+        tail.limit = Some(fetch.quantity.as_ref().map_or(Count::One, Count::Written));
     }
     for lock in &q.locks {
         if lock.nonblock.is_some() {
             return Err(SqlError::unsupported("NOWAIT or SKIP LOCKED"));
         }
-        let update = matches!(lock.lock_type, ast::LockType::Update);
-        let name = if update { "FOR UPDATE" } else { "FOR SHARE" };
+        let (name, kind) = match lock.lock_type {
+            ast::LockType::Update => ("FOR UPDATE", RowLock::Update),
+            ast::LockType::Share => ("FOR SHARE", RowLock::Share),
+        };
         if tail.lock.is_some() {
             return Err(SqlError::unsupported("more than one locking clause"));
         }
-        tail.lock = Some(Lock { name, update, of: lock.of.as_ref() });
+        tail.lock = Some(Lock { name, kind, of: lock.of.as_ref() });
     }
-    tail.limit = tail.limit.filter(|e| *e != Expr::Literal(Datum::Null));
-    tail.offset = tail.offset.filter(|e| *e != Expr::Literal(Datum::Null) && *e != Expr::Literal(Datum::Int8(0)));
     Ok(tail)
+}
+
+/// Binds LIMIT and OFFSET, when the scope is that of the query; `None` where one changes nothing.
+pub(crate) fn limits(b: &mut Binder<'_>, tail: &Tail<'_>) -> SqlResult<Limits> {
+    let offset = tail.offset.map(|e| count(b, e, "OFFSET")).transpose()?;
+    let limit = match tail.limit {
+        None => None,
+        Some(Count::One) => Some(Expr::Literal(Datum::Int8(1))),
+        Some(Count::Written(e)) => Some(count(b, e, "LIMIT")?),
+    };
+    Ok(Limits {
+        limit: limit.filter(|e| *e != Expr::Literal(Datum::Null)),
+        offset: offset.filter(|e| *e != Expr::Literal(Datum::Null) && *e != Expr::Literal(Datum::Int8(0))),
+    })
 }
 
 /// The count of LIMIT or OFFSET: a bigint without columns.
 fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<Expr> {
+    let mode = std::mem::replace(&mut b.mode, Aggregates::Refused(clause));
     let scope = std::mem::take(&mut b.scope);
-    b.mode = Aggregates::Refused(clause);
-    let bound = b.bind(e);
+    let alone = b.bind(e);
     b.scope = scope;
+    // What fails alone may be a column of the query, or nothing at all.
+    let bound = alone.or_else(|missing| {
+        b.bind(e)?;
+        let text = format!("argument of {clause} must not contain variables");
+        let error = SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, text);
+        Err(match missing.position() {
+            Some(at) => error.at(at),
+            None => error,
+        })
+    });
+    b.mode = mode;
     let t = b.decide(bound?, SqlType::Int8);
     let t = b.at_literal(e, t)?;
     if !t.ty.is_integer() && t.ty != SqlType::Numeric && t.ty != SqlType::Float8 {
@@ -153,7 +175,7 @@ fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlTyp
     let rows = (0..v.rows.len()).map(|_| lists.iter_mut().filter_map(Iterator::next).collect()).collect();
     let order = order(b, tail.order, &items, false)?;
     let hidden = order.iter().any(|k| !matches!(k.expr, Expr::Column(_)));
-    let (exprs, steps) = outputs(&items, order, false, tail.limit, tail.offset);
+    let (exprs, steps) = outputs(&items, order, false, limits(b, &tail)?);
     let mut finish = Vec::new();
     if hidden {
         finish.push(Finish::Project(exprs));
@@ -233,8 +255,7 @@ pub(crate) fn outputs(
     items: &[Output],
     order: Vec<SortKey>,
     distinct: bool,
-    limit: Option<Expr>,
-    offset: Option<Expr>,
+    Limits { limit, offset }: Limits,
 ) -> (Vec<Expr>, Vec<Finish>) {
     let mut project: Vec<Expr> = items.iter().map(|i| i.expr.clone()).collect();
     let mut finish = Vec::new();
@@ -263,8 +284,8 @@ pub(crate) fn outputs(
 }
 
 /// The limit that each partition may stop at.
-pub(crate) fn pushed_limit(limit: &Option<Expr>, offset: &Option<Expr>) -> Option<Expr> {
-    match (limit, offset) {
+pub(crate) fn pushed_limit(limits: &Limits) -> Option<Expr> {
+    match (&limits.limit, &limits.offset) {
         (Some(l), None) => Some(l.clone()),
         (Some(l), Some(o)) => Some(select::sum_of(l, o)),
         _ => None,

@@ -54,14 +54,31 @@ impl RelationName {
         catalog.table(&self.name).filter(|_| self.may_be_table(path))
     }
 
-    /// The table of a query: 42P01 if there is none, 42809 if it is a system view.
+    /// The table of a query: 42P01 if there is none, 42809 if it is a system view or an index.
     pub(crate) fn table<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
-        self.find(catalog, path).ok_or_else(|| self.missing())
+        self.find(catalog, path).ok_or_else(|| match self.is_index(catalog, path) {
+            true => SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{self}\" is an index")),
+            false => self.missing(),
+        })
     }
 
-    /// The table of a command: as [`RelationName::table`], but 3F000 if there is no such schema.
+    /// Whether it names an index or a primary key.
+    pub(crate) fn is_index(&self, catalog: &Catalog, path: &SearchPath) -> bool {
+        self.may_be_table(path) && catalog.table(&self.name).is_none() && catalog.has_relation(&self.name)
+    }
+
+    /// The table of COPY: as [`RelationName::table`], but 3F000 if there is no such schema.
+    pub(crate) fn opened<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
+        self.known_schema()?;
+        self.table(catalog, path)
+    }
+
+    /// The table of a command that changes or maintains it: as [`RelationName::opened`], with another text for an index.
     pub(crate) fn target<'c>(&self, catalog: &'c Catalog, path: &SearchPath) -> SqlResult<&'c Arc<TableDef>> {
         self.known_schema()?;
+        if self.is_index(catalog, path) {
+            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{self}\" is not a table")));
+        }
         self.table(catalog, path)
     }
 

@@ -11,7 +11,7 @@ use crate::tree::{is_constant, rewrite, walk};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Group;
 use clearway_plan::statement::{Finish, Query, Route, SortKey, Source};
-use clearway_plan::{Access, Catalog, Expr, Path, Program, TableDef};
+use clearway_plan::{Access, Catalog, Expr, Path, Program, RowLock, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast;
 use sqlparser::tokenizer::Location;
@@ -24,9 +24,23 @@ const MAX_ITEMS: usize = 1664;
 #[derive(Default)]
 pub(crate) struct Tail<'q> {
     pub(crate) order: &'q [ast::OrderByExpr],
+    pub(crate) limit: Option<Count<'q>>,
+    pub(crate) offset: Option<&'q ast::Expr>,
+    pub(crate) lock: Option<Lock<'q>>,
+}
+
+/// How many rows LIMIT or FETCH FIRST names.
+#[derive(Clone, Copy)]
+pub(crate) enum Count<'q> {
+    Written(&'q ast::Expr),
+    /// FETCH FIRST ROW ONLY.
+    One,
+}
+
+/// LIMIT and OFFSET, bound.
+pub(crate) struct Limits {
     pub(crate) limit: Option<Expr>,
     pub(crate) offset: Option<Expr>,
-    pub(crate) lock: Option<Lock<'q>>,
 }
 
 /// FOR UPDATE, FOR SHARE.
@@ -34,7 +48,7 @@ pub(crate) struct Tail<'q> {
 pub(crate) struct Lock<'q> {
     /// As it is written.
     pub(crate) name: &'static str,
-    pub(crate) update: bool,
+    pub(crate) kind: RowLock,
     /// OF.
     pub(crate) of: Option<&'q ast::ObjectName>,
 }
@@ -84,7 +98,9 @@ pub(crate) fn plan(
         From::Nothing => (None, filter),
         _ => once(filter),
     };
-    let mut shape = Shape { from, once, filter, items, order, having, distinct, tail };
+    let limits = query::limits(b, &tail)?;
+    let lock = tail.lock;
+    let mut shape = Shape { from, once, filter, items, order, having, distinct, limits, lock };
     if grouped {
         let mut group = Group { keys, aggregates: b.aggregates.clone() };
         shape.add_dependent(&mut group);
@@ -237,7 +253,8 @@ struct Shape<'q> {
     order: Vec<SortKey>,
     having: Option<Expr>,
     distinct: bool,
-    tail: Tail<'q>,
+    limits: Limits,
+    lock: Option<Lock<'q>>,
 }
 
 impl Shape<'_> {
@@ -286,7 +303,7 @@ impl Shape<'_> {
         let source = match self.from {
             From::Table(table) => {
                 let distinct = group.aggregates.iter().any(|a| a.distinct);
-                let choice = choose(&table, self.filter, &[], false, false);
+                let choice = choose(&table, self.filter, &[], false, None);
                 let (partial, project, step) = if distinct {
                     let (project, group) = ungroup(group);
                     (None, project, Finish::Aggregate { keys: group.keys, aggregates: group.aggregates })
@@ -304,7 +321,7 @@ impl Shape<'_> {
             }
         };
         finish.extend(self.having.map(Finish::Filter));
-        let (exprs, tail) = query::outputs(&self.items, self.order, self.distinct, self.tail.limit, self.tail.offset);
+        let (exprs, tail) = query::outputs(&self.items, self.order, self.distinct, self.limits);
         finish.push(Finish::Project(exprs));
         finish.extend(tail);
         Ok(query::planned(Query { once: self.once, source, finish }, self.items))
@@ -314,19 +331,18 @@ impl Shape<'_> {
         let mut finish = Vec::new();
         let source = match self.from {
             From::Table(table) => {
-                let limited = self.tail.limit.is_some() && !self.distinct;
-                let for_update = self.tail.lock.is_some_and(|lock| lock.update);
-                let choice = choose(&table, self.filter, &self.order, limited, for_update);
+                let limited = self.limits.limit.is_some() && !self.distinct;
+                let lock = self.lock.map(|lock| lock.kind);
+                let choice = choose(&table, self.filter, &self.order, limited, lock);
                 let one = !matches!(choice.route, Route::All);
                 let early = choice.ordered && limited;
-                let limit = if early { query::pushed_limit(&self.tail.limit, &self.tail.offset) } else { None };
+                let limit = if early { query::pushed_limit(&self.limits) } else { None };
                 let sorted = choice.ordered && (one || self.order.is_empty()) && !self.distinct
                     || matches!(choice.access.path, Path::Point(_));
                 let order = if sorted { Vec::new() } else { self.order };
                 let point = matches!(choice.access.path, Path::Point(_));
                 let distinct = self.distinct && !point;
-                let (project, mut tail) =
-                    query::outputs(&self.items, order, distinct, self.tail.limit, self.tail.offset);
+                let (project, mut tail) = query::outputs(&self.items, order, distinct, self.limits);
                 finish.append(&mut tail);
                 let program = Program::Scan { access: choice.access, group: None, project, limit };
                 Source::Table { program: Arc::new(program), route: choice.route }
@@ -334,8 +350,7 @@ impl Shape<'_> {
             other => {
                 let filtered = self.filter.is_some();
                 finish.extend(self.filter.map(Finish::Filter));
-                let (exprs, tail) =
-                    query::outputs(&self.items, self.order, self.distinct, self.tail.limit, self.tail.offset);
+                let (exprs, tail) = query::outputs(&self.items, self.order, self.distinct, self.limits);
                 let source = match other {
                     From::Nothing if !filtered => Source::Rows(vec![exprs]),
                     other => {
@@ -387,7 +402,7 @@ fn rows(from: From) -> Source {
 
 /// The access for UPDATE and DELETE, and its route.
 pub(crate) fn target(table: &Arc<TableDef>, filter: Option<Expr>) -> (Access, Route) {
-    let choice = choose(table, filter, &[], false, false);
+    let choice = choose(table, filter, &[], false, None);
     (choice.access, choice.route)
 }
 

@@ -6,6 +6,7 @@ use crate::relation::RelationName;
 use crate::scope::column;
 use crate::{backup, copy, ddl, dml, explain, query, types};
 use clearway_plan::search_path::SearchPath;
+use clearway_plan::statement::Maintain;
 use clearway_plan::statement::{Argument, OutColumn};
 use clearway_plan::{Catalog, Plan, Statement};
 use clearway_types::{SqlError, SqlResult, SqlState, SqlType};
@@ -70,14 +71,21 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
             (Statement::Truncate { names: names.iter().map(table).collect::<SqlResult<_>>()? }, none())
         }
         Kind::Maintain(kind, names) => {
-            let table = |(name, columns): &(RelationName, Vec<String>)| {
+            let mut skipped = Vec::new();
+            for (name, columns) in names {
+                if name.is_index(catalog, &b.path) {
+                    let verb = if *kind == Maintain::Vacuum { "vacuum" } else { "analyze" };
+                    skipped.push(format!(
+                        "skipping \"{}\" --- cannot {verb} non-tables or special system tables",
+                        name.name
+                    ));
+                    continue;
+                }
                 let def = name.target(catalog, &b.path)?;
                 let columns = columns.iter().map(|name| column(def, name)).collect::<SqlResult<Vec<_>>>()?;
                 ddl::analyzed_once(def, &columns)?;
-                Ok(def.name.clone())
-            };
-            let names = names.iter().map(table).collect::<SqlResult<_>>()?;
-            (Statement::Maintain { kind: *kind, names }, none())
+            }
+            (Statement::Maintain { kind: *kind, skipped }, none())
         }
         Kind::Copy(c) => (Statement::Copy(copy::plan(b, catalog, c)?), none()),
         Kind::Explain(inner) => {

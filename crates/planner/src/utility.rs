@@ -109,7 +109,11 @@ fn options(c: &mut Cursor<'_>) -> SqlResult<TxnOptions> {
             o.read_only = Some(false);
         } else if c.accept(&["isolation", "level"]) {
             o.isolation = Some(isolation(c)?);
-        } else if !(c.accept(&["not", "deferrable"]) || c.accept(&["deferrable"])) {
+        } else if c.accept(&["not", "deferrable"]) {
+            o.deferrable = Some(false);
+        } else if c.accept(&["deferrable"]) {
+            o.deferrable = Some(true);
+        } else {
             return Err(c.error());
         }
         c.accept_token(&Token::Comma);
@@ -118,17 +122,8 @@ fn options(c: &mut Cursor<'_>) -> SqlResult<TxnOptions> {
 }
 
 fn isolation(c: &mut Cursor<'_>) -> SqlResult<Isolation> {
-    for (words, level) in [
-        (&["read", "uncommitted"][..], Isolation::ReadUncommitted),
-        (&["read", "committed"], Isolation::ReadCommitted),
-        (&["repeatable", "read"], Isolation::RepeatableRead),
-        (&["serializable"], Isolation::Serializable),
-    ] {
-        if c.accept(words) {
-            return Ok(level);
-        }
-    }
-    Err(c.error())
+    let accepted = |level: &Isolation| c.accept(&level.name().split(' ').collect::<Vec<_>>());
+    Isolation::ALL.into_iter().find(accepted).ok_or_else(|| c.error())
 }
 
 fn setting_name(c: &mut Cursor<'_>) -> SqlResult<String> {
@@ -145,7 +140,7 @@ fn setting_name(c: &mut Cursor<'_>) -> SqlResult<String> {
     while c.accept_token(&Token::Period) {
         name = format!("{name}.{}", c.ident()?);
     }
-    Ok(name.to_lowercase())
+    Ok(name.to_ascii_lowercase())
 }
 
 fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
@@ -402,7 +397,7 @@ fn create(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
 /// The word, in lower case; empty if it is something else, or quoted.
 pub(crate) fn word_of(token: &Token) -> String {
     match token {
-        Token::Word(w) if w.quote_style.is_none() => w.value.to_lowercase(),
+        Token::Word(w) if w.quote_style.is_none() => w.value.to_ascii_lowercase(),
         _ => String::new(),
     }
 }

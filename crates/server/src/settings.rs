@@ -5,27 +5,16 @@
 //!    leaves what the savepoint found.
 //! 2. Every value has passed its check; `client_encoding` is always one that needs no conversion.
 
-mod time;
+mod units;
+mod value;
 
+use clearway_coordinator::Characteristics;
 use clearway_plan::search_path::SearchPath;
+use clearway_plan::statement::{Isolation, TxnOptions};
 use clearway_plan::{SessionEnv, Zone};
 use clearway_types::{SqlError, SqlResult, SqlState};
-
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Text,
-    Bool,
-    Int,
-    /// A time in milliseconds, 0 to 2^31 - 1.
-    Ms,
-    Float,
-    OneOf(&'static [&'static str]),
-    Encoding,
-    DateStyle,
-    Zone,
-    /// Cannot be set.
-    Fixed,
-}
+use units::Unit;
+use value::{Kind, MS};
 
 struct Setting {
     name: &'static str,
@@ -42,8 +31,10 @@ const fn s(name: &'static str, default: &'static str, kind: Kind, reported: bool
 const LEVELS: Kind = Kind::OneOf(&[
     "debug5", "debug4", "debug3", "debug2", "debug1", "debug", "log", "info", "notice", "warning", "error",
 ]);
-const ISOLATION: Kind = Kind::OneOf(&["serializable", "repeatable read", "read committed", "read uncommitted"]);
-const SYNC: Kind = Kind::OneOf(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "1", "0"]);
+const SYNC: Kind =
+    Kind::OneOf(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "yes", "no", "1", "0"]);
+const QUOTE: Kind = Kind::OneOf(&["safe_encoding", "on", "off", "true", "false", "yes", "no", "1", "0"]);
+const INTERVALS: Kind = Kind::First(&["postgres", "postgres_verbose", "sql_standard", "iso_8601"]);
 
 #[rustfmt::skip]
 static SETTINGS: &[Setting] = &[
@@ -53,24 +44,24 @@ static SETTINGS: &[Setting] = &[
     s("default_transaction_read_only", "off", Kind::Bool, true),
     s("in_hot_standby", "off", Kind::Fixed, true),
     s("integer_datetimes", "on", Kind::Fixed, true),
-    s("IntervalStyle", "postgres", Kind::OneOf(&["postgres"]), true),
+    s("IntervalStyle", "postgres", INTERVALS, true),
     s("is_superuser", "on", Kind::Fixed, true),
     s("server_encoding", "UTF8", Kind::Fixed, true),
     s("server_version", "15.0", Kind::Fixed, true),
     s("session_authorization", "", Kind::Fixed, true),
-    s("standard_conforming_strings", "on", Kind::OneOf(&["on"]), true),
+    s("standard_conforming_strings", "on", Kind::On, true),
     s("TimeZone", "UTC", Kind::Zone, true),
-    s("backslash_quote", "safe_encoding", Kind::Text, false),
+    s("backslash_quote", "safe_encoding", QUOTE, false),
     s("bytea_output", "hex", Kind::OneOf(&["hex", "escape"]), false),
     s("check_function_bodies", "on", Kind::Bool, false),
     s("client_min_messages", "notice", LEVELS, false),
     s("default_table_access_method", "btree", Kind::Fixed, false),
-    s("default_tablespace", "", Kind::Text, false),
+    s("default_tablespace", "", Kind::Tablespace, false),
     s("default_transaction_deferrable", "off", Kind::Bool, false),
-    s("default_transaction_isolation", "serializable", ISOLATION, false),
+    s("default_transaction_isolation", "serializable", Kind::Isolation, false),
     s("escape_string_warning", "on", Kind::Bool, false),
-    s("extra_float_digits", "1", Kind::Int, false),
-    s("idle_in_transaction_session_timeout", "0", Kind::Ms, false),
+    s("extra_float_digits", "1", Kind::Int(Unit::None, -15, 3), false),
+    s("idle_in_transaction_session_timeout", "0", MS, false),
     s("jit", "off", Kind::Bool, false),
     s("lc_collate", "C", Kind::Fixed, false),
     s("lc_ctype", "C", Kind::Fixed, false),
@@ -78,19 +69,20 @@ static SETTINGS: &[Setting] = &[
     s("lc_monetary", "C", Kind::Text, false),
     s("lc_numeric", "C", Kind::Text, false),
     s("lc_time", "C", Kind::Text, false),
-    s("lock_timeout", "0", Kind::Ms, false),
+    s("lock_timeout", "0", MS, false),
     s("max_identifier_length", "63", Kind::Fixed, false),
     s("row_security", "on", Kind::Bool, false),
     s("search_path", "\"$user\", public", Kind::Text, false),
     s("seq_page_cost", "1", Kind::Float, false),
     s("random_page_cost", "4", Kind::Float, false),
     s("server_version_num", "150000", Kind::Fixed, false),
-    s("statement_timeout", "0", Kind::Ms, false),
+    s("statement_timeout", "0", MS, false),
     s("synchronous_commit", "on", SYNC, false),
-    s("transaction_isolation", "serializable", ISOLATION, false),
+    s("transaction_deferrable", "off", Kind::Bool, false),
+    s("transaction_isolation", "serializable", Kind::Isolation, false),
     s("transaction_read_only", "off", Kind::Bool, false),
-    s("work_mem", "4MB", Kind::Text, false),
-    s("xmloption", "content", Kind::Text, false),
+    s("work_mem", "4MB", Kind::Int(Unit::KiB, 64, i32::MAX), false),
+    s("xmloption", "content", Kind::OneOf(&["content", "document"]), false),
 ];
 
 /// One session's settings.
@@ -128,10 +120,6 @@ fn find(name: &str) -> Option<usize> {
 
 fn unrecognized(name: &str) -> SqlError {
     SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
-}
-
-fn invalid(name: &str, value: &str) -> SqlError {
-    SqlError::new(SqlState::INVALID_PARAMETER, format!("invalid value for parameter \"{name}\": \"{value}\""))
 }
 
 impl Settings {
@@ -206,7 +194,7 @@ impl Settings {
     }
 
     fn checked(&self, i: usize, value: &str) -> SqlResult<String> {
-        SETTINGS.get(i).map_or_else(|| Ok(value.to_owned()), |setting| check(setting, value))
+        SETTINGS.get(i).map_or_else(|| Ok(value.to_owned()), |s| value::check(s.name, s.kind, value))
     }
 
     /// What a RESET goes back to.
@@ -223,7 +211,9 @@ impl Settings {
 
     /// RESET ALL: everything but whose session it is, and what the transaction may do.
     pub fn reset_all(&mut self) {
-        let kept = ["session_authorization", "transaction_read_only"].map(|name| self.position(name));
+        let kept =
+            ["session_authorization", "transaction_read_only", "transaction_isolation", "transaction_deferrable"];
+        let kept = kept.map(|name| self.position(name));
         for i in (0..self.values.len()).filter(|i| !kept.contains(&Some(*i))) {
             let value = self.initially(i);
             if let Some(txn) = &mut self.txn {
@@ -279,9 +269,12 @@ impl Settings {
         true
     }
 
+    /// Restores values; the transaction's characteristics follow the engine instead ([`Settings::put_characteristics`]).
     fn go_back(&mut self, to: Values) {
-        for (i, (_, value)) in to.into_iter().enumerate() {
-            self.store(i, value);
+        for (i, (name, value)) in to.into_iter().enumerate() {
+            if !name.starts_with("transaction_") {
+                self.store(i, value);
+            }
         }
     }
 
@@ -292,18 +285,45 @@ impl Settings {
 
     /// A setting that is a time, in milliseconds.
     pub fn milliseconds(&self, name: &str) -> u64 {
-        self.get(name).ok().and_then(|value| time::parse(value).ok()).unwrap_or(0)
+        self.get(name)
+            .ok()
+            .and_then(|value| units::parse(value, Unit::Ms).ok())
+            .map_or(0, |ms| u64::try_from(ms).unwrap_or(0))
     }
 
-    /// Whether transactions only read that do not say otherwise.
-    pub fn default_read_only(&self) -> bool {
-        self.get("default_transaction_read_only") == Ok("on")
+    /// The characteristics of transactions that do not say otherwise.
+    pub fn default_characteristics(&self) -> Characteristics {
+        Characteristics {
+            isolation: self.get("default_transaction_isolation").ok().and_then(Isolation::named).unwrap_or_default(),
+            read_only: self.get("default_transaction_read_only") == Ok("on"),
+            deferrable: self.get("default_transaction_deferrable") == Ok("on"),
+        }
     }
 
-    /// Says in `transaction_read_only` what the transaction may do.
-    pub fn put_transaction_read_only(&mut self, read_only: bool) {
-        if let Some(i) = self.position("transaction_read_only") {
-            self.store(i, if read_only { "on" } else { "off" }.to_owned());
+    /// The options that a SET of `transaction_isolation` or one of its siblings stands for; `None`: it is another setting.
+    pub fn characteristic(&self, name: &str, value: Option<&str>) -> SqlResult<Option<TxnOptions>> {
+        let mut options = TxnOptions::default();
+        let value = |settings: &Self| settings.check(name, value).map(Option::unwrap_or_default);
+        match name {
+            "transaction_isolation" => options.isolation = Some(Isolation::named(&value(self)?).unwrap_or_default()),
+            "transaction_read_only" => options.read_only = Some(value(self)? == "on"),
+            "transaction_deferrable" => options.deferrable = Some(value(self)? == "on"),
+            _ => return Ok(None),
+        }
+        Ok(Some(options))
+    }
+
+    /// Shows the transaction's characteristics in `transaction_isolation` and its siblings.
+    pub fn put_characteristics(&mut self, now: Characteristics) {
+        let switch = |on| if on { "on" } else { "off" };
+        for (name, value) in [
+            ("transaction_isolation", now.isolation.name()),
+            ("transaction_read_only", switch(now.read_only)),
+            ("transaction_deferrable", switch(now.deferrable)),
+        ] {
+            if let Some(i) = self.position(name) {
+                self.store(i, value.to_owned());
+            }
         }
     }
 
@@ -330,90 +350,6 @@ fn put_back(values: &mut Values, to: Values) {
 /// The zone that a stored value names, which is spelt as SHOW prints it.
 fn zone(value: &str) -> Option<Zone> {
     Zone::setting(value).map(|(zone, _)| zone)
-}
-
-fn check(setting: &Setting, value: &str) -> SqlResult<String> {
-    let wrong = || invalid(setting.name, value);
-    let lower = value.trim().to_ascii_lowercase();
-    Ok(match setting.kind {
-        Kind::Text => value.to_owned(),
-        Kind::Bool => match lower.as_str() {
-            "on" | "true" | "t" | "yes" | "y" | "1" => "on".to_owned(),
-            "off" | "false" | "f" | "no" | "n" | "0" => "off".to_owned(),
-            _ => {
-                return Err(SqlError::new(
-                    SqlState::INVALID_PARAMETER,
-                    format!("parameter \"{}\" requires a Boolean value", setting.name),
-                ));
-            }
-        },
-        Kind::Int => {
-            lower.parse::<i64>().map_err(|_| wrong())?;
-            lower
-        }
-        Kind::Ms => match time::parse(value) {
-            Ok(ms) => time::text(ms),
-            Err(time::Wrong::Number) => return Err(wrong()),
-            Err(time::Wrong::Unit) => return Err(wrong().hint(time::UNITS_HINT)),
-            Err(time::Wrong::Huge) => return Err(wrong().hint("Value exceeds integer range.")),
-            Err(time::Wrong::Range(ms)) => {
-                let text = format!(
-                    "{ms} ms is outside the valid range for parameter \"{}\" (0 .. {})",
-                    setting.name,
-                    time::LONGEST_MS
-                );
-                return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
-            }
-        },
-        Kind::Float => lower.parse::<f64>().map_err(|_| wrong())?.to_string(),
-        Kind::OneOf(values) if values.contains(&lower.as_str()) => match lower.as_str() {
-            "true" | "1" => "on".to_owned(),
-            "false" | "0" => "off".to_owned(),
-            _ => lower,
-        },
-        Kind::OneOf(_) => return Err(wrong()),
-        Kind::Encoding => encoding(value)?,
-        Kind::DateStyle => date_style(&lower).ok_or_else(wrong)?,
-        Kind::Zone => {
-            if lower == "default" {
-                "UTC".to_owned()
-            } else {
-                Zone::setting(value).ok_or_else(wrong)?.1
-            }
-        }
-        Kind::Fixed => {
-            return Err(SqlError::new(
-                SqlState::CANT_CHANGE_PARAM,
-                format!("parameter \"{}\" cannot be changed", setting.name),
-            ));
-        }
-    })
-}
-
-fn encoding(value: &str) -> SqlResult<String> {
-    let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    match plain.as_str() {
-        "utf8" | "unicode" | "default" => Ok("UTF8".to_owned()),
-        "sqlascii" => Ok("SQL_ASCII".to_owned()),
-        "latin1" | "iso88591" | "win1252" | "windows1252" | "euckr" | "sjis" | "big5" | "gbk" => {
-            Err(SqlError::unsupported(format!("client_encoding {value}")).hint("Use UTF8."))
-        }
-        _ => Err(invalid("client_encoding", value)),
-    }
-}
-
-fn date_style(value: &str) -> Option<String> {
-    let mut order = "MDY";
-    for word in value.split(',').map(str::trim) {
-        match word {
-            "iso" | "default" => {}
-            "mdy" | "us" | "noneuro" | "noneuropean" => order = "MDY",
-            "dmy" | "euro" | "european" => order = "DMY",
-            "ymd" => order = "YMD",
-            _ => return None,
-        }
-    }
-    Some(format!("ISO, {order}"))
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ states! {
     SUCCESSFUL_COMPLETION = b"00000";
     /// connection_failure
     CONNECTION_FAILURE = b"08006";
+    /// warning
+    WARNING = b"01000";
     /// protocol_violation
     PROTOCOL_VIOLATION = b"08P01";
     /// feature_not_supported: names the construct
@@ -33,6 +35,8 @@ states! {
     DIVISION_BY_ZERO = b"22012";
     /// invalid_row_count_in_limit_clause
     INVALID_LIMIT = b"2201W";
+    /// invalid_row_count_in_result_offset_clause
+    INVALID_OFFSET = b"2201X";
     /// invalid_parameter_value
     INVALID_PARAMETER = b"22023";
     /// character_not_in_repertoire: bytes that are not UTF-8

@@ -213,7 +213,7 @@ impl Bank {
         Route::Hash(vec![int(id)]).partition(&Env::default(), partitions).unwrap().unwrap()
     }
     fn access(&self, worker: &mut Worker, path: Path) -> Access {
-        Access { table: self.table(worker), path, filter: None, for_update: false }
+        Access { table: self.table(worker), path, filter: None, lock: None }
     }
     pub fn balance(&self, worker: &mut Worker, id: i32) -> Option<i32> {
         let access = self.access(worker, Path::Point(vec![int(id)]));

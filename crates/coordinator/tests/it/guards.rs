@@ -386,7 +386,7 @@ fn rows_and_guards_agree_after_a_crash_at_any_moment() {
         let mut worker = Worker::new(&engine, 0);
         let users = Users::create(&mut worker, Distribution::Hash(vec![by]));
         // The checkpoint that follows the start, now: it must not be the only one that the disk has to do with before it fails.
-        worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, names: Vec::new() }).unwrap();
+        worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() }).unwrap();
         let mut random = Random(seed);
         disk.fail_after(disk.operations() + 20 + random.below(400) as u64);
         let (committed, _) = crowds(&engine, &users, 100_000, seed);

@@ -25,7 +25,7 @@ fn panic_in_a_checkpoint_fails_the_engine() {
         plant(&disk, at);
         for _ in 0..2 {
             let refused =
-                worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, names: Vec::new() }).unwrap_err();
+                worker.plain(Statement::Maintain { kind: Maintain::Checkpoint, skipped: Vec::new() }).unwrap_err();
             assert!(refused.to_string().contains(&format!("planted at {at}")), "{refused}");
         }
         assert!(engine.failed().is_some_and(|why| why.contains(&format!("planted at {at}"))));

@@ -50,7 +50,7 @@ pub(crate) fn run_atomic<T: Trees>(
     scratch.key.clear();
     let commit = match program {
         Program::Scan { access, project, .. } => {
-            let mode = if access.for_update { Mode::Exclusive } else { Mode::Shared };
+            let mode = if access.is_for_update() { Mode::Exclusive } else { Mode::Shared };
             if find(cx, access, env, mode, &mut scratch.key)? {
                 let mut result = Ok(());
                 cx.trees.get(access.table.tree, &scratch.key, &mut |value| {

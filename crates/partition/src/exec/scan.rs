@@ -55,7 +55,7 @@ impl Scan {
         let Program::Scan { access, group, project, limit } = program else {
             return Err(SqlError::internal("not a scan").into());
         };
-        let mode = if access.for_update { Mode::Exclusive } else { Mode::Shared };
+        let mode = if access.is_for_update() { Mode::Exclusive } else { Mode::Shared };
         let plan = Plan { access, group: group.as_ref(), project, env, mode, batch };
         let state = match &mut self.state {
             Some(state) => state,

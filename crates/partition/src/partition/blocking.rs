@@ -113,7 +113,7 @@ impl<T: Trees> Partition<T> {
         if !self.blocking.is_by(id) {
             return Locking::Take;
         }
-        let for_update = matches!(program, Program::Scan { access, .. } if access.for_update);
+        let for_update = matches!(program, Program::Scan { access, .. } if access.is_for_update());
         self.blocking.note(table_of(program).id, for_update || !only_reads(program));
         Locking::None
     }

@@ -5,7 +5,7 @@
 use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, TableDef};
+use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, TableDef};
 use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Find {
                 Path::Full
             }
         };
-        Access { table: table.clone(), path, filter, for_update }
+        Access { table: table.clone(), path, filter, lock: for_update.then_some(RowLock::Update) }
     }
 }
 

@@ -53,7 +53,7 @@ pub fn abort(d: &mut D, txn: TxnId) {
 }
 
 fn full(table: &Arc<TableDef>) -> Access {
-    Access { table: table.clone(), path: Path::Full, filter: None, for_update: false }
+    Access { table: table.clone(), path: Path::Full, filter: None, lock: None }
 }
 
 pub fn numbers(n: i32) -> Vec<Row> {

@@ -79,7 +79,8 @@ fn tables_and_their_distribution() {
 
 #[test]
 fn transactions_and_settings() {
-    let options = TxnOptions { read_only: Some(true), isolation: Some(Isolation::Serializable), start: true };
+    let options =
+        TxnOptions { read_only: Some(true), isolation: Some(Isolation::Serializable), deferrable: None, start: true };
     assert_eq!(statement("START TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY"), Statement::Begin(options));
     assert_eq!(statement("end"), Statement::Commit);
     assert_eq!(statement("abort work"), Statement::Rollback);

@@ -32,7 +32,7 @@ impl Session {
         let plan = run.plan.clone();
         let Statement::Copy(copy) = &plan.statement else { return };
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions { implicit_block: run.implicit_block, read_only: self.read_only };
+        let options = RunOptions { implicit_block: run.implicit_block, characteristics: self.characteristics };
         self.implicit_open |= run.implicit_block;
         if let Err(e) = client.copy_in_start(cx.port, copy, &run.env, options) {
             return self.complete(cx, run, Err(e));

@@ -114,12 +114,8 @@ impl Session {
             self.enter(implicit_block);
             self.settings.enter_txn();
         }
-        if name == "transaction_read_only" {
-            let read_only = self.settings.check(name, value)?.as_deref() == Some("on");
-            self.client.as_mut().map_or(Ok(()), |client| client.set_read_only(read_only))?;
-        } else if name == "transaction_isolation" {
-            // Every level is served by serializable, and SHOW says which level is in force.
-            self.settings.check(name, value)?;
+        if let Some(options) = self.settings.characteristic(name, value)? {
+            self.client.as_mut().map_or(Ok(()), |client| client.set_characteristics(options))?;
         } else if name == "all" && value.is_none() {
             self.settings.reset_all();
         } else {
@@ -132,7 +128,7 @@ impl Session {
     /// A statement that the session carries out by itself belongs to the implicit transaction, too: that one keeps what it began with.
     fn enter(&mut self, implicit_block: bool) {
         self.implicit_open |= implicit_block;
-        let options = RunOptions { implicit_block, read_only: self.read_only };
+        let options = RunOptions { implicit_block, characteristics: self.characteristics };
         if let Some(client) = self.client.as_mut().filter(|_| implicit_block) {
             client.enter(options);
         }
@@ -140,27 +136,25 @@ impl Session {
 
     /// SET SESSION CHARACTERISTICS: what later transactions begin with.
     fn set_characteristics(&mut self, options: TxnOptions, implicit_block: bool) -> SqlResult<Outcome> {
-        if let Some(read_only) = options.read_only {
-            let value = if read_only { "on" } else { "off" };
-            self.set("default_transaction_read_only", Some(value), false, implicit_block)?;
-        }
-        if let Some(isolation) = options.isolation {
-            let value = match isolation {
-                Isolation::ReadUncommitted => "read uncommitted",
-                Isolation::ReadCommitted => "read committed",
-                Isolation::RepeatableRead => "repeatable read",
-                Isolation::Serializable => "serializable",
-            };
-            self.set("default_transaction_isolation", Some(value), false, implicit_block)?;
+        let switch = |on| if on { "on" } else { "off" };
+        for (name, value) in [
+            ("default_transaction_isolation", options.isolation.map(Isolation::name)),
+            ("default_transaction_read_only", options.read_only.map(switch)),
+            ("default_transaction_deferrable", options.deferrable.map(switch)),
+        ] {
+            if value.is_some() {
+                self.set(name, value, false, implicit_block)?;
+            }
         }
         Ok(outcome(Tag::Plain("SET"), RowBatch::new()))
     }
 
-    /// Takes over into `transaction_read_only` what the transaction may do.
+    /// Takes the transaction's characteristics over into the settings that show them.
     pub(super) fn follow_transaction(&mut self) {
-        let read_only = self.client.as_ref().map_or(self.read_only, |client| client.read_only(self.read_only));
-        if std::mem::replace(&mut self.shows_read_only, read_only) != read_only {
-            self.settings.put_transaction_read_only(read_only);
+        let default = self.characteristics;
+        let now = self.client.as_ref().map_or(default, |client| client.characteristics(default));
+        if std::mem::replace(&mut self.shown_characteristics, now) != now {
+            self.settings.put_characteristics(now);
             self.settings_changed();
         }
     }
@@ -230,7 +224,7 @@ impl Session {
     /// Takes over what settings decide.
     pub(super) fn settings_changed(&mut self) {
         self.synchronous_commit = self.settings.synchronous_commit();
-        self.read_only = self.settings.default_read_only();
+        self.characteristics = self.settings.default_characteristics();
         self.deadlines.follow(&self.settings);
         self.env = Arc::new(self.settings.env(&self.user, &self.database, self.pid));
     }

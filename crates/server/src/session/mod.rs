@@ -29,7 +29,7 @@ use crate::plans::Plans;
 use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
-use clearway_coordinator::{Client, Port, TxnStatus};
+use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
 use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv};
 use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState};
 use clearway_wire::frontend::{self, Frontend};
@@ -116,10 +116,10 @@ pub struct Session {
     database: String,
     settings: Settings,
     synchronous_commit: bool,
-    /// What a transaction may that does not say so itself.
-    read_only: bool,
-    /// What `transaction_read_only` says.
-    shows_read_only: bool,
+    /// Those of a transaction that does not give its own.
+    characteristics: Characteristics,
+    /// Those that the settings show.
+    shown_characteristics: Characteristics,
     deadlines: deadlines::Deadlines,
     env: Arc<SessionEnv>,
     statements: HashMap<Box<str>, Rc<Prepared>>,
@@ -162,8 +162,8 @@ impl Session {
             database: String::new(),
             settings: Settings::new("", shared.config.synchronous_commit),
             synchronous_commit: true,
-            read_only: false,
-            shows_read_only: false,
+            characteristics: Characteristics::default(),
+            shown_characteristics: Characteristics::default(),
             deadlines: deadlines::Deadlines::default(),
             env: Arc::default(),
             statements: HashMap::new(),

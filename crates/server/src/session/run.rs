@@ -129,7 +129,7 @@ impl Session {
 
     pub(super) fn start_in_engine(&mut self, cx: &mut Context<'_>, run: Run) {
         let Some(client) = &mut self.client else { return };
-        let options = RunOptions { implicit_block: run.implicit_block, read_only: self.read_only };
+        let options = RunOptions { implicit_block: run.implicit_block, characteristics: self.characteristics };
         self.implicit_open |= run.implicit_block;
         let step = client.start(cx.port, &run.plan, &run.env, options);
         self.after_statement_step(cx, run, step);

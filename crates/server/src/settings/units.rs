@@ -1,17 +1,49 @@
-//! Settings that are times: PostgreSQL's way to read and to show them, in milliseconds.
+//! Settings that are numbers: PostgreSQL's way to read and to show them, with the units of times and memory.
 
-/// The longest time.
-pub(super) const LONGEST_MS: u64 = i32::MAX as u64;
+/// What a number counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unit {
+    /// Nothing: it has no unit.
+    None,
+    /// Milliseconds.
+    Ms,
+    /// Units of 1,024 bytes.
+    KiB,
+}
 
-/// What a wrong unit is answered with.
-pub(super) const UNITS_HINT: &str =
-    "Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\".";
+/// A factor to the base unit for each name, the longest first.
+type Names = &'static [(&'static str, f64)];
 
-/// Milliseconds of each unit, the longest first.
-const UNITS: [(&str, f64); 6] =
-    [("d", 86_400_000.0), ("h", 3_600_000.0), ("min", 60_000.0), ("s", 1_000.0), ("ms", 1.0), ("us", 0.001)];
+const TIMES: Names =
+    &[("d", 86_400_000.0), ("h", 3_600_000.0), ("min", 60_000.0), ("s", 1_000.0), ("ms", 1.0), ("us", 0.001)];
+const MEMORY: Names =
+    &[("TB", 1_073_741_824.0), ("GB", 1_048_576.0), ("MB", 1_024.0), ("kB", 1.0), ("B", 1.0 / 1_024.0)];
 
-/// Why a text is not a time.
+impl Unit {
+    fn names(self) -> Names {
+        match self {
+            Self::None => &[],
+            Self::Ms => TIMES,
+            Self::KiB => MEMORY,
+        }
+    }
+
+    /// The base unit's own name.
+    pub(super) fn name(self) -> &'static str {
+        self.names().iter().find(|(_, factor)| *factor == 1.0).map_or("", |(name, _)| *name)
+    }
+
+    /// The hint for a unit that does not exist; `None` if the number has no unit.
+    pub(super) fn hint(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Ms => Some("Valid units for this parameter are \"us\", \"ms\", \"s\", \"min\", \"h\", and \"d\"."),
+            Self::KiB => Some("Valid units for this parameter are \"B\", \"kB\", \"MB\", \"GB\", and \"TB\"."),
+        }
+    }
+}
+
+/// Why a text is not a number of these units.
 #[derive(Debug, PartialEq)]
 pub(super) enum Wrong {
     /// It does not begin with a number.
@@ -20,31 +52,30 @@ pub(super) enum Wrong {
     Unit,
     /// It is no integer of 32 bits.
     Huge,
-    /// It is that many milliseconds, which is out of range.
-    Range(i64),
 }
 
-/// Reads a number with or without a unit.
-pub(super) fn parse(text: &str) -> Result<u64, Wrong> {
+/// Reads a number with or without a unit, as a multiple of the base unit.
+pub(super) fn parse(text: &str, unit: Unit) -> Result<i32, Wrong> {
     let text = text.trim();
     let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '-' | '+')).unwrap_or(text.len());
     let number: f64 = text[..end].parse().map_err(|_| Wrong::Number)?;
-    let unit = text[end..].trim();
-    let factor = if unit.is_empty() { 1.0 } else { UNITS.iter().find(|(name, _)| *name == unit).ok_or(Wrong::Unit)?.1 };
-    let ms = (number * factor).round_ties_even();
-    if !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&ms) {
+    let name = text[end..].trim();
+    let factor = match name {
+        "" => 1.0,
+        _ => unit.names().iter().find(|(known, _)| *known == name).ok_or(Wrong::Unit)?.1,
+    };
+    let number = (number * factor).round_ties_even();
+    if !(f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number) {
         return Err(Wrong::Huge);
     }
-    u64::try_from(ms as i64).map_err(|_| Wrong::Range(ms as i64))
+    Ok(number as i32)
 }
 
-/// Shows a time in the longest unit that it is a multiple of.
-pub(super) fn text(ms: u64) -> String {
-    if ms == 0 {
-        return "0".to_owned();
-    }
-    let fits = |(_, factor): &&(&str, f64)| *factor >= 1.0 && ms.is_multiple_of(*factor as u64);
-    UNITS.iter().find(fits).map_or_else(|| ms.to_string(), |(name, factor)| format!("{}{name}", ms / *factor as u64))
+/// Shows a number in the longest unit that it is a multiple of.
+pub(super) fn text(n: i32, unit: Unit) -> String {
+    let fits = |(_, factor): &&(&str, f64)| n > 0 && *factor >= 1.0 && n % *factor as i32 == 0;
+    let longest = unit.names().iter().find(fits);
+    longest.map_or_else(|| n.to_string(), |(name, factor)| format!("{}{name}", n / *factor as i32))
 }
 
 #[cfg(test)]
@@ -52,29 +83,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_and_shown_as_postgresql_does() {
-        for (given, ms, shown) in [
-            ("0", 0, "0"),
-            ("1500", 1500, "1500ms"),
-            ("2000", 2000, "2s"),
-            (" 90 s ", 90_000, "90s"),
-            ("1.5min", 90_000, "90s"),
-            ("499us", 0, "0"),
-            ("1d", 86_400_000, "1d"),
-            ("2147483647", LONGEST_MS, "2147483647ms"),
+    fn numbers_are_read_and_shown_as_postgresql_does() {
+        for (unit, given, n, shown) in [
+            (Unit::Ms, "0", 0, "0"),
+            (Unit::Ms, "1500", 1500, "1500ms"),
+            (Unit::Ms, "2000", 2000, "2s"),
+            (Unit::Ms, " 90 s ", 90_000, "90s"),
+            (Unit::Ms, "1.5min", 90_000, "90s"),
+            (Unit::Ms, "499us", 0, "0"),
+            (Unit::Ms, "1d", 86_400_000, "1d"),
+            (Unit::Ms, "2147483647", i32::MAX, "2147483647ms"),
+            (Unit::Ms, "-5", -5, "-5"),
+            (Unit::KiB, "4096", 4096, "4MB"),
+            (Unit::KiB, "1536B", 2, "2kB"),
+            (Unit::KiB, "1TB", 1 << 30, "1TB"),
+            (Unit::None, "+3", 3, "3"),
+            (Unit::None, "-15", -15, "-15"),
         ] {
-            assert_eq!((parse(given), text(ms).as_str()), (Ok(ms), shown), "{given}");
+            assert_eq!((parse(given, unit), text(n, unit).as_str()), (Ok(n), shown), "{given}");
         }
-        for (given, wrong) in [
-            ("soon", Wrong::Number),
-            ("", Wrong::Number),
-            ("5 parsecs", Wrong::Unit),
-            ("5S", Wrong::Unit),
-            ("2147483648", Wrong::Huge),
-            ("1000d", Wrong::Huge),
-            ("-5", Wrong::Range(-5)),
+        for (unit, given, wrong) in [
+            (Unit::Ms, "soon", Wrong::Number),
+            (Unit::Ms, "", Wrong::Number),
+            (Unit::Ms, "5 parsecs", Wrong::Unit),
+            (Unit::Ms, "5S", Wrong::Unit),
+            (Unit::Ms, "2147483648", Wrong::Huge),
+            (Unit::Ms, "1000d", Wrong::Huge),
+            (Unit::KiB, "2TB", Wrong::Huge),
+            (Unit::KiB, "1mb", Wrong::Unit),
+            (Unit::None, "1kB", Wrong::Unit),
         ] {
-            assert_eq!(parse(given), Err(wrong), "{given}");
+            assert_eq!(parse(given, unit), Err(wrong), "{given}");
         }
     }
 }

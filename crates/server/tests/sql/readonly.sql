@@ -155,3 +155,38 @@ begin read only;
 set transaction read write;
 rollback;
 drop table ro;
+create table rs (a int primary key, b int);
+begin read only;
+select * from rs for share;
+rollback;
+begin read only;
+select * from rs for update;
+rollback;
+begin read only;
+select * from rs where a = 1 for no key update; --refused
+rollback;
+begin read only;
+select * from rs for key share; --refused
+rollback;
+begin read only;
+vacuum rs;
+rollback;
+begin read only;
+analyze rs;
+rollback;
+begin read only;
+copy rs to stdout;
+copy rs from stdin <- 5\t5\n
+rollback;
+begin read only;
+prepare p as insert into rs values (9, 9);
+execute p;
+rollback;
+deallocate p;
+begin read only;
+explain (costs off) insert into rs values (9, 9);
+rollback;
+begin read only;
+checkpoint;
+rollback;
+drop table rs;

@@ -27,3 +27,22 @@ select ts, ts::text from t where id = 1;
 select id from t where ts < '2000-01-01' order by id;
 select 'a' < 'b', 'abc' = 'abc  '::char(5), null = null, null is null, 1 is distinct from null;
 select abs(-5), lower('ABC'), round(2.5), floor(2.7), ceil(2.1), greatest(1, 5, 3), least(1, null, 3), nullif(1, 1), substring('hello' from 2 for 3);
+create table lim (id int primary key, n int);
+select * from lim limit id;
+select * from lim offset n;
+select * from lim order by id limit 1 + n;
+select * from lim order by id limit lim.id;
+select * from lim limit nosuch;
+select * from lim limit 'x';
+select * from lim limit -1;
+select * from lim offset -1;
+select * from lim limit null;
+select * from lim limit 1.5;
+select * from lim limit count(*);
+select null - 'x'::name; --refused
+select null - 'x'::text; --refused
+select null - 'x'::varchar; --refused
+select * from lim limit 1 offset id;
+select 'x'::name || 'y';
+select 'x'::name = 'x', 'x'::name < 'y'::text;
+drop table lim;

@@ -1,0 +1,164 @@
+//! The values that a setting may have: each kind's check, which returns the value as SHOW prints it.
+
+use super::units::{self, Unit};
+use clearway_plan::Zone;
+use clearway_plan::statement::Isolation;
+use clearway_types::{SqlError, SqlResult, SqlState};
+
+/// A setting's kind of value.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    Text,
+    Bool,
+    /// An integer, in these units, from the first number to the second.
+    Int(Unit, i32, i32),
+    /// Not negative.
+    Float,
+    OneOf(&'static [&'static str]),
+    /// The first of these values; the others are PostgreSQL's and refused.
+    First(&'static [&'static str]),
+    /// A boolean that is on; off is PostgreSQL's and refused.
+    On,
+    Isolation,
+    Encoding,
+    DateStyle,
+    Tablespace,
+    Zone,
+    /// Cannot be set.
+    Fixed,
+}
+
+/// A time in milliseconds.
+pub(super) const MS: Kind = Kind::Int(Unit::Ms, 0, i32::MAX);
+
+pub(super) fn invalid(name: &str, value: &str) -> SqlError {
+    SqlError::new(SqlState::INVALID_PARAMETER, format!("invalid value for parameter \"{name}\": \"{value}\""))
+}
+
+fn refused(name: &str, value: &str) -> SqlError {
+    SqlError::unsupported(format!("value \"{value}\" of parameter \"{name}\""))
+}
+
+/// The value as it is kept, or why setting `name` cannot have it.
+pub(super) fn check(name: &str, kind: Kind, value: &str) -> SqlResult<String> {
+    let wrong = || invalid(name, value);
+    let lower = value.trim().to_ascii_lowercase();
+    Ok(match kind {
+        Kind::Text => value.to_owned(),
+        Kind::Bool => boolean(name, &lower)?.to_owned(),
+        Kind::On if boolean(name, &lower)? == "on" => "on".to_owned(),
+        Kind::On => return Err(refused(name, value)),
+        Kind::Int(unit, least, most) => integer(name, value, unit, least, most)?,
+        Kind::Float => float(name, value)?,
+        Kind::OneOf(values) if values.contains(&lower.as_str()) => match lower.as_str() {
+            "true" | "yes" | "1" => "on".to_owned(),
+            "false" | "no" | "0" => "off".to_owned(),
+            _ => lower,
+        },
+        Kind::OneOf(_) => return Err(wrong()),
+        Kind::First([first, ..]) if *first == lower => lower,
+        Kind::First(values) if values.contains(&lower.as_str()) => return Err(refused(name, value)),
+        // As in PostgreSQL, the error names it as it was written.
+        Kind::First(_) => return Err(invalid(&name.to_ascii_lowercase(), value)),
+        Kind::Isolation => Isolation::named(&lower).ok_or_else(wrong)?.name().to_owned(),
+        Kind::Encoding => encoding(value)?,
+        Kind::DateStyle => date_style(name, value)?,
+        Kind::Tablespace if value.is_empty() || value == "pg_default" => value.to_owned(),
+        Kind::Tablespace => return Err(wrong().detail(format!("Tablespace \"{value}\" does not exist."))),
+        Kind::Zone if lower == "default" => "UTC".to_owned(),
+        Kind::Zone => Zone::setting(value).ok_or_else(wrong)?.1,
+        Kind::Fixed => {
+            let text = format!("parameter \"{name}\" cannot be changed");
+            return Err(SqlError::new(SqlState::CANT_CHANGE_PARAM, text));
+        }
+    })
+}
+
+fn boolean(name: &str, lower: &str) -> SqlResult<&'static str> {
+    match lower {
+        "on" | "true" | "t" | "yes" | "y" | "1" => Ok("on"),
+        "off" | "false" | "f" | "no" | "n" | "0" => Ok("off"),
+        _ => {
+            let text = format!("parameter \"{name}\" requires a Boolean value");
+            Err(SqlError::new(SqlState::INVALID_PARAMETER, text))
+        }
+    }
+}
+
+fn integer(name: &str, value: &str, unit: Unit, least: i32, most: i32) -> SqlResult<String> {
+    let wrong = invalid(name, value);
+    match units::parse(value, unit) {
+        Ok(n) if (least..=most).contains(&n) => Ok(units::text(n, unit)),
+        Ok(n) => {
+            let space = if unit == Unit::None { "" } else { " " };
+            let base = unit.name();
+            let text =
+                format!("{n}{space}{base} is outside the valid range for parameter \"{name}\" ({least} .. {most})");
+            Err(SqlError::new(SqlState::INVALID_PARAMETER, text))
+        }
+        Err(units::Wrong::Number) => Err(wrong),
+        Err(units::Wrong::Unit) => Err(match unit.hint() {
+            Some(hint) => wrong.hint(hint),
+            None => wrong,
+        }),
+        Err(units::Wrong::Huge) => Err(wrong.hint("Value exceeds integer range.")),
+    }
+}
+
+fn float(name: &str, value: &str) -> SqlResult<String> {
+    let n: f64 = value.trim().parse().map_err(|_| invalid(name, value))?;
+    if n.is_nan() || n < 0.0 {
+        let text = format!("{n} is outside the valid range for parameter \"{name}\" (0 .. 1.79769e+308)");
+        return Err(SqlError::new(SqlState::INVALID_PARAMETER, text));
+    }
+    Ok(n.to_string())
+}
+
+fn encoding(value: &str) -> SqlResult<String> {
+    let plain: String = value.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    match plain.as_str() {
+        "utf8" | "unicode" | "default" => Ok("UTF8".to_owned()),
+        "sqlascii" => Ok("SQL_ASCII".to_owned()),
+        "latin1" | "iso88591" | "win1252" | "windows1252" | "euckr" | "sjis" | "big5" | "gbk" => {
+            Err(SqlError::unsupported(format!("client_encoding {value}")).hint("Use UTF8."))
+        }
+        _ => Err(invalid("client_encoding", value)),
+    }
+}
+
+/// A list of an output style, which is ISO, and an order of day, month and year; each at most once, or twice the same.
+fn date_style(name: &str, value: &str) -> SqlResult<String> {
+    let mut order = None;
+    let (mut conflict, mut other_style) = (false, false);
+    let mut iso = false;
+    for word in value.split(',').map(str::trim) {
+        let upper = word.to_ascii_uppercase();
+        let given = match upper.as_str() {
+            "ISO" => {
+                iso = true;
+                continue;
+            }
+            "DEFAULT" => continue,
+            "MDY" | "US" => "MDY",
+            "YMD" => "YMD",
+            "DMY" => "DMY",
+            "" => return Err(invalid(name, value).detail("List syntax is invalid.")),
+            w if w.starts_with("NONEURO") => "MDY",
+            w if w.starts_with("EURO") => "DMY",
+            w if w == "SQL" || w.starts_with("POSTGRES") || w.starts_with("GERMAN") => {
+                other_style = true;
+                continue;
+            }
+            _ => return Err(invalid(name, value).detail(format!("Unrecognized key word: \"{word}\"."))),
+        };
+        conflict |= order.is_some_and(|earlier| earlier != given);
+        order = Some(given);
+    }
+    if conflict || iso && other_style {
+        return Err(invalid(name, value).detail("Conflicting \"datestyle\" specifications."));
+    }
+    if other_style {
+        return Err(refused(name, value));
+    }
+    Ok(format!("ISO, {}", order.unwrap_or("MDY")))
+}
