@@ -49,7 +49,6 @@ e2e, crash and history:
   --only TEXT                  e2e: only the scenarios whose name contains TEXT
   -- ARGS                      further arguments for `clearway serve`
 history:
-  --rollbacks                  count what blocks of reads have seen that end with ROLLBACK, too
   --isolation LEVEL            with --server postgres: which anomalies are expected [default: serializable]
 e2e:
   --against HOST:PORT          use a server that runs already, and skip what would have to stop it

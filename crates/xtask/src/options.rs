@@ -45,8 +45,6 @@ pub struct Options {
     pub clients: Option<u32>,
     /// Transactions after which a history ends.
     pub transactions: Option<u64>,
-    /// Count what blocks of reads have seen that end with ROLLBACK.
-    pub rollbacks: bool,
     /// PostgreSQL's isolation level.
     pub isolation: Option<String>,
     /// Further arguments for `clearway serve`.
@@ -74,7 +72,6 @@ impl Options {
                 "--transactions" => {
                     options.transactions = Some(value()?.parse().map_err(|e| format!("--transactions: {e}"))?);
                 }
-                "--rollbacks" => options.rollbacks = true,
                 "--isolation" => options.isolation = Some(value()?),
                 "--pool" => options.pool = true,
                 "--histories" => options.histories = true,

@@ -34,7 +34,7 @@ pub struct Shared {
     pub target: u64,
     /// The clients end with their transaction. Relaxed: it orders nothing, the threads are joined.
     pub stop: AtomicBool,
-    /// What a block without writes has read counts even if it ends with ROLLBACK.
+    /// What a block without writes has read counts even if it ends with ROLLBACK: PostgreSQL does not promise this.
     pub counts_rollbacks: bool,
 }
 

@@ -107,7 +107,7 @@ fn rounds(options: &Options, kind: &Kind, data: &Path, mut rng: Rng) -> Res<Hist
         done: AtomicU64::new(0),
         target: options.transactions.unwrap_or(u64::MAX),
         stop: AtomicBool::new(false),
-        counts_rollbacks: options.rollbacks,
+        counts_rollbacks: !options.postgres,
     };
     let usual = if options.quick { QUICK } else { USUAL };
     let minutes = options.minutes.map(|m| Duration::from_secs(60 * u64::from(m)));
