@@ -44,6 +44,13 @@ impl Default for Checkpointer {
 impl Checkpointer {
     /// `lazy_flush`: how often it looks, and has the log flushed for those who do not wait.
     pub(crate) fn start(&self, engine: &Arc<Engine>, interval: Duration, log: u64, lazy_flush: Duration) {
+        self.start_with(engine, interval, log, move |shared| next_turn(shared, lazy_flush));
+    }
+
+    fn start_with<F>(&self, engine: &Arc<Engine>, interval: Duration, log: u64, next_turn: F)
+    where
+        F: Fn(&Monitor<State>) -> Option<Vec<Answer>> + Send + 'static,
+    {
         let (shared, weak) = (self.shared.clone(), Arc::downgrade(engine));
         let spawned = thread::Builder::new().name(NAME.into()).spawn(move || {
             let ended = caught(|| {
@@ -52,7 +59,7 @@ impl Checkpointer {
                 let mut due = true;
                 // Where the log was when the last one began; a failed one is tried again as late as any.
                 let mut begun_at = None;
-                while let Some(requests) = next_turn(&shared, lazy_flush) {
+                while let Some(requests) = next_turn(&shared) {
                     let Some(engine) = weak.upgrade() else { return };
                     let wal = engine.node().wal();
                     let appended = wal.appended();
@@ -141,3 +148,7 @@ fn next_turn(shared: &Monitor<State>, wait: Duration) -> Option<Vec<Answer>> {
     let (mut state, _) = shared.wait_timeout_while(shared.lock(), wait, idle);
     if state.stop { None } else { Some(std::mem::take(&mut state.requests)) }
 }
+
+#[cfg(test)]
+#[path = "checkpointer_tests.rs"]
+mod tests;

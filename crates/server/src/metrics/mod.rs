@@ -47,10 +47,20 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Serves the metrics on this listener.
     pub(crate) fn start(
-        mut listener: TcpListener,
+        listener: TcpListener,
         shared: Arc<Shared>,
         engine: Arc<Engine>,
         observed: Observed,
+    ) -> io::Result<Self> {
+        let page = move || text::page(&observed.activity(), &shared.latches, &lockstat::contention());
+        Self::start_with(listener, engine, page)
+    }
+
+    /// A panic of `page`, or of anything else in the thread, fails the engine: it may have left a latch of the engine's held.
+    fn start_with(
+        mut listener: TcpListener,
+        engine: Arc<Engine>,
+        page: impl Fn() -> String + Send + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let poll = Poll::new()?;
@@ -58,7 +68,6 @@ impl Endpoint {
         let waker = Waker::new(poll.registry(), STOP)?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopping = stop.clone();
-        let page = move || text::page(&observed.activity(), &shared.latches, &lockstat::contention());
         let mut server = Server { poll, listener, connections: Slab::new(), accept_after: None, page };
         // Acquire: pairs with the Release in `stop`.
         let serve = move || while server.turn() && !stopping.load(Ordering::Acquire) {};
@@ -212,5 +221,34 @@ fn retry(mut f: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_coordinator::{EngineConfig, NodeConfig};
+    use clearway_env::MemDisk;
+    use std::path::Path;
+
+    /// As a panic of any other thread that looks into the engine: the process ends with its message.
+    #[test]
+    fn panic_of_the_metrics_thread_fails_the_engine() {
+        let node = NodeConfig { partitions: Some(1), frames: 64, wal_segment_size: 1 << 20, ..NodeConfig::default() };
+        let config = EngineConfig { node, ..EngineConfig::default() };
+        let disk = MemDisk::new();
+        let engine = Engine::open(Arc::new(disk.clone()), Path::new("/data"), config, Vec::new()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let endpoint = Endpoint::start_with(listener, engine.clone(), || panic!("planted in the page")).unwrap();
+        let mut client = std::net::TcpStream::connect(endpoint.address()).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // It ends or is reset.
+        let ended = client.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{ended:?}");
+        endpoint.stop();
+        let expected = "thread metrics panicked: planted in the page".to_owned();
+        assert_eq!(engine.failed(), Some(expected.clone()));
+        assert_eq!(engine.shutdown(), Err(expected), "no last checkpoint");
     }
 }
