@@ -58,3 +58,5 @@ pub use clearway_storage::wal::DURABLE;
 pub use clearway_storage::{
     Hindrance, NodeConfig, OpenError, RecoveryReport, ReplacementKind, SecondLevelConfig, backup as copy_of,
 };
+/// Runs what may panic, for a process that ends then.
+pub use clearway_sync::panics::caught;

@@ -18,7 +18,7 @@
 
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Condition, Latch, Monitor};
-use clearway_sync::panics::caught;
+use clearway_sync::panics::{Panicked, caught};
 use clearway_sync::thread::{self, JoinHandle, ThreadId};
 use std::collections::VecDeque;
 use std::io;
@@ -107,10 +107,12 @@ impl Failed {
     }
 
     /// Runs `work`, and keeps the message of its panic.
-    pub(crate) fn watch(&self, doing: &str, work: impl FnOnce()) {
-        if let Err(message) = caught(work) {
-            self.0.get_or_init(|| format!("a thread panicked while {doing}: {message}"));
-        }
+    pub(crate) fn watch<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Result<T, Panicked> {
+        caught(work).map_err(|message| {
+            let panicked = Panicked(format!("a thread panicked while {doing}: {message}"));
+            self.0.get_or_init(|| panicked.0.clone());
+            panicked
+        })
     }
 }
 
@@ -129,7 +131,8 @@ impl Shared {
             };
             drop(queue);
             self.room.notify_one();
-            self.failed.watch("running an I/O job", job);
+            // Who waits for the job is told by `failed`, which ends the process.
+            drop(self.failed.watch("running an I/O job", job));
         }
     }
 }
@@ -229,10 +232,15 @@ impl IoPool {
     pub fn read(&self, mut read: Read) {
         match &self.ring {
             Some(ring) if read.file.fd().is_some() => ring.read(read),
-            _ => self.push(Box::new(move || {
-                let result = read.file.read_up_to(read.target.buffer(), read.offset);
-                read.target.done(result);
-            })),
+            _ => {
+                let failed = self.shared.failed.clone();
+                self.push(Box::new(move || {
+                    let reading = || read.file.read_up_to(read.target.buffer(), read.offset);
+                    // A panic, too, is an answer: others may wait for nothing else, as at a start.
+                    let result = failed.watch("reading", reading).unwrap_or_else(|panic| Err(io::Error::other(panic)));
+                    read.target.done(result);
+                }));
+            }
         }
     }
 

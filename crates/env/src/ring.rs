@@ -66,7 +66,7 @@ impl Request {
     fn refuse(self, failed: &Failed) {
         let why = || io::Error::other("the ring's thread has ended");
         match self {
-            Self::Read(read) => failed.watch("refusing a read", || read.target.done(Err(why()))),
+            Self::Read(read) => drop(failed.watch("refusing a read", || read.target.done(Err(why())))),
             Self::Write { number, batch, .. } => batch.end(number, Err(why())),
             // Whoever asked waits.
             Self::Register(_, sender) => drop(sender.send(Err(why()))),
@@ -254,7 +254,7 @@ impl Flight {
 
     fn finish(self, result: io::Result<usize>, failed: &Failed) {
         match self.end {
-            End::Read(target) => failed.watch("taking a read", || target.done(result)),
+            End::Read(target) => drop(failed.watch("taking a read", || target.done(result))),
             End::Write(number, batch) => batch.end(number, result.map(drop)),
         }
     }
@@ -299,10 +299,11 @@ impl<K: Kernel> Driver<K> {
     /// Runs until the ring is closed. Dropped after a panic has been noted, so that whoever is refused finds the reason.
     fn run(mut self) {
         let shared = Arc::clone(&self.shared);
-        shared.failed.watch("driving the ring", || {
+        let ended = shared.failed.watch("driving the ring", || {
             self.arm_bell();
             while self.turn() {}
         });
+        drop(ended);
     }
 
     /// Takes what is new, waits if nothing is, and ends what is finished; false at the ring's end.

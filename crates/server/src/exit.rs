@@ -28,7 +28,7 @@ pub enum ExitCode {
     Disk = 8,
     /// Data or log are damaged.
     Damaged = 9,
-    /// The running server stopped itself: log or data could not be written.
+    /// The running server stopped itself: log or data could not be written, or a thread panicked.
     Failed = 10,
 }
 
@@ -44,7 +44,8 @@ pub const TABLE: &str = "Exit codes of serve:
    7  the file system is full: nothing committed is lost, free space and start again
    8  the disk failed at the start
    9  data or log are damaged: keep a copy, restore from a backup
-  10  stopped by itself, because log or data could not be written: start again to recover";
+  10  stopped by itself, because log or data could not be written or a thread panicked:
+      start again to recover";
 
 /// Why the server ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,14 +73,20 @@ impl Failure {
             Hindrance::Full => ExitCode::Full,
             Hindrance::Disk => ExitCode::Disk,
             Hindrance::Damaged => ExitCode::Damaged,
+            Hindrance::Panicked => ExitCode::Other,
         };
         Self { code, message, hint: Some(hindrance.hint()) }
     }
 
+    /// A panic of the start.
+    pub(crate) fn panicked(doing: &str, message: &str) -> Self {
+        Self::open(format!("{doing}: a thread panicked: {message}"), Hindrance::Panicked)
+    }
+
     /// The running server cannot go on.
     pub fn stopped(message: impl Into<String>) -> Self {
-        let hint = "Nothing more was acknowledged. Look into the system's log for errors of the disk; the next start recovers what was \
-                    committed.";
+        let hint = "Nothing more was acknowledged; the next start recovers what was committed. A panic is a bug: please report it. \
+                    Otherwise look into the system's log for errors of the disk.";
         Self { hint: Some(hint), ..Self::new(ExitCode::Failed, message) }
     }
 }

@@ -32,7 +32,7 @@ mod worker;
 pub use config::Config;
 
 use activity::Observed;
-use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker};
+use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker, caught};
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use clearway_latch::lockstat;
 use config::{DirectIo, DispatchChoice, IoEngine};
@@ -251,9 +251,12 @@ fn open_engine(
         checkpoint_log: config.checkpoint_log,
         ..EngineConfig::default()
     };
-    let dir = config.data.display();
-    Engine::open(disk, &config.data, engine_config, wakers.collect())
-        .map_err(|e| Failure::open(format!("cannot open {dir}: {e}"), e.hindrance()))
+    let doing = format!("cannot open {}", config.data.display());
+    match caught(|| Engine::open(disk, &config.data, engine_config, wakers.collect())) {
+        Ok(opened) => opened.map_err(|e| Failure::open(format!("{doing}: {e}"), e.hindrance())),
+        // The process ends: nobody uses what was being opened.
+        Err(message) => Err(Failure::panicked(&doing, &message)),
+    }
 }
 
 fn listen(config: &Config) -> Result<(Vec<Listener>, SocketAddr, Option<PathBuf>), Failure> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use clearway_buffer::{PageError, Want, data_file_name};
+use clearway_sync::panics::Panicked;
 use clearway_types::{Lsn, PageId, SqlError, SqlState, TreeId};
 
 use crate::log_read::LogRead;
@@ -179,6 +180,8 @@ pub enum Hindrance {
     Disk,
     /// What is there has been damaged.
     Damaged,
+    /// A thread has panicked: a bug of ours.
+    Panicked,
 }
 
 impl Hindrance {
@@ -192,6 +195,7 @@ impl Hindrance {
             | io::ErrorKind::AlreadyExists
             | io::ErrorKind::InvalidInput => Self::Refused,
             _ if clearway_env::is_full(error) => Self::Full,
+            _ if error.get_ref().is_some_and(|inner| inner.is::<Panicked>()) => Self::Panicked,
             _ => Self::Disk,
         }
     }
@@ -209,6 +213,9 @@ impl Hindrance {
             Self::Disk => {
                 "Nothing more was changed. Look into the system's log for errors of the disk before starting again."
             }
+            Self::Panicked => {
+                "This is a bug: please report it, with this message. What was committed is still in the directory."
+            }
             Self::Damaged => "Keep a copy of the directory as it is, and restore it from a backup.",
         }
     }
@@ -225,6 +232,7 @@ impl OpenError {
             Self::Storage(StorageError::Page(
                 PageError::Io { source, .. } | PageError::Log(source) | PageError::LogRoom(source),
             )) => Hindrance::of_io(source),
+            Self::Storage(StorageError::Page(PageError::Panicked { .. })) => Hindrance::Panicked,
             Self::Storage(_) | Self::Catalog(_) => Hindrance::Damaged,
         }
     }

@@ -23,7 +23,7 @@ use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Monitor};
 use clearway_sync::atomic::{AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
-use clearway_sync::panics::caught;
+use clearway_sync::panics::{Panicked, caught};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
@@ -410,7 +410,7 @@ impl Node {
         if let Some(why) = self.failed() {
             return Err(OpenError::Io { doing: "no checkpoint".to_owned(), error: io::Error::other(why) });
         }
-        let panicked = |message| Err(OpenError::io("a thread panicked")(io::Error::other::<String>(message)));
+        let panicked = |message| Err(OpenError::io("a thread panicked")(io::Error::other(Panicked(message))));
         let done = caught(|| self.checkpoint_locked(&mut control, &|| {})).unwrap_or_else(panicked);
         if let Err(error) = &done
             && error.hindrance() != Hindrance::Full

@@ -4,7 +4,19 @@
 //! fail: nothing is written or acknowledged any more, and the process ends.
 
 use std::any::Any;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Why something was not done: a thread panicked. Inside of an [`std::io::Error`] it tells a panic from a failing disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked(pub String);
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for Panicked {}
 
 /// The message of a caught panic.
 pub fn message(panic: &(dyn Any + Send)) -> String {

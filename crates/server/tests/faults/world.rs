@@ -1,21 +1,26 @@
 //! Faults that take a world of the test's own: a disk whose syncs fail, a clock that is set back.
 
 use crate::place::LIMIT;
-use clearway_env::{Clock, Disk, FOR_EVER, Fault, FaultPlan, ManualClock, MemDisk, OsClock, Role, When, Zone};
+use clearway_env::{Clock, Disk, FOR_EVER, Fault, FaultPlan, ManualClock, MemDisk, OpKind, OsClock, Role, When, Zone};
 use clearway_harness::Endpoint;
 use clearway_harness::client::{Client, QueryError};
+use clearway_server::exit::{ExitCode, Failure};
 use clearway_server::{Config, Server, World};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 pub(crate) fn start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Server {
+    try_start(disk, clock).unwrap()
+}
+
+fn try_start(disk: &MemDisk, clock: Arc<dyn Clock>) -> Result<Server, Failure> {
     let mut config = Config::new("/data");
     config.listen = "127.0.0.1:0".parse().unwrap();
     (config.partitions, config.workers, config.buffer_pool) = (Some(2), 2, 8 << 20);
     (config.log_segment, config.log_buffer) = (1 << 20, 1 << 20);
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Server::start_in(World { disk, clock }, config).unwrap()
+    Server::start_in(World { disk, clock }, config)
 }
 
 fn endpoint(server: &Server) -> Endpoint {
@@ -196,4 +201,35 @@ fn panic_of_a_worker_fails_the_server_with_its_message() {
     let server = start(&disk.crash(1), clock);
     assert_eq!(connect(&server).number("select count(*) from t").unwrap(), 1);
     server.stop().unwrap();
+}
+
+/// It is told as a panic, and not as damage or a failing disk, whichever thread it strikes.
+#[test]
+fn panic_in_a_start_is_told_as_a_panic() {
+    let made = MemDisk::new();
+    let server = start(&made, Arc::new(OsClock));
+    connect(&server).query("create table t (a int primary key)").unwrap();
+    server.stop().unwrap();
+    let starter = std::thread::current().id();
+    for (kind, at, by_starter) in [
+        (OpKind::Read, "/data/control", true),
+        (OpKind::Read, "/data/wal", true),
+        (OpKind::Write, "/data/wal", true),
+        (OpKind::Read, "/data/data/p0000", true),
+        (OpKind::Read, "/data/data/p0000", false),
+    ] {
+        let disk = made.crash(0);
+        disk.set_hook(Some(Arc::new(move |operation| {
+            let here = (std::thread::current().id() == starter) == by_starter;
+            let hit = here && operation.kind == kind && operation.path.to_string_lossy().starts_with(at);
+            assert!(!hit, "planted at {at}");
+        })));
+        let failure = try_start(&disk, Arc::new(OsClock)).err().expect("a panic");
+        let told = failure.to_string();
+        assert!(told.contains("panicked") && told.contains(&format!("planted at {at}")), "{told}");
+        assert_eq!(failure.code, ExitCode::Other, "{told}");
+        assert!(told.contains("hint: This is a bug"), "{told}");
+        disk.set_hook(None);
+        start(&disk.crash(0), Arc::new(OsClock)).stop().unwrap();
+    }
 }

@@ -29,7 +29,7 @@ use clearway_types::{Lsn, PartitionId, TreeId};
 
 use crate::config::NodeConfig;
 use crate::control::{Control, State};
-use crate::error::OpenError;
+use crate::error::{Hindrance, OpenError};
 use crate::node::Node;
 use crate::wal::{WalConfig, WalError, WalReader};
 use overlay::Overlay;
@@ -251,6 +251,7 @@ impl Checker {
     /// Damage is a finding; what else stands in the way is an error.
     fn cannot_recover(&mut self, file: &str, error: OpenError, progress: &mut dyn Progress) -> Result<(), OpenError> {
         let damaged = match &error {
+            error if error.hindrance() == Hindrance::Panicked => false,
             OpenError::Storage(_) | OpenError::Catalog(_) => true,
             OpenError::Io { error, .. } => is_damage(error),
             OpenError::InUse(_) | OpenError::Refused(_) | OpenError::Shared(_) => false,
