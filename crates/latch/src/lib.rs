@@ -4,7 +4,8 @@
 //! submits one while it is busy leaves it to the thread that is inside.
 //!
 //! [`Latch`] is the engine's latch around a value: [`ParkLatch`] spins for a bounded time and then sleeps. [`Monitor`] is for values that
-//! threads wait for a change of. Both are counted, by class and caller, in [`lockstat`].
+//! threads wait for a change of. Both are counted, by class and caller, in [`lockstat`]. [`WaitQueue`] is where threads wait for a latch that is bits of
+//! a word of their own.
 //!
 //! The others are what the engine's latch is compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]),
 //! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]). [`HybridLatch`] is for structures
@@ -27,6 +28,7 @@ mod s_lock;
 mod spin;
 pub mod thread_index;
 mod ticket;
+mod wait_queue;
 
 #[cfg(not(any(loom, shuttle)))]
 pub mod calibrate;
@@ -46,3 +48,4 @@ pub use raw::{Guard, Latched, RawLatch};
 pub use s_lock::{InSLock, SLock, SLockCas, SLockTas};
 pub use spin::SpinLatch;
 pub use ticket::TicketLatch;
+pub use wait_queue::WaitQueue;

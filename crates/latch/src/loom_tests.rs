@@ -4,9 +4,12 @@
 //! modifications, which the atomicity of the swap forbids. The stress tests have it, natively and under Miri.
 
 use crate::acquire::{Compare, Tested};
-use crate::{ElidedLatch, HybridCell, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SpinLatch, TicketLatch};
+use crate::{
+    ElidedLatch, HybridCell, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SpinLatch, TicketLatch, WaitQueue,
+};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
 /// A number whose accesses loom watches: two at once, or one that is not ordered behind the last, fail the model.
@@ -96,5 +99,116 @@ fn loom_what_a_hybrid_cell_shows_was_written_together() {
             writer.join().unwrap();
         }
         assert_eq!(cell.read(), [2, 2]);
+    });
+}
+
+/// Shared or exclusive, with a queue: as the latch of a frame, without what else a frame is.
+struct Word {
+    word: AtomicU32,
+    queue: WaitQueue,
+    content: UnsafeCell<u32>,
+}
+
+const READER: u32 = 1;
+const WRITER: u32 = 1 << 8;
+const WAITED: u32 = 1 << 9;
+
+// SAFETY: loom checks the accesses to `content`, which is what the models are about.
+unsafe impl Sync for Word {}
+// SAFETY: as above.
+unsafe impl Send for Word {}
+
+impl Word {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { word: AtomicU32::new(0), queue: WaitQueue::new(), content: UnsafeCell::new(0) })
+    }
+
+    fn try_take(&self, add: u32, barred: u32, announce: bool) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let taken = word & barred != 0;
+            let to = if taken { word | WAITED } else { (word & !WAITED) + add };
+            if taken && (!announce || to == word) {
+                return false;
+            }
+            match self.word.compare_exchange_weak(word, to, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return !taken,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    fn take(&self, add: u32, barred: u32) {
+        if !self.try_take(add, barred | WAITED, false) {
+            self.queue.wait(|announce| self.try_take(add, barred, announce).then_some(()));
+        }
+    }
+
+    fn let_go(&self, add: u32) {
+        let old = self.word.fetch_sub(add, Ordering::Release);
+        if old - add == WAITED {
+            self.queue.wake();
+        }
+    }
+
+    fn write(&self) {
+        self.take(WRITER, WRITER | (WRITER - 1));
+        // SAFETY: the latch is held exclusively.
+        self.content.with_mut(|content| unsafe { *content += 1 });
+        self.let_go(WRITER);
+    }
+
+    fn read(&self) -> u32 {
+        self.take(READER, WRITER);
+        // SAFETY: the latch is held shared.
+        let content = self.content.with(|content| unsafe { *content });
+        self.let_go(READER);
+        content
+    }
+}
+
+/// Whoever parks is woken: else the model ends with a thread that waits for ever.
+#[test]
+fn loom_who_waits_in_a_queue_is_woken() {
+    bounded(3).check(|| {
+        let word = Word::new();
+        let other = word.clone();
+        let writer = thread::spawn(move || (0..2).for_each(|_| other.write()));
+        word.write();
+        assert!(word.read() >= 1);
+        writer.join().unwrap();
+        assert_eq!(word.read(), 3);
+    });
+    bounded(2).check(|| {
+        let word = Word::new();
+        let (one, two) = (word.clone(), word.clone());
+        let others = [thread::spawn(move || one.write()), thread::spawn(move || assert!(two.read() <= 2))];
+        word.write();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!((word.read(), word.word.load(Ordering::Relaxed)), (2, 0));
+    });
+}
+
+/// A writer that has announced itself is passed over by nobody who comes then, though readers were inside at every moment before.
+#[test]
+fn loom_readers_that_overlap_let_a_waiting_writer_in() {
+    bounded(2).check(|| {
+        let word = Word::new();
+        word.take(READER, WRITER);
+        let other = word.clone();
+        let writer = thread::spawn(move || other.write());
+        // One who never lets go before the next is inside.
+        let mut passed = 0;
+        while word.word.load(Ordering::Relaxed) & WAITED == 0 && passed < 2 {
+            passed += 1;
+            if word.try_take(READER, WRITER | WAITED, false) {
+                word.let_go(READER);
+            }
+        }
+        let waited = word.word.load(Ordering::Relaxed) & WAITED != 0;
+        assert!(!(waited && word.try_take(READER, WRITER | WAITED, false)), "nobody goes before the writer");
+        word.let_go(READER);
+        writer.join().unwrap();
+        assert_eq!(word.read(), 1);
     });
 }

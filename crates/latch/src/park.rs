@@ -60,7 +60,7 @@ const DEFAULT_PAUSE_NS: f64 = 25.0;
 pub const DEFAULT_SPIN_LIMIT: u32 = if cfg!(loom) { 0 } else { 44 };
 
 /// How often a thread yields, where sections are long, before it sleeps.
-const YIELDS: u32 = 20;
+pub(crate) const YIELDS: u32 = 20;
 
 // Plain std, as the next: a setting, no communication that a model has to see.
 static SPIN_LIMIT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(DEFAULT_SPIN_LIMIT);
