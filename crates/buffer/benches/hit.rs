@@ -4,7 +4,10 @@
 //! `cargo bench -p clearway-buffer --bench hit -- [--pages N] [--replacement HOW] [--threads N] [--millis N] [--rounds N]`. Times are of the
 //! threads' processor time, rounds of all ways follow one another, and the medians are told, so that what else the machine does counts little. Then
 //! a line for each bar, `ok` or `short`. Processor time says of two threads what they take from each other in the caches, not that there are two
-//! cores for them. Without arguments it runs tiny, and judges nothing: to be sure that it runs.
+//! cores for them. Instructions of each way, and of a change, are counted one by one. Without arguments it runs tiny, and judges nothing: to be sure that it runs.
+
+#[path = "../../latch/benches/steps/mod.rs"]
+mod steps;
 
 use clearway_buffer::{Files, Pool, PoolConfig, ReplacementKind, WalBarrier, Want};
 use clearway_env::{Disk, IoPool, MemDisk, SeededEntropy};
@@ -17,6 +20,8 @@ use std::time::Duration;
 
 /// Pages in the pool, if nothing else is said.
 const PAGES: u64 = 4096;
+/// Uses after which one more is not counted.
+const UNTIL_HOT: u32 = 64;
 /// Pages that everyone reads where they are the same.
 const HOT: u32 = 8;
 
@@ -85,6 +90,22 @@ fn cost(pool: &Pool, hit: Hit, ids: &[Vec<PageId>], run: Duration) -> f64 {
     })
 }
 
+/// Instructions of each way, and of an exclusive latch, at a hot page in the first frame of its chain.
+fn count_instructions(pool: &Pool) {
+    const CHANGE: (&str, Hit) = ("exclusive latch", |pool, id| u64::from(pool.write(id).is_ok()));
+    for (way, hit) in WAYS.into_iter().chain([CHANGE]) {
+        let counts = (0..HOT).filter_map(|no| {
+            let hit = black_box(hit);
+            (0..UNTIL_HOT).for_each(|_| _ = black_box(hit(pool, page(no))));
+            steps::of(&|| _ = black_box(hit(pool, page(no))))
+        });
+        match counts.min() {
+            Some(least) => println!("{way}: {least} instructions"),
+            None => println!("{way}: instructions are not counted here, no trap after each"),
+        }
+    }
+}
+
 fn median(mut of: Vec<f64>) -> f64 {
     of.sort_unstable_by(f64::total_cmp);
     of[of.len() / 2]
@@ -110,6 +131,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         pool.fetch_blocking(Want::Page(page(no)))?;
     }
 
+    count_instructions(&pool);
     let random = SeededEntropy::new(1);
     let among = |from: u32, of: u32| -> Vec<PageId> {
         (0..pages).map(|_| page(from + random.below(u64::from(of)) as u32)).collect()

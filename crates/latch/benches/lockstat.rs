@@ -4,6 +4,8 @@
 //! time, as a ratio to the same latch without a count, and of two threads that share a class and nothing else to one: medians of rounds in
 //! turns. Fails if a count takes more than [`MOST`] instructions.
 
+mod steps;
+
 use clearway_latch::lockstat::{self, Class};
 use clearway_latch::{Latch, Latched, Monitor, ParkLatch};
 use std::hint::black_box;
@@ -21,9 +23,6 @@ static BARE: Latched<u64, ParkLatch> = Latched::new(0);
 static NAMED: Latch<u64> = Latch::new(&LATCH, 0);
 static MUTEX: Mutex<u64> = Mutex::new(0);
 static MONITORED: Monitor<u64> = Monitor::new(&MONITOR, 0);
-
-#[inline(never)]
-fn nothing() {}
 
 #[inline(never)]
 fn look() {
@@ -53,54 +52,6 @@ fn monitored() {
 #[inline(never)]
 fn request() {
     black_box(&LATCH).request();
-}
-
-/// Counting instructions by the trap flag.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-mod steps {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    static STEPS: AtomicU64 = AtomicU64::new(0);
-
-    const SIGTRAP: i32 = 5;
-
-    unsafe extern "C" {
-        fn signal(number: i32, handler: extern "C" fn(i32)) -> usize;
-    }
-
-    extern "C" fn step(_: i32) {
-        STEPS.fetch_add(1, Ordering::Relaxed); // Relaxed, here and below: one thread.
-    }
-
-    #[inline(never)]
-    fn raw(f: fn()) -> u64 {
-        let f = std::hint::black_box(f);
-        STEPS.store(0, Ordering::Relaxed);
-        // SAFETY: sets the trap flag, which the handler of SIGTRAP answers, and changes nothing else; the stack is as it was.
-        unsafe { std::arch::asm!("pushfq", "or qword ptr [rsp], 0x100", "popfq") };
-        f();
-        // SAFETY: clears it again.
-        unsafe { std::arch::asm!("pushfq", "and qword ptr [rsp], -0x101", "popfq") };
-        STEPS.load(Ordering::Relaxed)
-    }
-
-    /// Instructions of `f`, its return and what calls it left out. None if the system delivers no traps.
-    pub fn of(f: fn()) -> Option<u64> {
-        // SAFETY: the handler touches an atomic only.
-        unsafe { signal(SIGTRAP, step) };
-        // Once before, for what is done once: a class's place, a thread's block.
-        f();
-        let empty = raw(super::nothing);
-        (empty > 0).then(|| raw(f) - empty)
-    }
-}
-
-#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
-mod steps {
-    /// None: this processor has no flag that a program can set for itself.
-    pub fn of(_: fn()) -> Option<u64> {
-        None
-    }
 }
 
 /// Nanoseconds of one call, the least of what several threads saw.
@@ -148,12 +99,12 @@ fn main() {
     for (name, without, with) in
         [("latch", bare as fn(), named as fn()), ("monitor", mutex, monitored), ("a request alone", look, request)]
     {
-        let Some((base, on)) = steps::of(without).zip(steps::of(with)) else {
+        let Some((base, on)) = steps::of(&without).zip(steps::of(&with)) else {
             println!("{name:<34} not here: no trap after each instruction");
             continue;
         };
         lockstat::set_counting(false);
-        let off = steps::of(with).unwrap_or_default();
+        let off = steps::of(&with).unwrap_or_default();
         lockstat::set_counting(true);
         println!("{name:<34} {base:>7} {off:>5} {on:>5}");
         most = most.max(on - base.min(on));
