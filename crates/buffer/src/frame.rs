@@ -4,8 +4,9 @@
 //!
 //! | bits   | name    | meaning |
 //! |--------|---------|---------|
-//! | 0..18  | pins    | keeps, latch holders and the write-back in progress; the page stays while > 0 |
-//! | 18..28 | shared  | holders of the shared latch; each has a pin too |
+//! | 0..18  | pins    | keeps, latch holders, those who wait, and the write-back in progress; the page stays while > 0 |
+//! | 18..27 | shared  | holders of the shared latch; each has a pin too; 256 at most |
+//! | 27     | WAITED  | somebody is parked for the latch (`waits`): who wants it queues |
 //! | 28     | EXCL    | the exclusive latch is held; its holder has a pin too |
 //! | 29     | DIRTY   | the page has changes that no copy under way or on disk has |
 //! | 30     | FREE    | the frame holds no page |
@@ -30,6 +31,8 @@
 //! | written   | 0     | > 0  | 0      | 1    | 0/1   | the holder of EXCL |
 //! | lost      | 0     | > 0  | ones   | 1    | 0/1   | nobody: a thread panicked in the middle of a change |
 //!
+//! WAITED may be set in each state with pins: whoever waits for the latch has a pin.
+//!
 //! # Invariants
 //! 1. There is one [`FreeFrame`] of a frame exactly while it is free.
 //! 2. The page's id, and FREE and version, change only under the page-table latch of the page.
@@ -40,18 +43,21 @@
 //!    into the frame and when the latch is let go from exclusive (up to 2^33 times). So who sees it, and later sees it with neither, has seen that
 //!    page in between, and no change of it, whatever was set the first time.
 //! 6. A lost page stays in its frame, latched: nobody sees it or writes it. The pool has failed before it is lost.
-//! 7. At most [`KEEPS`] pins are keeps. What is left of the pins is more than there can be latch holders and write-backs of one page, so
-//!    that however many clients want a page, the pins do not overflow.
+//! 7. At most [`KEEPS`] pins are keeps. What is left of the pins is more than there can be latch holders, waiting threads and write-backs of one
+//!    page, so that however many clients want a page, the pins do not overflow.
 //!
 //! # Locking
 //! The latch of a page is the state word itself. Its holders wait for no I/O and no lock. An optimistic reader takes nothing and writes
-//! nothing: it looks at the word before and after (invariant 5; see `optimistic`).
+//! nothing: it looks at the word before and after (invariant 5; see `optimistic`). Who waits for the latch queues, parks, and is woken by the last
+//! holder (`waits`).
 
 mod uses;
+mod waits;
 
 pub(crate) use uses::FrameUses;
 
 use clearway_env::IoMemory;
+use clearway_latch::WaitQueue;
 use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use clearway_types::{FrameId, Lsn, PageId};
@@ -62,9 +68,12 @@ use crate::page::PAGE_SIZE;
 const PIN: u64 = 1;
 const PINS: u64 = (1 << 18) - 1;
 /// The most keeps of one page, and so the most that may wait for one read: a server may have more connections than a page can have pins.
-pub(crate) const KEEPS: u64 = PINS - 2 * (SHARES >> 18);
+pub(crate) const KEEPS: u64 = PINS - (1 << 13);
 const SHARE: u64 = 1 << 18;
-const SHARES: u64 = ((1 << 10) - 1) << 18;
+const SHARES: u64 = ((1 << 9) - 1) << 18;
+/// The highest bit of `shared`: no more get in, so that the bits never overflow.
+const CROWDED: u64 = 1 << 26;
+const WAITED: u64 = 1 << 27;
 const EXCL: u64 = 1 << 28;
 const DIRTY: u64 = 1 << 29;
 const FREE: u64 = 1 << 30;
@@ -94,7 +103,7 @@ impl FreeFrame {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Latched {
     Yes,
-    /// Held in a way that excludes the wanted one; soon let go.
+    /// Held in a way that excludes the wanted one, or somebody waits for it; soon let go.
     Busy,
     /// The frame does not hold the page, or has just changed.
     Gone,
@@ -118,6 +127,24 @@ impl Mode {
             Self::Exclusive => &EXCLUSIVE,
         }
     }
+
+    /// What keeps the latch from being taken.
+    #[inline(always)]
+    fn excluded(self) -> u64 {
+        match self {
+            Self::Shared => EXCL | CROWDED,
+            Self::Exclusive => EXCL | SHARES,
+        }
+    }
+
+    /// What is added to the word of a latch that is taken.
+    #[inline(always)]
+    fn added(self) -> u64 {
+        match self {
+            Self::Shared => PIN + SHARE,
+            Self::Exclusive => PIN + EXCL,
+        }
+    }
 }
 
 #[repr(align(64))]
@@ -128,6 +155,7 @@ pub(crate) struct Frame {
     rec_lsn: AtomicU64,
     /// The next frame in the page table's chain; the page table's own.
     pub next: AtomicU32,
+    queue: WaitQueue,
 }
 
 impl Frame {
@@ -137,6 +165,7 @@ impl Frame {
             page: AtomicU64::new(NO_PAGE),
             rec_lsn: AtomicU64::new(CLEAN),
             next: AtomicU32::new(0),
+            queue: WaitQueue::new(),
         }
     }
 
@@ -167,19 +196,16 @@ impl Frame {
         loop {
             // Read between two states of the word: if the frame took another page meanwhile, the version has moved on
             // and the exchange fails.
-            if word & FREE != 0 || !self.holds(id) {
+            if !self.holds(id) {
                 return Latched::Gone;
             }
-            let (excluded, add) = match mode {
-                Mode::Shared => (EXCL, PIN + SHARE),
-                Mode::Exclusive => (EXCL | SHARES, PIN + EXCL),
-            };
-            if word & excluded != 0 {
-                return Latched::Busy;
+            // All in one test, so that the usual case is short.
+            if word & (FREE | WAITED | mode.excluded()) != 0 {
+                return if word & FREE != 0 { Latched::Gone } else { Latched::Busy };
             }
-            assert!(word & PINS < PINS && word & SHARES < SHARES, "too many pins of {id}");
+            debug_assert!(word & PINS < PINS, "too many pins of {id}");
             // Acquire: pairs with the Release in `unlatch`: the bytes that the last holder wrote, or has done reading.
-            match self.word.compare_exchange_weak(word, word + add, Ordering::Acquire, Ordering::Acquire) {
+            match self.word.compare_exchange_weak(word, word + mode.added(), Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
                     if mode == Mode::Exclusive {
                         // Who sees a change that is made now sees EXCL, too: pairs with the fence in `unchanged_since`.
@@ -220,6 +246,9 @@ impl Frame {
         // Release: pairs with the Acquire in `try_latch`, `try_claim` and `glimpse`.
         let old = self.word.fetch_add(add, Ordering::Release);
         debug_assert!(old & PINS != 0 && old & (SHARES | EXCL) != 0, "{} was not latched", self.page());
+        if old & WAITED != 0 {
+            self.wake_waiter(old.wrapping_add(add));
+        }
     }
 
     /// Adds up to `count` pins to a page that cannot leave: the caller has a pin or the page-table latch. Returns how many: as many as
@@ -243,7 +272,9 @@ impl Frame {
     /// By the holder of EXCL, instead of letting it go: nobody is to see the page again, or to write it (invariant 6).
     pub fn lose(&self) {
         // Relaxed: whoever sees EXCL keeps off the bytes.
-        self.word.fetch_or(SHARES, Ordering::Relaxed);
+        if self.word.fetch_or(SHARES, Ordering::Relaxed) & WAITED != 0 {
+            self.queue.wake();
+        }
     }
 
     /// Whether the page was lost, and stays so.
@@ -261,7 +292,10 @@ impl Frame {
     /// Gives up the shared latch but not the pin.
     pub fn keep_pin_only(&self) {
         // Release: pairs with the Acquire of the next exclusive `try_latch`: the bytes have been read.
-        self.word.fetch_sub(SHARE, Ordering::Release);
+        let old = self.word.fetch_sub(SHARE, Ordering::Release);
+        if old & WAITED != 0 {
+            self.wake_waiter(old - SHARE);
+        }
     }
 
     /// Makes the frame hold `id`. Under the page-table latch of `id`, before linking. With `mode` the caller gets the latch
@@ -269,8 +303,7 @@ impl Frame {
     pub fn publish(&self, frame: FreeFrame, id: PageId, pins: u64, mode: Option<Mode>) -> FrameId {
         let add = match mode {
             None => 0,
-            Some(Mode::Shared) => PIN + SHARE,
-            Some(Mode::Exclusive) => PIN + EXCL,
+            Some(mode) => mode.added(),
         };
         assert!(pins <= KEEPS, "too many pins of {id}");
         // Relaxed: published by the Release below. Its uses are counted when the replacement says so.

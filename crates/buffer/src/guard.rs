@@ -114,15 +114,15 @@ impl DerefMut for PageMut<'_> {
 }
 
 impl PageMut<'_> {
-    /// Instead of letting go of a page that a panicking thread may have half changed.
+    /// Instead of letting go of a page that a panicking thread may have half changed. Not by reference to the guard, which stays in registers.
     #[cold]
     #[inline(never)]
-    fn lose(&self) {
+    fn lose(core: &Core, frame: &Frame) {
         let thread = std::thread::current();
-        let who = format!("{}, thread {}", self.id(), thread.name().unwrap_or("without a name"));
+        let who = format!("{}, thread {}", frame.page(), thread.name().unwrap_or("without a name"));
         // First, so that whoever finds the page lost finds the reason, too.
-        self.core.fail(PageError::panicked("changing a page", &who));
-        self.frame.lose();
+        core.fail(PageError::panicked("changing a page", &who));
+        frame.lose();
     }
 }
 
@@ -130,7 +130,7 @@ impl Drop for PageMut<'_> {
     #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            return self.lose();
+            return Self::lose(self.core, self.frame);
         }
         self.frame.unlatch(Mode::Exclusive);
     }

@@ -31,7 +31,6 @@ mod set_cache;
 mod stats;
 mod table;
 mod unsynced;
-mod wait;
 mod write_back;
 
 pub use error::{Damage, PageError};

@@ -5,7 +5,7 @@
 //! 2. A page leaves its frame only when it is clean, unpinned, and the disk has its content.
 //! 3. Write-ahead: a page is written only when the log is durable up to its LSN (see `write_back`).
 //! 4. Nothing here blocks but what says so: `read`, `write` and `create` never wait for I/O or for a frame. They wait for
-//!    a latch, whose holders do neither.
+//!    a latch, whose holders do neither, in turn (`frame::waits`).
 //! 5. A panic of any thread in the pool or with a page latched exclusively fails the pool with its reason: nothing is written any more, and what
 //!    the thread may have half changed is never seen again. Whoever waits for something is answered.
 //!
@@ -39,7 +39,6 @@ use crate::second_level::{SecondLevel, Victim};
 use crate::stats::{Counters, Stats, count};
 use crate::table::PageTable;
 use crate::unsynced::Unsynced;
-use crate::wait::pause;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
 use clearway_sync::canary::{self, Bug};
@@ -129,8 +128,8 @@ pub(crate) struct Core {
     pub counters: Counters,
 }
 
-/// A page is latched in a way that excludes the wanted one.
-struct Busy;
+/// The page in this frame is latched in a way that excludes the wanted one.
+struct Busy(FrameId);
 
 impl Core {
     #[inline]
@@ -226,18 +225,18 @@ impl Core {
 
     #[cold]
     fn latch_slowly(&self, id: PageId, mode: Mode, caller: &'static Location<'static>) -> Option<FrameId> {
-        if let Ok(found) = self.latch_confirmed(id, mode) {
-            return found;
-        }
-        mode.class().timed(caller, || {
-            let mut spins = 0;
-            loop {
-                pause(&mut spins);
-                if let Ok(found) = self.latch_confirmed(id, mode) {
-                    return found;
+        let mut attempt = self.latch_confirmed(id, mode);
+        if attempt.is_err() {
+            mode.class().timed(caller, || {
+                while let Err(Busy(frame)) = attempt {
+                    attempt = match self.frame(frame).latch_in_turn(id, mode) {
+                        Latched::Yes => Ok(Some(frame)),
+                        Latched::Busy | Latched::Gone => self.latch_confirmed(id, mode),
+                    };
                 }
-            }
-        })
+            });
+        }
+        attempt.unwrap_or(None)
     }
 
     /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error if it is busy.
@@ -248,7 +247,7 @@ impl Core {
             Latched::Yes => Ok(Some(frame)),
             // Whoever then fetches the page is told why.
             Latched::Busy if self.frame(frame).is_lost() => Ok(None),
-            Latched::Busy => Err(Busy),
+            Latched::Busy => Err(Busy(frame)),
             Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
         }
     }
@@ -352,7 +351,8 @@ impl Pool {
         Ok(Arc::new(Self { core, cooler }))
     }
 
-    /// The page under the shared latch, if it is resident.
+    /// The page under the shared latch, if it is resident. The caller must not hold a latch of this page, not even a shared one: a writer that waits
+    /// goes first.
     #[inline]
     #[track_caller]
     pub fn read(&self, id: PageId) -> Result<PageRef<'_>, Want> {
@@ -434,7 +434,7 @@ impl Pool {
     ///
     /// Never waits for ever: if no frame becomes free because all are kept, latched, or cannot be written, `done` gets
     /// [`PageError::NoFrames`] after some seconds ([`FrameWaits::starved_rounds`] of the cooler). `Want::Frames` of more than half the pool
-    /// is refused at once. So is whoever wants a page that as many keep, or wait for, as its pins can count (over 260,000), and everything after a
+    /// is refused at once. So is whoever wants a page that as many keep, or wait for, as its pins can count (over 250,000), and everything after a
     /// panic in the pool. A panic of `done` fails the pool.
     pub fn fetch(&self, want: Want, done: FetchDone) {
         self.core.fetch(want, done);

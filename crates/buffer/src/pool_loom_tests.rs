@@ -259,3 +259,77 @@ fn loom_no_change_is_lost_between_write_back_and_eviction() {
         });
     }
 }
+
+/// Few preemptions: those who wait take a mutex and a condition more, and it is their blocking that counts.
+fn with_waiters(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.check(model);
+}
+
+/// `waits`, invariants 1 and 3: whoever waits gets the page that it waits for, and is woken.
+#[test]
+fn loom_who_waits_for_a_latch_gets_the_page_or_hears_that_it_is_gone() {
+    with_waiters(|| {
+        let world = World::with_a();
+        assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), Latched::Yes);
+        let (one, two) = (world.clone(), world.clone());
+        let reader = thread::spawn(move || match one.frames[0].latch_in_turn(A, Mode::Shared) {
+            Latched::Yes => {
+                // SAFETY: the shared latch is held.
+                assert_eq!(one.content.with(|c| unsafe { *c }), A.to_u64());
+                one.frames[0].unlatch(Mode::Shared);
+                true
+            }
+            Latched::Gone => false,
+            Latched::Busy => unreachable!("nobody loses it"),
+        });
+        let evictor = thread::spawn(move || two.claim(A).map(|free| two.bring(free, B)).is_some());
+        world.frames[0].unlatch(Mode::Exclusive);
+        let (read, evicted) = (reader.join().unwrap(), evictor.join().unwrap());
+        assert!(read || evicted, "gone, but not evicted");
+    });
+}
+
+/// `waits`, invariant 3: two writers and a reader, which all wait at once.
+#[test]
+fn loom_who_waits_for_a_latch_is_woken() {
+    with_waiters(|| {
+        let world = World::with_a();
+        let write = |world: Arc<World>| {
+            assert_eq!(world.frames[0].latch_in_turn(A, Mode::Exclusive), Latched::Yes);
+            // SAFETY: the exclusive latch is held.
+            world.content.with_mut(|c| unsafe { *c += 1 });
+            world.frames[0].unlatch(Mode::Exclusive);
+        };
+        let (one, two) = (world.clone(), world.clone());
+        let writer = thread::spawn(move || write(one));
+        let write_back = thread::spawn(move || {
+            assert_eq!(two.frames[0].latch_in_turn(A, Mode::Shared), Latched::Yes);
+            // SAFETY: the shared latch is held.
+            let copy = two.content.with(|c| unsafe { *c });
+            two.frames[0].keep_pin_only();
+            two.frames[0].unpin();
+            copy
+        });
+        write(world.clone());
+        writer.join().unwrap();
+        let changes = write_back.join().unwrap() - A.to_u64();
+        assert!(changes <= 2 && world.read(A) == Some(A.to_u64() + 2) && world.claim(A).is_some(), "{changes}");
+    });
+}
+
+/// Whoever waits for a page that a panicking thread has lost is answered.
+#[test]
+fn loom_waiters_of_a_lost_page_are_answered() {
+    with_waiters(|| {
+        let world = World::with_a();
+        assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), Latched::Yes);
+        let waiters = [Mode::Shared, Mode::Exclusive].map(|mode| {
+            let world = world.clone();
+            thread::spawn(move || world.frames[0].latch_in_turn(A, mode))
+        });
+        world.frames[0].lose();
+        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), Latched::Busy));
+    });
+}

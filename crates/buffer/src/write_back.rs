@@ -19,7 +19,6 @@ use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
 use crate::pool::Core;
 use crate::stats::count;
-use crate::wait::pause;
 use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::panics::caught;
@@ -137,16 +136,10 @@ impl Core {
     #[track_caller]
     fn latch_to_copy(&self, frame: FrameId, page: PageId, wait: bool) -> bool {
         COPIED_PAGE.request();
-        let attempt = || self.frame(frame).try_latch(page, Mode::Shared);
-        let mut latched = attempt();
+        let state = self.frame(frame);
+        let mut latched = state.try_latch(page, Mode::Shared);
         if latched == Latched::Busy && wait {
-            COPIED_PAGE.timed(Location::caller(), || {
-                let mut spins = 0;
-                while latched == Latched::Busy && !self.frame(frame).is_lost() {
-                    pause(&mut spins);
-                    latched = attempt();
-                }
-            });
+            latched = COPIED_PAGE.timed(Location::caller(), || state.latch_in_turn(page, Mode::Shared));
         }
         latched == Latched::Yes
     }

@@ -20,6 +20,8 @@ pub enum Bug {
     UnconfirmedMiss,
     /// The cooler is not woken when free frames run low.
     LostWakeUp,
+    /// Whoever lets go of a page's latch does not wake the thread that is parked for it.
+    LostLatch,
     /// A resident page that is wanted is pinned only when it may have left.
     LatePin,
     /// The replacement policy hears that a page has left which had to be written when the page may be back.
@@ -85,6 +87,7 @@ pub const BUGS_OF_POOL: &[Bug] = &[
     Bug::UnverifiedCopy,
     Bug::UnconfirmedMiss,
     Bug::LostWakeUp,
+    Bug::LostLatch,
     Bug::LatePin,
     Bug::LateLeaving,
 ];

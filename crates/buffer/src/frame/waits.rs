@@ -1,0 +1,153 @@
+//! Waiting for the latch of a page: in the frame's queue, whose head parks when it has looked a few times.
+//!
+//! # Invariants
+//! 1. Whoever queues has a pin, so that all in a queue wait for the same page.
+//! 2. WAITED is set only while the head of the queue waits for the latch, or the page is lost.
+//! 3. While WAITED is set nobody gets the latch but the head. Whoever is the last to let go, or loses the page, wakes it. So readers that overlap
+//!    without end keep a writer waiting only until it parks.
+//!
+//! # Locking
+//! Whoever waits may hold latches of other pages (in their order), not of this one, not even a shared one: behind a waiting writer it would wait for
+//! itself.
+
+use super::{EXCL, FREE, Frame, Latched, Mode, PIN, PINS, SHARES, WAITED};
+use clearway_sync::atomic::{Ordering, fence};
+use clearway_sync::canary::{self, Bug};
+use clearway_types::PageId;
+
+impl Frame {
+    /// As [`Frame::try_latch`], but waits for its turn: `Busy` only if the page is lost.
+    #[cold]
+    pub fn latch_in_turn(&self, id: PageId, mode: Mode) -> Latched {
+        if !self.pin_to_wait(id) {
+            return Latched::Gone;
+        }
+        let latched = self.queue.wait(|announce| self.attempt(mode, announce));
+        if latched != Latched::Yes {
+            self.unpin();
+        }
+        latched
+    }
+
+    /// Pins the page if the frame holds it.
+    fn pin_to_wait(&self, id: PageId) -> bool {
+        // Acquire: as in `try_latch`, as is the look at the page between two states of the word.
+        let mut word = self.word.load(Ordering::Acquire);
+        while word & FREE == 0 && self.holds(id) {
+            assert!(word & PINS < PINS, "too many threads wait for {id}");
+            match self.word.compare_exchange_weak(word, word + PIN, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// One attempt by the head of the queue, to whose pin the latch comes; nothing if it has to wait. With `announce` WAITED is set then.
+    fn attempt(&self, mode: Mode, announce: bool) -> Option<Latched> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & (SHARES | EXCL) == SHARES | EXCL {
+                return Some(Latched::Busy);
+            }
+            let busy = word & mode.excluded() != 0;
+            let to = if busy { word | WAITED } else { (word & !WAITED) + mode.added() - PIN };
+            if busy && (!announce || to == word) {
+                return None;
+            }
+            // Acquire: as in `try_latch`.
+            match self.word.compare_exchange_weak(word, to, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) if busy => return None,
+                Ok(_) => {
+                    if mode == Mode::Exclusive {
+                        // As in `try_latch`.
+                        fence(Ordering::Release);
+                    }
+                    return Some(Latched::Yes);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// By whoever has let go and found WAITED set, with the word that this left: the last holder wakes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn wake_waiter(&self, left: u64) {
+        if left & (SHARES | EXCL) == 0 && !canary::on(Bug::LostLatch) {
+            self.queue.wake();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::frame::{Arena, CROWDED, SHARE};
+    use clearway_types::PartitionId;
+
+    const A: PageId = PageId::new(PartitionId(0), 1);
+
+    fn frame_with_a() -> Frame {
+        let (_arena, mut free) = Arena::new(1);
+        let frame = Frame::new();
+        frame.publish(free.remove(0), A, 0, None);
+        frame
+    }
+
+    fn word(frame: &Frame) -> u64 {
+        frame.word.load(Ordering::Relaxed)
+    }
+
+    /// Invariant 3: there is a reader inside at every moment until the writer is parked. Without its turn it would never get in.
+    #[test]
+    fn overlapping_readers_let_a_waiting_writer_in() {
+        let frame = frame_with_a();
+        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Yes);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| frame.latch_in_turn(A, Mode::Exclusive));
+            while frame.try_latch(A, Mode::Shared) == Latched::Yes {
+                frame.unlatch(Mode::Shared);
+                std::thread::yield_now();
+            }
+            assert_eq!(word(&frame) & (WAITED | EXCL), WAITED, "the writer is parked, and goes first");
+            frame.unlatch(Mode::Shared);
+            assert!(matches!(writer.join(), Ok(Latched::Yes)));
+        });
+        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Busy);
+        frame.unlatch(Mode::Exclusive);
+        assert_eq!(word(&frame) & (PINS | WAITED), 0, "nobody waits any more");
+    }
+
+    #[test]
+    fn waiters_of_a_lost_page_are_answered() {
+        let frame = frame_with_a();
+        assert_eq!(frame.try_latch(A, Mode::Exclusive), Latched::Yes);
+        std::thread::scope(|scope| {
+            let wait = |mode| frame.latch_in_turn(A, mode);
+            let waiters = [Mode::Shared, Mode::Exclusive].map(|mode| scope.spawn(move || wait(mode)));
+            while word(&frame) & WAITED == 0 {
+                std::thread::yield_now();
+            }
+            frame.lose();
+            assert!(waiters.into_iter().all(|waiter| matches!(waiter.join(), Ok(Latched::Busy))));
+        });
+        assert!(frame.is_lost());
+    }
+
+    #[test]
+    fn readers_beyond_what_the_word_can_count_wait() {
+        let frame = frame_with_a();
+        let most = CROWDED / SHARE;
+        (0..most).for_each(|_| assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Yes));
+        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Busy);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| frame.latch_in_turn(A, Mode::Shared));
+            while word(&frame) & WAITED == 0 {
+                std::thread::yield_now();
+            }
+            (0..most).for_each(|_| frame.unlatch(Mode::Shared));
+            assert!(matches!(waiter.join(), Ok(Latched::Yes)));
+        });
+    }
+}
