@@ -7,6 +7,8 @@
 //! threads wait for a change of. Both are counted, by class and caller, in [`lockstat`]. [`WaitQueue`] is where threads wait for a latch that is bits of
 //! a word of their own.
 //!
+//! [`Doorbell`] wakes a thread out of its event loop.
+//!
 //! The others are what the engine's latch is compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]),
 //! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]). [`HybridLatch`] is for structures
 //! that are mostly read.
@@ -14,6 +16,7 @@
 pub mod acquire;
 mod choice;
 pub mod combiner;
+mod doorbell;
 mod elide;
 mod futex;
 mod hybrid;
@@ -37,6 +40,7 @@ mod loom_tests;
 
 pub use choice::{Choice, choose, chosen};
 pub use combiner::{Combiner, DRAIN_LIMIT, Submitted};
+pub use doorbell::{Doorbell, Wake};
 pub use elide::{ElidedLatch, TRIALS, available as elision_available};
 pub use hybrid::{HybridCell, HybridLatch, Version};
 pub use latch::{Latch, LatchGuard};

@@ -36,7 +36,7 @@ use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker, ca
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use clearway_latch::lockstat;
 use config::{DirectIo, DispatchChoice, IoEngine};
-use doorbell::Doorbell;
+use doorbell::{Doorbell, EventLoop};
 use exit::{ExitCode, Failure};
 use latches::Latches;
 use metrics::Endpoint;
@@ -105,7 +105,7 @@ impl Server {
         for _ in 0..config.workers {
             let poll = mio::Poll::new().map_err(cannot("make an event loop"))?;
             let waker = mio::Waker::new(poll.registry(), worker::BELL).map_err(cannot("make a waker"))?;
-            bells.push(Arc::new(Doorbell::new(waker)));
+            bells.push(Arc::new(Doorbell::new(EventLoop(waker))));
             polls.push(poll);
         }
         let (mut listeners, address, socket) = listen(&config)?;

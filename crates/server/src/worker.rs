@@ -170,14 +170,14 @@ impl Worker {
             return;
         }
         let bell = self.shared.bell(usize::from(self.id)).clone();
-        bell.lie_down();
+        bell.prepare_park();
         self.engine_news();
         self.shared.take_notes(usize::from(self.id), &mut self.notes);
         self.ask_durable();
         let news = !self.ready.is_empty() || !self.notes.is_empty() || self.port.has_work();
         let timeout = if news { Some(Duration::ZERO) } else { self.timeout() };
         self.look(events, timeout);
-        bell.get_up();
+        bell.end_park();
     }
 
     fn look(&mut self, events: &mut Events, timeout: Option<Duration>) {

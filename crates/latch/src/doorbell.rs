@@ -1,0 +1,128 @@
+//! Wakes a thread out of its event loop, and costs nothing while that is awake.
+//!
+//! Invariant: whoever makes something visible to the thread and then rings is seen: either the thread looks again before it parks, or it is
+//! woken.
+//!
+//! Locking: none; one flag. A crash leaves nothing.
+
+use clearway_sync::atomic::{AtomicBool, Ordering, fence};
+
+/// What a thread parks in: the other end of an event loop.
+pub trait Wake: Send + Sync {
+    /// Ends the thread's parking, or the next one if it does not park now.
+    fn wake(&self);
+}
+
+/// The doorbell of a thread that parks in `W`.
+#[derive(Debug)]
+pub struct Doorbell<W> {
+    parked: AtomicBool,
+    waker: W,
+}
+
+impl<W: Wake> Doorbell<W> {
+    /// A doorbell that wakes through `waker`.
+    pub fn new(waker: W) -> Self {
+        Self { parked: AtomicBool::new(false), waker }
+    }
+
+    /// Makes sure that the thread sees what was made visible before this call.
+    ///
+    /// Two threads each write one place and then read the other's: the ringer its news and then `parked`, the other one `parked` and then the
+    /// news. Only a total order forbids that both miss; hence the `SeqCst` fences here and in [`Doorbell::prepare_park`], and nothing
+    /// weaker does. Without them a thread could park over news until the next event.
+    pub fn ring(&self) {
+        fence(Ordering::SeqCst);
+        // Relaxed: ordered by the fence above.
+        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed) {
+            self.waker.wake();
+        }
+    }
+
+    /// The thread is about to park: it must look for news once more after this, before it does.
+    pub fn prepare_park(&self) {
+        // Relaxed: ordered by the fence below, which pairs with the one in `ring`.
+        self.parked.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The thread is awake.
+    pub fn end_park(&self) {
+        // Relaxed: a ring that still sees it parked costs one needless wake-up.
+        self.parked.store(false, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::atomic::AtomicU32;
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    /// An event loop: a wake-up that finds nobody parked is kept for the next time, as an eventfd does.
+    #[derive(Default)]
+    struct EventLoop {
+        woken: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Wake for EventLoop {
+        fn wake(&self) {
+            *self.woken.lock().unwrap() = true;
+            self.changed.notify_one();
+        }
+    }
+
+    impl EventLoop {
+        fn park(&self) {
+            let mut woken = self.woken.lock().unwrap();
+            while !*woken {
+                woken = self.changed.wait(woken).unwrap();
+            }
+            *woken = false;
+        }
+    }
+
+    /// A thread that parks until it has seen the news of `ringers`, one of each. Relaxed: it is the bell that orders what is made visible. A
+    /// lost wake-up shows as a deadlock.
+    fn all_news_are_seen(ringers: usize, preemptions: Option<usize>) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = preemptions;
+        builder.check(move || {
+            let bell = Arc::new(Doorbell::new(EventLoop::default()));
+            let news: Vec<_> = (0..ringers).map(|_| Arc::new(AtomicU32::new(0))).collect();
+            let ringers: Vec<_> = news
+                .iter()
+                .map(|news| {
+                    let (bell, news) = (bell.clone(), news.clone());
+                    thread::spawn(move || {
+                        news.store(1, Ordering::Relaxed);
+                        bell.ring();
+                    })
+                })
+                .collect();
+            let all_seen = || news.iter().all(|news| news.load(Ordering::Relaxed) == 1);
+            let mut done = false;
+            while !done {
+                bell.prepare_park();
+                done = all_seen();
+                if !done {
+                    bell.waker.park();
+                }
+                bell.end_park();
+            }
+            ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn news_before_a_ring_are_seen() {
+        all_news_are_seen(1, None);
+    }
+
+    #[test]
+    fn news_of_two_ringers_are_seen() {
+        all_news_are_seen(2, Some(3));
+    }
+}
