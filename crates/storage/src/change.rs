@@ -8,7 +8,7 @@ use crate::mini::{Core, Mini, Need, Urgency};
 use crate::overflow;
 use crate::page::{CELL_HEAD, Cell, MAX_CELL, Node, SLOT};
 use crate::record::{self, PageOp, Record, Role, push_op, start_pages};
-use crate::split;
+use crate::split::{self, Incoming};
 use crate::txn::{TxnLog, Undo, UndoKind};
 
 /// A tree and its root's page.
@@ -26,8 +26,9 @@ pub(crate) enum As<'t> {
     Cleanup,
     /// A transaction that may undo it.
     Txn(&'t mut TxnLog),
-    /// An undo of a transaction; the next undo is of the record at `next`.
-    Compensation { txn: TxnId, next: Lsn },
+    /// An undo of a transaction; the next undo is of the record at `next`. `after`: the key of the tree that was undone before, or
+    /// nothing.
+    Compensation { txn: TxnId, next: Lsn, after: &'t [u8] },
 }
 
 impl As<'_> {
@@ -35,7 +36,7 @@ impl As<'_> {
         match self {
             Self::Auto | Self::Cleanup => Role::Plain,
             Self::Txn(log) => Role::Undoable { txn: log.id, prev: log.head(), undo: *undo },
-            Self::Compensation { txn, next } => Role::Compensation { txn: *txn, next: *next },
+            Self::Compensation { txn, next, .. } => Role::Compensation { txn: *txn, next: *next },
         }
     }
     /// A record of the change is in the log, from `start` on.
@@ -53,6 +54,9 @@ impl As<'_> {
             Self::Txn(_) => Need { urgency: Urgency::Refusable, undo: undo.cost() },
             Self::Compensation { .. } => Need::new(Urgency::Entitled),
         }
+    }
+    fn after(&self) -> &[u8] {
+        if let Self::Compensation { after, .. } = self { after } else { &[] }
     }
     fn wants_old(&self) -> bool {
         matches!(self, Self::Txn(_))
@@ -194,9 +198,11 @@ struct Place {
     count: usize,
     old_value: Vec<u8>,
     old_pages: Vec<u32>,
+    after: Vec<u8>,
 }
 
-fn find(core: &Core, tree: Tree, key: &[u8], wants_old: bool) -> Result<Place, Blocked> {
+fn find(core: &Core, tree: Tree, key: &[u8], by: &As<'_>) -> Result<Place, Blocked> {
+    let (wants_old, after) = (by.wants_old(), by.after());
     let mut path = Path::new();
     let (leaf, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(key))?;
     let node = Node::new(&page);
@@ -213,7 +219,7 @@ fn find(core: &Core, tree: Tree, key: &[u8], wants_old: bool) -> Result<Place, B
             old_value = cell.value.to_vec();
         }
     }
-    Ok(Place { path, leaf, slot, found, count: node.count(), old_value, old_pages })
+    Ok(Place { path, leaf, slot, found, count: node.count(), old_value, old_pages, after: after.to_vec() })
 }
 
 /// A change that takes or frees pages.
@@ -225,7 +231,7 @@ pub(crate) fn complex(
     what: What<'_>,
     mut by: As<'_>,
 ) -> Result<Option<Lsn>, Blocked> {
-    let place = find(core, tree, key, by.wants_old())?;
+    let place = find(core, tree, key, &by)?;
     if place.found == matches!(what, What::Insert(_)) {
         return Ok(None);
     }
@@ -260,7 +266,8 @@ fn put(
     };
     let long = !fits_inline(key, value.len());
     let len = if long { overflow::REFERENCE } else { value.len() };
-    let mut plan = split::plan(core, &place.path, place.leaf, place.slot, place.found, key, len)?;
+    let incoming = Incoming { slot: place.slot, replaces: place.found, key, len, after: &place.after };
+    let mut plan = split::plan(core, &place.path, place.leaf, incoming)?;
     let mut mini = Mini::new(core, need);
     plan.take(&mut mini)?;
     let chain = overflow::alloc(&mut mini, if long { value.len() } else { 0 })?;

@@ -27,7 +27,7 @@ fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>
 }
 
 /// Undoes one change of `txn`; the next one to undo is in the record at `next`. `root`: that of the undo's tree, `None` if
-/// the tree is gone, and with it all that was to be undone there.
+/// the tree is gone, and with it all that was to be undone there. `after`: the key that was undone there before, if any.
 pub(crate) fn undo(
     core: &Core,
     buf: &mut Vec<u8>,
@@ -35,6 +35,7 @@ pub(crate) fn undo(
     undo: &Undo<'_>,
     txn: TxnId,
     next: Lsn,
+    after: &[u8],
 ) -> Result<(), Blocked> {
     let Some(root) = root else {
         start_pages(buf, core.partition, &Role::Compensation { txn, next });
@@ -42,7 +43,7 @@ pub(crate) fn undo(
         return Ok(());
     };
     let tree = Tree { id: undo.tree, root };
-    let by = As::Compensation { txn, next };
+    let by = As::Compensation { txn, next, after };
     let done = match undo.kind {
         UndoKind::Insert => change::delete(core, buf, tree, undo.key, by)?,
         UndoKind::Delete => change::insert(core, buf, tree, undo.key, undo.old, by)?,

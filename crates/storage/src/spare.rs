@@ -8,8 +8,9 @@
 //! 1. What is known of the free list is never more than it has.
 //! 2. While nobody fails, free list and space behind the pages together have what is pledged, or had no more when it was pledged.
 //!
-//! Not pledged are pages for splits that a rollback causes where others have used the room of its rows within a page: for those there
-//! is what a file keeps for who cannot be refused (`buffer::files`).
+//! A rollback fills its pages as they were filled if it puts keys back in a run, as it does after a scan's deletes (`split`). Not pledged
+//! are pages for the splits of other orders, and of leaves in which others have used the room of its rows: for those there is what a file
+//! keeps for who cannot be refused (`buffer::files`).
 //!
 //! Locking: none, a partition's own thread has it. A crash leaves nothing of it: recovery undoes before anybody else takes pages.
 //!

@@ -19,6 +19,8 @@ struct View<'a> {
     at: usize,
     replaces: bool,
     cell: Cell<'a>,
+    /// The key that a rollback has put back into the tree before; empty if there is none.
+    after: &'a [u8],
 }
 
 impl<'a> View<'a> {
@@ -44,14 +46,27 @@ impl<'a> View<'a> {
             && all <= ROOM + MAX_CELL + SLOT
             && self.node.level() < u8::MAX
     }
-    /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full nodes behind: a rollback inserts in
-    /// reverse order what a scan has deleted, and has no more pages than were freed.
+    /// Whether the cell at `i` is the one that a rollback has put back before.
+    fn is_run(&self, i: Option<usize>) -> bool {
+        let cell = |i: &usize| !self.after.is_empty() && *i < self.count() && self.get(*i).key == self.after;
+        i.filter(cell).is_some()
+    }
+    /// Whether these cells fit in a page.
+    fn fit(&self, mut range: std::ops::Range<usize>) -> bool {
+        range.try_fold(0, |all, i| Some(all + self.get(i).size() + SLOT).filter(|all| *all <= ROOM)).is_some()
+    }
+    /// The first cell of the right half. Keys that arrive in order, or in reverse order, leave full nodes behind. In a rollback they do so
+    /// between others, too: it has no more pages than were freed, and brings in reverse order what a scan has deleted.
     fn split_point(&self) -> usize {
-        if !self.replaces && self.at + 1 == self.count() {
-            return self.at;
-        }
-        if !self.replaces && self.at == 0 {
-            return 1;
+        let (at, count) = (self.at, self.count());
+        if !self.replaces {
+            // The new cell goes with the run behind or before it, if that half fits: else what is beyond it is smaller than the cell.
+            if at + 1 == count || at > 0 && self.is_run(Some(at + 1)) {
+                return if self.fit(at..count) { at } else { at + 1 };
+            }
+            if at == 0 || self.is_run(at.checked_sub(1)) {
+                return if self.fit(0..at + 1) { at + 1 } else { at };
+            }
         }
         let size = |i: usize| self.get(i).size() + SLOT;
         let total: usize = (0..self.count()).map(size).sum();
@@ -62,13 +77,19 @@ impl<'a> View<'a> {
         }
         best.1
     }
-    /// The shortest key that tells the halves of a leaf apart; in an inner node it must be the right half's first.
+    /// The shortest key that tells the halves of a leaf apart; in an inner node it must be the right half's first. Keys between the halves
+    /// go where the new cell is: they may come next.
     fn separator(&self, m: usize) -> Vec<u8> {
         let (last, first) = (self.get(m - 1).key, self.get(m).key);
         if self.node.level() > 0 {
             return first.to_vec();
         }
         let common = last.iter().zip(first).take_while(|(a, b)| a == b).count();
+        if !self.replaces && m == self.at {
+            // Just above the left half.
+            let next = last.get(common).map_or(0, |byte| byte.saturating_add(1));
+            return [&first[..common.min(first.len())], &[next]].concat();
+        }
         first[..first.len().min(common + 1)].to_vec()
     }
     fn cells(&self, range: std::ops::Range<usize>) -> Vec<u8> {
@@ -99,25 +120,31 @@ pub(crate) struct Plan {
 /// Bytes that stand for a value that is not known yet, but its length is.
 static BLANK: [u8; crate::page::MAX_CELL] = [0; MAX_CELL];
 
-/// Plans to put a cell with `key` and a value of `len` bytes into slot `at` of `leaf`.
-pub(crate) fn plan(
-    core: &Core,
-    path: &Path,
-    leaf: u32,
-    at: usize,
-    replaces: bool,
-    key: &[u8],
-    len: usize,
-) -> Result<Plan, Blocked> {
+/// A cell that is to be put into a leaf.
+#[derive(Clone, Copy)]
+pub(crate) struct Incoming<'a> {
+    pub(crate) slot: usize,
+    /// Whether it replaces the one in the slot.
+    pub(crate) replaces: bool,
+    pub(crate) key: &'a [u8],
+    /// Bytes of its value.
+    pub(crate) len: usize,
+    /// See `View`.
+    pub(crate) after: &'a [u8],
+}
+
+/// Plans to put a cell into `leaf`.
+pub(crate) fn plan(core: &Core, path: &Path, leaf: u32, incoming: Incoming<'_>) -> Result<Plan, Blocked> {
+    let Incoming { slot, replaces, key, mut len, mut after } = incoming;
     let mut steps: Vec<Step> = Vec::new();
     let mut above = path.nodes();
-    let mut step = Step { no: leaf, at, replaces, key: key.to_vec(), split: None, root: false, pages: Vec::new() };
-    let mut len = len;
+    let new_step = |no, at, replaces, key| Step { no, at, replaces, key, split: None, root: false, pages: Vec::new() };
+    let mut step = new_step(leaf, slot, replaces, key.to_vec());
     loop {
         let page = core.read(step.no).map_err(|want| path.blocked(core, want))?;
         let value = BLANK.get(..len).ok_or_else(|| core.corrupt(step.no, "a cell is too large"))?;
         let cell = Cell { key: &step.key, value, overflow: false };
-        let view = View { node: Node::new(&page), at: step.at, replaces: step.replaces, cell };
+        let view = View { node: Node::new(&page), at: step.at, replaces: step.replaces, cell, after };
         if view.fits(core.node_cells) {
             steps.push(step);
             break;
@@ -133,8 +160,8 @@ pub(crate) fn plan(
         let Some((&(no, slot), rest)) = above.split_last() else { break };
         above = rest;
         let at = usize::from(slot) + 1;
-        step = Step { no, at, replaces: false, key: separator, split: None, root: false, pages: Vec::new() };
-        len = size_of::<u32>();
+        step = new_step(no, at, false, separator);
+        (len, after) = (size_of::<u32>(), &[]);
     }
     Ok(Plan { steps })
 }
@@ -158,7 +185,7 @@ impl Plan {
         for step in &self.steps {
             let cell = Cell { key: &step.key, value: &value, overflow };
             let node = Node::new(mini.page(step.no));
-            step.push(&View { node, at: step.at, replaces: step.replaces, cell }, buf);
+            step.push(&View { node, at: step.at, replaces: step.replaces, cell, after: &[] }, buf);
             value = step.pages.last().copied().unwrap_or(0).to_le_bytes().to_vec();
             overflow = false;
         }

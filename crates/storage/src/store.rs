@@ -73,11 +73,13 @@ struct Entry {
     /// the number is still in use although it is not in the tree. Meaningless where keys are not hidden row numbers.
     deleted_rowid: u64,
     dropping: bool,
+    /// The key that was undone last: splits expect the next one beside it.
+    undone: Vec<u8>,
 }
 
 impl Entry {
     fn new(root: u32) -> Self {
-        Self { root, next_rowid: None, deleted_rowid: 0, dropping: false }
+        Self { root, next_rowid: None, deleted_rowid: 0, dropping: false, undone: Vec::new() }
     }
 }
 
@@ -316,10 +318,14 @@ impl Store {
                 txn.refill(wal, *partition, from, undo_memory / 2)?;
                 continue;
             };
-            let root = self.trees.get(&undo.tree).filter(|e| !e.dropping).map(|e| e.root);
+            let entry = self.trees.get_mut(&undo.tree).filter(|e| !e.dropping);
+            let (root, mut none) = (entry.as_ref().map(|e| e.root), Vec::new());
+            let undone = entry.map_or(&mut none, |e| &mut e.undone);
             let next = if canary::on(Bug::UndoneTwice) { txn.head() } else { next };
             self.core.spare.take_moved();
-            rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next)?;
+            rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next, undone)?;
+            undone.clear();
+            undone.extend_from_slice(undo.key);
             txn.debt.undo(self.core.spare.take_moved());
             let before = txn.undo_cost;
             txn.pop();
@@ -340,8 +346,13 @@ impl Store {
     }
     /// Undoes one change that recovery read in the log.
     pub(crate) fn undo_logged(&mut self, undo: &crate::txn::Undo<'_>, txn: TxnId, next: Lsn) -> Result<(), Blocked> {
-        let root = self.trees.get(&undo.tree).map(|e| e.root);
-        rollback::undo(&self.core, &mut self.buf, root, undo, txn, next)
+        let entry = self.trees.get_mut(&undo.tree);
+        let (root, mut none) = (entry.as_ref().map(|e| e.root), Vec::new());
+        let undone = entry.map_or(&mut none, |e| &mut e.undone);
+        rollback::undo(&self.core, &mut self.buf, root, undo, txn, next, undone)?;
+        undone.clear();
+        undone.extend_from_slice(undo.key);
+        Ok(())
     }
 
     /// Ends a transaction that recovery has undone.

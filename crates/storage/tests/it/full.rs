@@ -96,3 +96,53 @@ fn pages_are_for_others_when_the_transaction_has_ended() {
     let after = others_fill(&mut world, 100_000);
     assert!(after > 20 * 8 * 3, "{after}");
 }
+
+/// The undo puts the rows back from the last to the first, behind those of the full leaf that has taken over their range.
+#[test]
+fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
+    for ascending in [true, false] {
+        let (disk, mut world) = full();
+        let before = world.all(0, ROWS, false);
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        for i in 101..900u32 {
+            let i = if ascending { i } else { 1000 - i };
+            assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
+        }
+        others_fill(&mut world, 0);
+        world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+        world.stores[0].aborted(txn);
+        assert_eq!(world.all(0, ROWS, false), before);
+        world.node.checkpoint().unwrap();
+        assert_sound(&disk.crash(0));
+    }
+}
+
+/// Invariant 3 of `split`: a half of a node that a rollback splits beside its last key fits, whatever the sizes of the cells.
+#[test]
+fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
+    let value = |i: u32| vec![i as u8; (i.wrapping_mul(0x9e37_79b1) >> 16) as usize % 1900];
+    for round in 0..6 {
+        let mut world = World::open(&MemDisk::new(), 1, 256).unwrap();
+        world.run(0, |s| s.create_tree(ROWS)).unwrap();
+        for i in 0..1500u32 {
+            world.run(0, |s| s.insert_autocommit(ROWS, &(2 * i).to_be_bytes(), &value(i * 7 + round))).unwrap();
+        }
+        let mut txn = TxnLog::new(world.node.alloc_txn_id());
+        for i in 0..1500u32 {
+            let key = (2 * if round % 2 == 0 { i } else { 1499 - i }).to_be_bytes();
+            if i % 37 > round {
+                world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &key)).unwrap();
+            }
+        }
+        for i in (0..1500u32).step_by(1 + round as usize) {
+            world.run(0, |s| s.insert_autocommit(ROWS, &(2 * i + 1).to_be_bytes(), &value(i / 3 * round))).unwrap();
+        }
+        world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+        world.stores[0].aborted(txn);
+        let rows = world.all(0, ROWS, false);
+        let old = rows.iter().filter(|(key, _)| key[3].is_multiple_of(2)).cloned();
+        let expected = (0..1500u32).map(|i| ((2 * i).to_be_bytes().to_vec(), value(i * 7 + round)));
+        assert!(old.eq(expected), "round {round}");
+        assert_eq!(rows.len(), 1500 + (0..1500).step_by(1 + round as usize).count());
+    }
+}
