@@ -3,7 +3,7 @@
 use crate::common::{Bank, Worker, open};
 use clearway_coordinator::{Step, Tag};
 use clearway_env::MemDisk;
-use clearway_types::{Lsn, SqlState};
+use clearway_types::{Lsn, SqlError, SqlState};
 
 /// A bank with an account 77 that was the last to be committed, and the end of that record.
 fn bank(writer: &mut Worker) -> (Bank, Lsn) {
@@ -91,6 +91,47 @@ fn a_commit_elsewhere_is_not_waited_for() {
     assert!(matches!(writer.start(&plan), Step::Done(Ok(outcome)) if outcome.wait > commit));
     bank.balance(&mut reader, 77);
     assert_eq!(reader.wait, commit);
+    [writer, reader].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+/// The log may have failed, and then nothing becomes durable any more.
+#[test]
+fn an_error_that_shows_no_data_waits_for_nothing() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (bank, _) = bank(&mut writer);
+    writer.begin();
+    bank.add(&mut writer, 77, 1).unwrap();
+    let plan = bank.adding(&mut reader, 77, 1);
+    let step = reader.start(&plan);
+    assert!(matches!(step, Step::Pending));
+    reader.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"));
+    assert_eq!(reader.end(step).unwrap_err().state(), SqlState::QUERY_CANCELED);
+    assert_eq!(reader.wait, Lsn(0));
+    writer.rollback();
+    [writer, reader].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_commit_during_a_block_is_not_waited_for_at_its_end() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let (mut writer, mut reader) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let (bank, commit) = bank(&mut writer);
+    let other = (0..10).find(|id| Bank::home(*id, 2) == Bank::home(77, 2)).unwrap();
+    for commits in [false, true] {
+        reader.begin();
+        bank.balance(&mut reader, 77);
+        let plan = bank.adding(&mut writer, other, 1);
+        let Step::Done(Ok(later)) = writer.start(&plan) else { panic!("it waits") };
+        if commits {
+            drop(reader.commit().unwrap())
+        } else {
+            reader.rollback()
+        }
+        assert!((commit..later.wait).contains(&reader.wait), "{commit} {} {}", reader.wait, later.wait);
+    }
     [writer, reader].into_iter().for_each(Worker::close);
     engine.shutdown().unwrap();
 }

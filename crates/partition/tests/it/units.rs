@@ -101,7 +101,7 @@ fn errors_and_empty_answers_depend_on_what_they_show() {
 fn a_commit_is_depended_on_only_where_it_left_something() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let before = d.depends_on;
-    let (reader, undone, writer) = (d.txn(), d.txn(), d.txn());
+    let (reader, undone) = (d.txn(), d.txn());
     d.call(reader, select(Find::Point(1)).statement(&table())).unwrap();
     d.call(reader, Body::Finish { commit: Some(Lsn(700)) }).unwrap();
     d.call(undone, Body::Savepoint(0)).unwrap();
@@ -110,10 +110,19 @@ fn a_commit_is_depended_on_only_where_it_left_something() {
     d.call(undone, Body::Finish { commit: Some(Lsn(800)) }).unwrap();
     one(&mut d, &select(Find::Point(1))).unwrap();
     assert_eq!(d.depends_on, before);
-    d.call(writer, add(1).statement(&table())).unwrap();
-    d.call(writer, Body::Finish { commit: Some(Lsn(900)) }).unwrap();
-    one(&mut d, &select(Find::Point(1))).unwrap();
-    assert_eq!(d.depends_on, Lsn(900));
+    let changes = [
+        add(1).statement(&table()),
+        Body::CreateTrees(vec![TreeId(99)]),
+        Body::DropTreesAtCommit(vec![BY_A]),
+        Body::TableChanged { table: TableId(5), version: 2 },
+    ];
+    for (change, commit) in changes.into_iter().zip([900, 1000, 1100, 1200]) {
+        let writer = d.txn();
+        d.call(writer, change).unwrap();
+        d.call(writer, Body::Finish { commit: Some(Lsn(commit)) }).unwrap();
+        drop(one(&mut d, &select(Find::Point(1))));
+        assert_eq!(d.depends_on, Lsn(commit));
+    }
 }
 
 #[test]
