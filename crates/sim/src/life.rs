@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(10);
 /// The same in steps: with few frames left, as dirty pages can no longer be written, those who want pages may take them from one another for ever,
 /// and then no time passes.
-const GRACE_STEPS: u64 = 5_000_000;
+const GRACE_STEPS: u64 = 1_000_000;
 
 /// Where the database is.
 const DIR: &str = "/db";

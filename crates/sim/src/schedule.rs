@@ -15,6 +15,9 @@ pub const TIME: &str = "time";
 /// One in so many steps the time may move although threads could go on, if the world is impatient.
 const TIME_STEPS: u64 = 2_000;
 
+/// Steps after which the time moves in any world: threads that only take pages from one another would keep it from moving for ever.
+const LONGEST_STANDSTILL: u64 = 100_000;
+
 /// One in so many steps a thread may be woken that nobody has woken.
 const SPURIOUS_STEPS: u64 = 1_000;
 
@@ -47,6 +50,8 @@ pub struct Seeded {
     others: Vec<TaskId>,
     /// Who stands still, and up to which step.
     stalled: Option<(TaskId, u64)>,
+    /// The step at which the time's thread last ended a round.
+    moved: u64,
 }
 
 impl Seeded {
@@ -54,7 +59,8 @@ impl Seeded {
     pub fn new(seed: u64, pace: Pace, signals: Arc<Signals>) -> Self {
         let mut rng = Rng::new(seed, "schedule");
         let weights = (0..64).map(|_| if pace.uneven { rng.pick(&[1, 4, 16, 64]) } else { 1 }).collect();
-        Self { rng, pace, weights, signals, is_time: Vec::new(), begun: false, others: Vec::new(), stalled: None }
+        let (is_time, others) = (Vec::new(), Vec::new());
+        Self { rng, pace, weights, signals, is_time, begun: false, others, stalled: None, moved: 0 }
     }
 
     fn is_time(&mut self, task: &Task) -> bool {
@@ -104,6 +110,9 @@ impl Scheduler for Seeded {
         {
             return Some(current);
         }
+        if is_yielding && current.is_some_and(|current| runnable.iter().any(|t| t.id() == current && self.is_time(t))) {
+            self.moved = step;
+        }
         self.others.clear();
         let mut time = None;
         // Who is parked may be woken for nothing, but rarely; and it is no reason for the time to stand still.
@@ -126,7 +135,9 @@ impl Scheduler for Seeded {
         let idle = self.others.is_empty() || (waits && time.is_some() && self.rng.below(4) == 0);
         self.signals.idle.store(idle, Ordering::Relaxed);
         self.signals.stuck.store(self.others.is_empty(), Ordering::Relaxed);
-        if idle || (time.is_some() && self.pace.impatient && self.rng.below(TIME_STEPS) == 0) {
+        // As long as the round takes: it is not to wait as long again in its middle.
+        let overdue = time.is_some() && step - self.moved > LONGEST_STANDSTILL;
+        if idle || overdue || (time.is_some() && self.pace.impatient && self.rng.below(TIME_STEPS) == 0) {
             return time.or_else(|| runnable.first().map(|t| t.id()));
         }
         self.choose()
