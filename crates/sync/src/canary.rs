@@ -38,6 +38,8 @@ pub enum Bug {
     StaleHome,
     /// Replies are sent before the log is durable up to what they show.
     ReplyNotHeld,
+    /// A partition's errors do not say which commits they show.
+    UnheldError,
     /// A checkpoint removes log that active transactions need for their undo.
     TruncatedLog,
     /// The double-write file is overwritten before the places of its last batch are synced.
@@ -63,6 +65,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::StalePlan,
     Bug::StaleHome,
     Bug::ReplyNotHeld,
+    Bug::UnheldError,
     Bug::TruncatedLog,
     Bug::DoubleWriteOrder,
     Bug::RecycledHeader,
