@@ -1,9 +1,13 @@
 //! Finding PostgreSQL's client tools and server, and saying clearly when they are missing.
 
-use crate::Res;
+use crate::{Res, process};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+/// How long a program may take to say its version.
+const VERSION_LIMIT: Duration = Duration::from_secs(60);
 
 /// The full path of `pgbench`, `psql`, `initdb` or `postgres`: newest versioned directory of Debian's layout first (no wrapper
 /// script between us and the program), then `PATH`.
@@ -23,6 +27,13 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// As [`find`], with advice where it is missing.
 pub fn need(name: &str) -> Res<PathBuf> {
     find(name).ok_or_else(|| format!("`{name}` is not installed; on Debian: apt-get install postgresql (see .ci/run)"))
+}
+
+/// Whether the PostgreSQL that [`find`] finds is a version 15, and complete enough to start a server.
+pub fn has_postgres_15() -> bool {
+    let (Some(postgres), Some(_)) = (find("postgres"), find("initdb")) else { return false };
+    let version = process::run(Command::new(postgres).arg("--version"), "", VERSION_LIMIT);
+    version.is_ok_and(|version| version.output.contains("(PostgreSQL) 15."))
 }
 
 /// Whether this run may leave nothing out: `CI` is set to anything but empty, `0` or `false`.

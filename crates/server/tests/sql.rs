@@ -16,13 +16,12 @@
 //! - `COPY ... <- DATA` sends the data, in which `\\n` and `\\t` stand for a line's end and a tab.
 //! - Rows are sorted where the statement does not say `order by`.
 
+use clearway_harness::Endpoint;
 use clearway_harness::client::{Client, data_row, field};
 use clearway_harness::server::{Kind, Server};
 use clearway_harness::tools::{self, TempDir};
-use clearway_harness::{Endpoint, process};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 #[path = "sql/generated.rs"]
@@ -76,7 +75,7 @@ fn every_script_is_run() {
 #[test]
 fn recorded_answers_are_those_of_postgres_15() {
     let bless = std::env::var_os("BLESS").is_some();
-    if !has_postgres_15() {
+    if !tools::has_postgres_15() {
         assert!(!bless && !tools::in_ci(), "PostgreSQL 15 is not installed");
         eprintln!("the recorded answers are NOT checked: PostgreSQL 15 is not installed");
         return;
@@ -101,12 +100,6 @@ fn recorded_answers_are_those_of_postgres_15() {
     }
     server.stop().unwrap();
     assert_eq!(changed, "", "PostgreSQL answers otherwise than recorded");
-}
-
-fn has_postgres_15() -> bool {
-    let (Some(postgres), Some(_)) = (tools::find("postgres"), tools::find("initdb")) else { return false };
-    let version = process::run(Command::new(postgres).arg("--version"), "", LIMIT).unwrap();
-    version.output.contains("(PostgreSQL) 15.")
 }
 
 fn dir() -> PathBuf {

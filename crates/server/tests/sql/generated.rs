@@ -4,7 +4,7 @@
 //! we must have one. Each expression goes two ways, which must agree: as a simple query, whose literals the plan cache makes parameters,
 //! and through PREPARE, which plans the text as it is. SEED and ROUNDS in the environment draw others.
 
-use super::{LIMIT, columns, data_dir, has_postgres_15, row, start};
+use super::{LIMIT, columns, data_dir, row, start};
 use clearway_harness::client::{Client, field};
 use clearway_harness::rng::Rng;
 use clearway_harness::server::Kind;
@@ -239,7 +239,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn generated_expressions_agree_with_postgres_15() {
-    if !has_postgres_15() {
+    if !tools::has_postgres_15() {
         assert!(!tools::in_ci(), "PostgreSQL 15 is not installed");
         eprintln!("no expressions are compared: PostgreSQL 15 is not installed");
         return;
