@@ -37,7 +37,9 @@ impl Binder<'_> {
     }
 
     fn placed(&self, err: SqlError, e: &ast::Expr) -> SqlError {
-        if err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
+        // PostgreSQL misses a parameter's type only when it has read the whole statement.
+        let nowhere = err.state() == SqlState::INDETERMINATE_DATATYPE;
+        if nowhere || err.position().is_some() { err } else { place(err, self.sql, self.start(e)) }
     }
 
     /// Where the expression's text begins, as PostgreSQL sees it: parentheses around it do not count.
