@@ -1,7 +1,7 @@
 //! A small client of a server's simple protocol, for the commands that ask one: `backup`, `top`.
 
 use clearway_types::{SqlError, SqlState};
-use clearway_wire::frame;
+use clearway_wire::frontend::server_frame;
 use std::io::{self, Read, Write};
 
 /// Longest message from a server that is believed.
@@ -61,7 +61,7 @@ impl<S: Read + Write> Client<S> {
         let mut chunk = [0; 8192];
         let mut heard = 0;
         while heard <= MAX_ANSWER {
-            while let Some(message) = frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)? {
+            while let Some(message) = server_frame(&self.bytes, MAX_MESSAGE).map_err(io::Error::other)? {
                 let body = self.bytes[5..message.len].to_vec();
                 self.bytes.drain(..message.len);
                 match message.tag {

@@ -158,6 +158,11 @@ impl Io {
         self.release = self.out.len();
     }
 
+    /// Forgets what has been said and not released: nobody has asked for it, and the connection ends.
+    pub fn forget_unreleased(&mut self) {
+        self.out.truncate(self.release);
+    }
+
     /// What has not been released yet, and what is said from here on, must not be seen before the log is durable up to `lsn`. The hold begins
     /// at the last release, and not here, so that a group's replies still leave in one send.
     /// There is none if the log is known to be `durable` so far.

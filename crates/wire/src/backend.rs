@@ -152,6 +152,12 @@ pub fn error(out: &mut Vec<u8>, severity: Severity, error: &SqlError) {
     report(out, b'E', word, error);
 }
 
+/// An error in the form that versions 1 and 2 of the protocol have.
+pub fn old_error(out: &mut Vec<u8>, error: &SqlError) {
+    out.push(b'E');
+    cstr(out, &format!("FATAL:  {}\n", error.message()));
+}
+
 /// NoticeResponse with severity `WARNING`, `NOTICE` or `INFO`.
 pub fn notice(out: &mut Vec<u8>, severity: &str, notice: &SqlError) {
     report(out, b'N', severity, notice);

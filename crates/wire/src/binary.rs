@@ -2,6 +2,7 @@
 //!
 //! A numeric is `ndigits, weight, sign, dscale` (16 bits each) and base-10000 digits, the first worth 10000^weight.
 
+use crate::reader::malformed;
 use clearway_plan::Zone;
 use clearway_plan::cast::fit;
 use clearway_plan::value::{checked_timestamp, is_date, write_text};
@@ -74,25 +75,42 @@ fn incorrect(ty: SqlType) -> SqlError {
     SqlError::new(SqlState::INVALID_BINARY, format!("incorrect binary data format for type {ty}"))
 }
 
-/// Reads a value's binary form.
-pub(crate) fn read(ty: SqlType, bytes: &[u8]) -> SqlResult<Datum> {
-    fn fixed<const N: usize>(ty: SqlType, bytes: &[u8]) -> SqlResult<[u8; N]> {
-        bytes.try_into().map_err(|_| incorrect(ty))
-    }
+/// Reads the binary form of a value, which is parameter `number` of a Bind.
+pub(crate) fn read(ty: SqlType, bytes: &[u8], number: usize) -> SqlResult<Datum> {
+    let fixed = Fixed { bytes, number };
     Ok(match ty {
-        SqlType::Bool => Datum::Bool(fixed::<1>(ty, bytes)?[0] != 0),
-        SqlType::Int2 => Datum::Int2(i16::from_be_bytes(fixed(ty, bytes)?)),
-        SqlType::Int4 => Datum::Int4(i32::from_be_bytes(fixed(ty, bytes)?)),
-        SqlType::Int8 => Datum::Int8(i64::from_be_bytes(fixed(ty, bytes)?)),
-        SqlType::Float8 => Datum::Float8(f64::from_be_bytes(fixed(ty, bytes)?)),
-        SqlType::Date => Datum::Date(date(i32::from_be_bytes(fixed(ty, bytes)?))?),
-        SqlType::Timestamp => Datum::Timestamp(checked_timestamp(i64::from_be_bytes(fixed(ty, bytes)?))?),
-        SqlType::Timestamptz => Datum::Timestamptz(checked_timestamp(i64::from_be_bytes(fixed(ty, bytes)?))?),
+        SqlType::Bool => Datum::Bool(fixed.array::<1>()?[0] != 0),
+        SqlType::Int2 => Datum::Int2(i16::from_be_bytes(fixed.array()?)),
+        SqlType::Int4 => Datum::Int4(i32::from_be_bytes(fixed.array()?)),
+        SqlType::Int8 => Datum::Int8(i64::from_be_bytes(fixed.array()?)),
+        SqlType::Float8 => Datum::Float8(f64::from_be_bytes(fixed.array()?)),
+        SqlType::Date => Datum::Date(date(i32::from_be_bytes(fixed.array()?))?),
+        SqlType::Timestamp => Datum::Timestamp(checked_timestamp(i64::from_be_bytes(fixed.array()?))?),
+        SqlType::Timestamptz => Datum::Timestamptz(checked_timestamp(i64::from_be_bytes(fixed.array()?))?),
         SqlType::Numeric => Datum::Numeric(read_numeric(bytes)?),
         SqlType::Char(_) | SqlType::Varchar(_) | SqlType::Name => Datum::Text(fit(text(bytes)?, ty, false)?.into()),
         SqlType::Text | SqlType::Unknown => Datum::Text(text(bytes)?.into()),
         SqlType::Void => return Err(incorrect(ty)),
     })
+}
+
+/// A value of a fixed length.
+struct Fixed<'a> {
+    bytes: &'a [u8],
+    number: usize,
+}
+
+impl Fixed<'_> {
+    fn array<const N: usize>(&self) -> SqlResult<[u8; N]> {
+        match self.bytes.split_first_chunk() {
+            Some((array, [])) => Ok(*array),
+            None => Err(malformed()),
+            Some(_) => {
+                let text = format!("incorrect binary data format in bind parameter {}", self.number);
+                Err(SqlError::new(SqlState::INVALID_BINARY, text))
+            }
+        }
+    }
 }
 
 /// As PostgreSQL's date_recv.
@@ -207,7 +225,7 @@ mod tests {
         #[test]
         fn reading_never_panics(bytes: Vec<u8>) {
             for ty in [SqlType::Numeric, SqlType::Int4, SqlType::Bool, SqlType::Char(3), SqlType::Timestamp, SqlType::Date] {
-                let _ = read(ty, &bytes);
+                let _ = read(ty, &bytes, 1);
             }
         }
     }

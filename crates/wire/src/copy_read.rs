@@ -99,6 +99,12 @@ impl CopyReader {
         error.context(format!("COPY {table}, line {line}{text}"))
     }
 
+    /// Adds the line that would come next as the context of an error that is not of the data.
+    pub fn in_next_line(&self, error: SqlError) -> SqlError {
+        // The end marker is a line, too.
+        self.in_line(error, self.line + u64::from(!self.ended), None)
+    }
+
     fn in_column(&self, error: SqlError, column: usize, value: &[u8]) -> SqlError {
         match &self.names {
             Some((table, columns)) if error.state() != SqlState::NOT_IN_REPERTOIRE => {

@@ -1,6 +1,6 @@
 //! Messages from the client.
 
-use crate::reader::{Reader, malformed};
+use crate::reader::Reader;
 use crate::row::Format;
 use clearway_types::{SqlError, SqlResult, SqlState};
 
@@ -15,13 +15,44 @@ pub struct Frame {
     pub len: usize,
 }
 
-/// Looks for a whole message; `None` while bytes are missing. A length outside `4..=max` is an error after which nothing in the stream can
-/// be trusted.
-pub fn frame(input: &[u8], max: usize) -> SqlResult<Option<Frame>> {
+/// A length that no message has: nothing in the stream can be trusted any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLength {
+    /// PostgreSQL would take the message, and it is only longer than ours may be.
+    pub too_long: bool,
+}
+
+/// PostgreSQL's limit on messages that carry no data.
+const SMALL_MESSAGE: usize = 10_000;
+/// PostgreSQL's limit on the others.
+const LARGE_MESSAGE: usize = 0x3fff_fffe;
+
+impl std::fmt::Display for BadLength {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.too_long { "a message is too long" } else { "invalid message length" })
+    }
+}
+impl std::error::Error for BadLength {}
+
+/// Looks for a whole message of a client; `None` while bytes are missing. Those that carry data may be `max` long.
+pub fn frame(input: &[u8], max: usize) -> Result<Option<Frame>, BadLength> {
+    let large = matches!(input.first(), Some(b'Q' | b'P' | b'B' | b'F' | b'd'));
+    any_frame(input, if large { LARGE_MESSAGE } else { SMALL_MESSAGE }, max)
+}
+
+/// As [`frame`], of a server.
+pub fn server_frame(input: &[u8], max: usize) -> Result<Option<Frame>, BadLength> {
+    any_frame(input, LARGE_MESSAGE, max)
+}
+
+fn any_frame(input: &[u8], limit: usize, max: usize) -> Result<Option<Frame>, BadLength> {
     let Some(&[tag, a, b, c, d]) = input.first_chunk::<5>() else { return Ok(None) };
     let len = u32::from_be_bytes([a, b, c, d]) as usize;
-    if len < 4 || len > max {
-        return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "invalid message length"));
+    if len < 4 || len > limit {
+        return Err(BadLength { too_long: false });
+    }
+    if len > max {
+        return Err(BadLength { too_long: true });
     }
     Ok((input.len() > len).then_some(Frame { tag, len: len + 1 }))
 }
@@ -77,25 +108,42 @@ pub enum Frontend<'a> {
     CopyFail(&'a str),
     /// Goodbye.
     Terminate,
-    /// A function call by OID; not served.
-    FunctionCall,
-    /// A password or SASL message outside of authentication.
-    Password,
+    /// A call of the function with this OID; not served.
+    FunctionCall(u32),
 }
 
-/// A Bind message.
+/// A Bind message. What follows the names is read step by step: PostgreSQL looks at each part only when it has accepted those before.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind<'a> {
     /// Empty: the unnamed portal.
     pub portal: &'a str,
     /// Empty: the unnamed statement.
     pub statement: &'a str,
-    /// Formats of the parameters.
-    pub formats: Formats<'a>,
-    /// The parameters.
-    pub params: Params<'a>,
-    /// Formats of the result's columns.
-    pub results: Formats<'a>,
+    rest: Reader<'a>,
+}
+
+impl<'a> Bind<'a> {
+    /// Takes format codes: first those of the parameters, and at the end those of the result's columns.
+    pub fn formats(&mut self) -> SqlResult<Formats<'a>> {
+        let n = self.rest.count()?;
+        self.rest.bytes(n * 2).map(Formats)
+    }
+    /// Takes the number of parameters, after their formats.
+    pub fn count(&mut self) -> SqlResult<usize> {
+        self.rest.count()
+    }
+    /// Takes the next parameter; `None` is NULL.
+    pub fn value(&mut self) -> SqlResult<Option<&'a [u8]>> {
+        match self.rest.i32()? {
+            -1 => Ok(None),
+            // Any other negative length is more than there is.
+            len => self.rest.bytes(usize::try_from(len).unwrap_or(usize::MAX)).map(Some),
+        }
+    }
+    /// Fails if something is left.
+    pub fn end(self) -> SqlResult<()> {
+        self.rest.end()
+    }
 }
 
 /// Type OIDs of a Parse message.
@@ -123,56 +171,21 @@ impl Formats<'_> {
         self.0.is_empty()
     }
     /// The format of field `i`.
-    pub fn get(self, i: usize) -> Format {
+    pub fn get(self, i: usize) -> SqlResult<Format> {
         let codes = self.0.as_chunks::<2>().0;
         match if codes.len() == 1 { codes.first() } else { codes.get(i) } {
-            Some([0, 1]) => Format::Binary,
-            _ => Format::Text,
-        }
-    }
-    /// The codes' bytes: two of them are equal if and only if they say the same.
-    pub fn bytes(&self) -> &[u8] {
-        self.0
-    }
-    fn check(self) -> SqlResult<Self> {
-        match self.0.as_chunks::<2>().0.iter().find(|c| !matches!(c, [0, 0 | 1])) {
-            None => Ok(self),
-            Some(c) => Err(SqlError::new(
+            Some([0, 0]) | None => Ok(Format::Text),
+            Some([0, 1]) => Ok(Format::Binary),
+            Some(code) => Err(SqlError::new(
                 SqlState::INVALID_PARAMETER,
-                format!("unsupported format code: {}", i16::from_be_bytes(*c)),
+                format!("unsupported format code: {}", i16::from_be_bytes(*code)),
             )),
         }
     }
 }
 
-/// Parameter values of a Bind message; their lengths have been checked.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Params<'a> {
-    count: usize,
-    bytes: &'a [u8],
-}
-
-impl<'a> Params<'a> {
-    /// How many.
-    pub fn len(self) -> usize {
-        self.count
-    }
-    /// Whether there are none.
-    pub fn is_empty(self) -> bool {
-        self.count == 0
-    }
-    /// The values in order; `None` is NULL.
-    pub fn iter(self) -> impl Iterator<Item = Option<&'a [u8]>> {
-        let mut r = Reader::new(self.bytes);
-        (0..self.count).map(move |_| {
-            let len = usize::try_from(r.i32().ok()?).ok()?;
-            r.bytes(len).ok()
-        })
-    }
-}
-
 impl<'a> Frontend<'a> {
-    /// Decodes a message. An error leaves the stream in order: the next message starts where the frame ends.
+    /// Decodes a message whose type [`is_known`]. An error leaves the stream in order: the next message starts where the frame ends.
     pub fn decode(tag: u8, body: &'a [u8]) -> SqlResult<Self> {
         let mut r = Reader::new(body);
         let message = match tag {
@@ -182,77 +195,48 @@ impl<'a> Frontend<'a> {
                 let n = r.count()?;
                 Self::Parse { name, sql, types: Oids(r.bytes(n * 4)?) }
             }
-            b'B' => return bind(r),
-            b'D' => match (r.u8()?, r.cstr()?) {
-                (b'S', name) => Self::DescribeStatement(name),
-                (b'P', name) => Self::DescribePortal(name),
-                (other, _) => return Err(subtype("DESCRIBE", other)),
-            },
-            b'C' => match (r.u8()?, r.cstr()?) {
-                (b'S', name) => Self::CloseStatement(name),
-                (b'P', name) => Self::ClosePortal(name),
-                (other, _) => return Err(subtype("CLOSE", other)),
-            },
+            b'B' => return Ok(Self::Bind(Bind { portal: r.cstr()?, statement: r.cstr()?, rest: r })),
+            b'D' | b'C' => {
+                let (kind, name) = (r.u8()?, r.cstr()?);
+                r.end()?;
+                return match (tag, kind) {
+                    (b'D', b'S') => Ok(Self::DescribeStatement(name)),
+                    (b'D', b'P') => Ok(Self::DescribePortal(name)),
+                    (b'C', b'S') => Ok(Self::CloseStatement(name)),
+                    (b'C', b'P') => Ok(Self::ClosePortal(name)),
+                    (b'D', other) => Err(subtype("DESCRIBE", other)),
+                    (_, other) => Err(subtype("CLOSE", other)),
+                };
+            }
             // A negative limit means none, as in PostgreSQL.
             b'E' => Self::Execute { portal: r.cstr()?, max_rows: u32::try_from(r.i32()?).unwrap_or(0) },
             b'H' => Self::Flush,
             b'S' => Self::Sync,
             b'd' => return Ok(Self::CopyData(body)),
-            b'c' => Self::CopyDone,
-            b'f' => Self::CopyFail(r.cstr()?),
-            b'X' => Self::Terminate,
-            b'F' => return Ok(Self::FunctionCall),
-            b'p' => return Ok(Self::Password),
-            other => {
-                return Err(SqlError::new(
-                    SqlState::PROTOCOL_VIOLATION,
-                    format!("invalid frontend message type {other}"),
-                ));
-            }
+            // PostgreSQL does not look at the rest of these.
+            b'c' => return Ok(Self::CopyDone),
+            b'f' => return Ok(Self::CopyFail(r.cstr()?)),
+            b'X' => return Ok(Self::Terminate),
+            b'F' => return Ok(Self::FunctionCall(r.u32()?)),
+            other => return Err(unknown(other)),
         };
         r.end()?;
         Ok(message)
     }
 }
 
-/// Whether `tag` starts a message that exists: anything else means that the stream is out of step.
+/// Whether `tag` starts a message that exists: anything else means that the stream is out of step. A password exists only before a session.
 pub fn is_known(tag: u8) -> bool {
-    matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'C' | b'E' | b'H' | b'S' | b'd' | b'c' | b'f' | b'X' | b'F' | b'p')
+    matches!(tag, b'Q' | b'P' | b'B' | b'D' | b'C' | b'E' | b'H' | b'S' | b'd' | b'c' | b'f' | b'X' | b'F')
+}
+
+/// The error for a type that is not known.
+pub fn unknown(tag: u8) -> SqlError {
+    SqlError::new(SqlState::PROTOCOL_VIOLATION, format!("invalid frontend message type {tag}"))
 }
 
 fn subtype(what: &str, got: u8) -> SqlError {
     SqlError::new(SqlState::PROTOCOL_VIOLATION, format!("invalid {what} message subtype {got}"))
-}
-
-fn bind(mut r: Reader<'_>) -> SqlResult<Frontend<'_>> {
-    let (portal, statement) = (r.cstr()?, r.cstr()?);
-    let n = r.count()?;
-    let formats = Formats(r.bytes(n * 2)?).check()?;
-    let count = r.count()?;
-    let before = r.rest();
-    let mut r = Reader::new(before);
-    let mut taken = 0;
-    for _ in 0..count {
-        let len = r.i32()?;
-        taken += 4;
-        if len >= 0 {
-            r.bytes(len as usize)?;
-            taken += len as usize;
-        } else if len != -1 {
-            return Err(malformed());
-        }
-    }
-    let params = Params { count, bytes: &before[..taken] };
-    let n = r.count()?;
-    let results = Formats(r.bytes(n * 2)?).check()?;
-    r.end()?;
-    if formats.len() > 1 && formats.len() != count {
-        return Err(SqlError::new(
-            SqlState::PROTOCOL_VIOLATION,
-            format!("bind message has {} parameter formats but {count} parameters", formats.len()),
-        ));
-    }
-    Ok(Frontend::Bind(Bind { portal, statement, formats, params, results }))
 }
 
 #[cfg(test)]
@@ -273,19 +257,30 @@ mod tests {
         b
     }
 
+    /// Values, their formats, and those of the result.
+    type Parts<'a> = (Vec<Option<&'a [u8]>>, Formats<'a>, Formats<'a>);
+
+    fn parts(mut bind: Bind<'_>) -> SqlResult<Parts<'_>> {
+        let (formats, count) = (bind.formats()?, bind.count()?);
+        let values = (0..count).map(|_| bind.value()).collect::<SqlResult<Vec<_>>>()?;
+        let results = bind.formats()?;
+        bind.end()?;
+        Ok((values, formats, results))
+    }
+
     #[test]
     fn bind_takes_formats_and_values() {
-        let body = bind_body(&[1, 0], &[Some(b"ab"), None], &[1]);
+        let body = bind_body(&[1, 0, 2], &[Some(b"ab"), None], &[1]);
         let Frontend::Bind(bind) = Frontend::decode(b'B', &body).unwrap() else { panic!() };
         assert_eq!((bind.portal, bind.statement), ("p", "s"));
-        assert_eq!(bind.params.iter().collect::<Vec<_>>(), [Some(&b"ab"[..]), None]);
-        assert_eq!((bind.formats.get(0), bind.formats.get(1)), (Format::Binary, Format::Text));
-        assert_eq!(bind.results.get(7), Format::Binary);
-        for bad in [bind_body(&[2], &[], &[]), bind_body(&[0, 0, 0], &[None], &[])] {
-            assert!(Frontend::decode(b'B', &bad).is_err());
-        }
+        let (values, formats, results) = parts(bind).unwrap();
+        assert_eq!(values, [Some(&b"ab"[..]), None]);
+        assert_eq!((formats.get(0).unwrap(), formats.get(1).unwrap()), (Format::Binary, Format::Text));
+        assert_eq!(formats.get(2).unwrap_err().message(), "unsupported format code: 2");
+        assert_eq!(results.get(7).unwrap(), Format::Binary);
         for cut in 0..body.len() {
-            assert!(Frontend::decode(b'B', &body[..cut]).is_err());
+            let cut = Frontend::decode(b'B', &body[..cut]);
+            assert!(cut.is_err() || matches!(cut, Ok(Frontend::Bind(bind)) if parts(bind).is_err()));
         }
     }
 
@@ -297,8 +292,9 @@ mod tests {
         }
         assert_eq!(frame(q, 100).unwrap(), Some(Frame { tag: b'Q', len: q.len() }));
         assert!(matches!(Frontend::decode(b'Q', &q[5..]).unwrap(), Frontend::Query("select 1")));
-        assert!(frame(&[b'Q', 0, 0, 0, 3], 100).is_err());
-        assert!(frame(&[b'Q', 0, 0, 1, 0], 100).is_err());
+        assert_eq!(frame(&[b'Q', 0, 0, 0, 3], 100), Err(BadLength { too_long: false }));
+        assert_eq!(frame(&[b'Q', 0, 0, 1, 0], 100), Err(BadLength { too_long: true }));
+        assert_eq!(frame(&[b'S', 0, 0, 0x27, 0x11], usize::MAX), Err(BadLength { too_long: false }));
         assert!(Frontend::decode(b'Q', b"\xff\0").is_err());
     }
 
@@ -307,7 +303,7 @@ mod tests {
         fn never_panics(tag: u8, body: Vec<u8>) {
             for tag in [tag, b'B', b'P', b'D', b'C', b'E', b'Q', b'f'] {
                 if let Ok(Frontend::Bind(b)) = Frontend::decode(tag, &body) {
-                    assert_eq!(b.params.iter().count(), b.params.len());
+                    let _ = parts(b);
                 }
             }
             let _ = frame(&body, 1000);
@@ -318,7 +314,7 @@ mod tests {
             let n = body.len();
             body[at % n] = byte;
             if let Ok(Frontend::Bind(b)) = Frontend::decode(b'B', &body) {
-                b.params.iter().for_each(drop);
+                let _ = parts(b);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use clearway_types::{SqlError, SqlResult, SqlState};
 
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -11,11 +12,18 @@ pub(crate) fn malformed() -> SqlError {
     SqlError::new(SqlState::PROTOCOL_VIOLATION, "insufficient data left in message")
 }
 
-/// The bytes as UTF-8, or 22021 naming the first bad byte.
+/// The bytes as UTF-8, or 22021 naming the first bad character: as many bytes as its first announces.
 pub fn utf8(bytes: &[u8]) -> SqlResult<&str> {
     std::str::from_utf8(bytes).map_err(|e| {
-        let bad = bytes.get(e.valid_up_to()).copied().unwrap_or(0);
-        SqlError::new(SqlState::NOT_IN_REPERTOIRE, format!("invalid byte sequence for encoding \"UTF8\": 0x{bad:02x}"))
+        let bad = &bytes[e.valid_up_to()..];
+        let announced = match bad.first() {
+            Some(0xc0..=0xdf) => 2,
+            Some(0xe0..=0xef) => 3,
+            Some(0xf0..=0xf7) => 4,
+            _ => 1,
+        };
+        let shown: String = bad.iter().take(announced).map(|byte| format!(" 0x{byte:02x}")).collect();
+        SqlError::new(SqlState::NOT_IN_REPERTOIRE, format!("invalid byte sequence for encoding \"UTF8\":{shown}"))
     })
 }
 
@@ -29,7 +37,10 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
     pub(crate) fn u8(&mut self) -> SqlResult<u8> {
-        self.array::<1>().map(|[b]| b)
+        let missing = || SqlError::new(SqlState::PROTOCOL_VIOLATION, "no data left in message");
+        let (&byte, tail) = self.rest.split_first().ok_or_else(missing)?;
+        self.rest = tail;
+        Ok(byte)
     }
     /// A count of fields: 16 bits, and not negative.
     pub(crate) fn count(&mut self) -> SqlResult<usize> {
@@ -59,9 +70,6 @@ impl<'a> Reader<'a> {
     }
     pub(crate) fn cstr(&mut self) -> SqlResult<&'a str> {
         utf8(self.cstr_bytes()?)
-    }
-    pub(crate) fn rest(self) -> &'a [u8] {
-        self.rest
     }
     pub(crate) fn end(self) -> SqlResult<()> {
         if self.rest.is_empty() {

@@ -120,11 +120,11 @@ pub(crate) fn push_u64(out: &mut Vec<u8>, mut v: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Reads a parameter.
-pub fn parameter(ty: SqlType, format: Format, bytes: Option<&[u8]>, zone: &Zone) -> SqlResult<Datum> {
+/// Reads parameter `number` of a Bind, counted from 1.
+pub fn parameter(ty: SqlType, format: Format, bytes: Option<&[u8]>, zone: &Zone, number: usize) -> SqlResult<Datum> {
     let Some(bytes) = bytes else { return Ok(Datum::Null) };
     if format == Format::Binary {
-        return binary::read(ty, bytes);
+        return binary::read(ty, bytes, number);
     }
     let text = crate::frontend::utf8(bytes)?;
     match ty {

@@ -1,6 +1,6 @@
 //! The first packet of a connection, which has no type byte.
 
-use crate::reader::{Reader, malformed};
+use crate::reader::{Reader, utf8};
 use clearway_types::{SqlError, SqlResult, SqlState};
 
 /// PostgreSQL's limit on the first packet.
@@ -32,46 +32,65 @@ pub enum Startup<'a> {
         /// Names and values, in order.
         parameters: Vec<(&'a str, &'a str)>,
     },
+    /// Asks for another version of the protocol.
+    Unsupported {
+        /// The version's major number.
+        major: u16,
+        /// What to say.
+        error: SqlError,
+    },
 }
 
-/// Takes the first packet off `input`: it and its length; `None` while bytes are missing.
-pub fn startup(input: &[u8]) -> SqlResult<Option<(Startup<'_>, usize)>> {
+/// A length that no first packet has: whoever sends it speaks another protocol, and is told nothing, as by PostgreSQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadLength;
+
+/// A packet, and its length in the buffer.
+pub type Packet<'a> = (Startup<'a>, usize);
+
+/// Takes the first packet off `input`; `None` while bytes are missing. `asked_ssl` and `asked_gss`: such a request has come before, and a
+/// second one is taken for a version of the protocol.
+pub fn startup(input: &[u8], asked_ssl: bool, asked_gss: bool) -> Result<Option<SqlResult<Packet<'_>>>, BadLength> {
     let Some(head) = input.first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_be_bytes(*head) as usize;
     if !(8..=MAX_STARTUP).contains(&len) {
-        return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, "invalid length of startup packet"));
+        return Err(BadLength);
     }
-    let Some(body) = input.get(4..len) else { return Ok(None) };
-    let mut r = Reader::new(body);
-    let packet = match r.u32()? {
-        SSL => Startup::Ssl,
-        GSS => Startup::Gss,
-        CANCEL => Startup::Cancel { pid: r.i32()?, secret: r.i32()? },
+    let Some((code, rest)) = input.get(4..len).and_then(<[u8]>::split_first_chunk::<4>) else { return Ok(None) };
+    let packet = match u32::from_be_bytes(*code) {
+        SSL if !asked_ssl => Ok(Startup::Ssl),
+        GSS if !asked_gss => Ok(Startup::Gss),
+        CANCEL => match rest.as_chunks::<4>() {
+            ([pid, secret], []) => {
+                Ok(Startup::Cancel { pid: i32::from_be_bytes(*pid), secret: i32::from_be_bytes(*secret) })
+            }
+            _ => return Err(BadLength),
+        },
         version if version & 0xffff_0000 == PROTOCOL_3 => {
-            Startup::Session { minor: version as u16, parameters: parameters(r)? }
+            parameters(rest).map(|parameters| Startup::Session { minor: version as u16, parameters })
         }
         version => {
-            return Err(SqlError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                format!(
-                    "unsupported frontend protocol {}.{}: server supports 3.0 to 3.0",
-                    version >> 16,
-                    version & 0xffff
-                ),
-            ));
+            let (major, minor) = ((version >> 16) as u16, version & 0xffff);
+            let text = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
+            Ok(Startup::Unsupported { major, error: SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text) })
         }
     };
-    Ok(Some((packet, len)))
+    Ok(Some(packet.map(|packet| (packet, len))))
 }
 
-fn parameters(mut r: Reader<'_>) -> SqlResult<Vec<(&str, &str)>> {
+/// Names and values up to an empty name, which must be the packet's last byte.
+fn parameters(bytes: &[u8]) -> SqlResult<Vec<(&str, &str)>> {
+    let text = "invalid startup packet layout: expected terminator as last byte";
+    let bad_layout = |_| SqlError::new(SqlState::PROTOCOL_VIOLATION, text);
+    let mut r = Reader::new(bytes);
     let mut out = Vec::new();
     loop {
-        let name = r.cstr().map_err(|_| malformed())?;
+        let name = r.cstr_bytes().map_err(bad_layout)?;
         if name.is_empty() {
-            return Ok(out);
+            r.end().map_err(bad_layout)?;
+            return out.into_iter().map(|(name, value)| Ok((utf8(name)?, utf8(value)?))).collect();
         }
-        out.push((name, r.cstr()?));
+        out.push((name, r.cstr_bytes().map_err(bad_layout)?));
     }
 }
 
@@ -79,29 +98,35 @@ fn parameters(mut r: Reader<'_>) -> SqlResult<Vec<(&str, &str)>> {
 mod tests {
     use super::*;
 
+    fn packet(bytes: &[u8]) -> Option<SqlResult<Packet<'_>>> {
+        startup(bytes, false, false).unwrap()
+    }
+
     #[test]
     fn packets() {
-        assert_eq!(startup(&[0, 0, 0]).unwrap(), None);
+        assert_eq!(packet(&[0, 0, 0]), None);
         let ssl = [0, 0, 0, 8, 4, 210, 22, 47];
-        assert_eq!(startup(&ssl).unwrap(), Some((Startup::Ssl, 8)));
+        assert_eq!(packet(&ssl), Some(Ok((Startup::Ssl, 8))));
         let mut session = vec![0, 0, 0, 0, 0, 3, 0, 0];
         session.extend_from_slice(b"user\0me\0database\0d\0\0");
         session[3] = session.len() as u8;
-        let (packet, n) = startup(&session).unwrap().unwrap();
+        let (read, n) = packet(&session).unwrap().unwrap();
         assert_eq!(n, session.len());
-        assert_eq!(packet, Startup::Session { minor: 0, parameters: vec![("user", "me"), ("database", "d")] });
-        assert!(startup(&[0, 0, 0, 7, 0, 0, 0]).is_err());
-        assert!(startup(&[0xff; 9]).is_err());
-        assert!(startup(&[0, 0, 0, 8, 0, 2, 0, 0]).is_err());
+        assert_eq!(read, Startup::Session { minor: 0, parameters: vec![("user", "me"), ("database", "d")] });
+        assert_eq!(startup(&[0, 0, 0, 7, 0, 0, 0], false, false), Err(BadLength));
+        assert_eq!(startup(&[0xff; 9], false, false), Err(BadLength));
+        for (bytes, asked) in [([0, 0, 0, 8, 0, 2, 0, 0], false), (ssl, true)] {
+            assert!(matches!(startup(&bytes, asked, false), Ok(Some(Ok((Startup::Unsupported { .. }, 8))))));
+        }
     }
 
     proptest::proptest! {
         #[test]
         fn never_panics(mut bytes: Vec<u8>, len in 0u8..64) {
-            let _ = startup(&bytes);
+            let _ = startup(&bytes, false, true);
             if bytes.len() > 8 {
                 bytes[..8].copy_from_slice(&[0, 0, 0, len, 0, 3, 0, 0]);
-                let _ = startup(&bytes);
+                let _ = startup(&bytes, false, true);
             }
         }
     }

@@ -109,7 +109,7 @@ pub(crate) fn check_wire_forms(ty: SqlType, value: &Datum) {
         data_row(&mut out, rows.get(0), [ColumnFormat { ty, format }].into_iter(), zone).expect("a row of our own");
         let len = i32::from_be_bytes([out[7], out[8], out[9], out[10]]);
         let bytes = usize::try_from(len).ok().map(|len| &out[11..11 + len]);
-        match parameter(ty, format, bytes, zone) {
+        match parameter(ty, format, bytes, zone, 1) {
             Ok(back) => assert!(same(&back, value), "{ty} {format:?}: {value:?} came back as {back:?}"),
             Err(error) => panic!("{ty} {format:?}: {value:?} cannot be read back: {error:?}"),
         }

@@ -4,12 +4,20 @@
 use clearway_wire::startup::{MAX_STARTUP, startup};
 
 pub(super) fn run(data: &[u8]) {
+    for asked in [false, true] {
+        check(data, asked);
+    }
+}
+
+fn check(data: &[u8], asked: bool) {
+    let startup = |data| startup(data, asked, asked);
     let Ok(found) = startup(data) else { return };
-    let Some((packet, len)) = found else {
+    let Some(taken) = found else {
         assert!(data.len() < MAX_STARTUP, "a packet of any length waits for more");
         return;
     };
+    let Ok((packet, len)) = taken else { return };
     assert!(len <= data.len());
-    assert_eq!(startup(&data[..len]).expect("the same packet"), Some((packet, len)));
-    assert_eq!(startup(&data[..len - 1]).ok().flatten(), None);
+    assert_eq!(startup(&data[..len]), Ok(Some(Ok((packet, len)))));
+    assert_eq!(startup(&data[..len - 1]), Ok(None));
 }

@@ -32,7 +32,9 @@ fn look(message: &Frontend<'_>, plan: &mut Option<Plan>) {
             let _ = parse(sql, Oids::default());
         }
         Frontend::Parse { sql, types, .. } => *plan = parse(sql, *types).ok().flatten(),
-        Frontend::Bind(bind) => check_bind(bind, plan.as_ref()),
+        Frontend::Bind(bind) => {
+            let _ = check_bind(bind, plan.as_ref());
+        }
         _ => {}
     }
 }
@@ -44,13 +46,16 @@ fn parse(sql: &str, types: Oids<'_>) -> SqlResult<Option<Plan>> {
     clearway_planner::plan(statement, catalog(), &types, session()).map(Some)
 }
 
-fn check_bind(bind: &Bind<'_>, plan: Option<&Plan>) {
-    assert_eq!(bind.params.iter().count(), bind.params.len());
-    let _ = (bind.results.len(), bind.results.get(0), bind.results.get(usize::MAX));
-    for (i, bytes) in bind.params.iter().enumerate() {
+fn check_bind(bind: &Bind<'_>, plan: Option<&Plan>) -> SqlResult<()> {
+    let mut bind = *bind;
+    let (formats, count) = (bind.formats()?, bind.count()?);
+    for i in 0..count {
         let ty = plan.and_then(|plan| plan.params.get(i)).copied().unwrap_or(SqlType::Text);
-        if let Ok(value) = parameter(ty, bind.formats.get(i), bytes, &session().zone) {
+        if let Ok(value) = parameter(ty, formats.get(i)?, bind.value()?, &session().zone, i + 1) {
             check_wire_forms(ty, &value);
         }
     }
+    let results = bind.formats()?;
+    let _ = (results.len(), results.get(0), results.get(usize::MAX));
+    bind.end()
 }

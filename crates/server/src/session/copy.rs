@@ -25,6 +25,13 @@ pub(super) struct CopyIn {
     origin: Origin,
     /// The client has sent all of it.
     all: bool,
+    /// The client has sent something else, and where its next message begins is not known.
+    lost_sync: bool,
+}
+
+/// Messages that may come while COPY waits for data. After any other type PostgreSQL reads no further, and ends the session.
+pub(super) fn is_expected(tag: u8) -> bool {
+    matches!(tag, b'd' | b'c' | b'f' | b'H' | b'S')
 }
 
 impl Session {
@@ -44,7 +51,7 @@ impl Session {
         };
         let Run { env, origin, plan, .. } = run;
         backend::copy_response(&mut self.io.out, true, copy.types.len());
-        self.copy = Some(CopyIn { reader, incoming: RowBatch::new(), plan, env, origin, all: false });
+        self.copy = Some(CopyIn { reader, incoming: RowBatch::new(), plan, env, origin, all: false, lost_sync: false });
         self.io.release();
         self.limit_wait(cx);
         self.phase = Phase::CopyIn;
@@ -63,15 +70,30 @@ impl Session {
             }
             Frontend::CopyFail(why) => {
                 let text = format!("COPY from stdin failed: {why}");
-                self.abort_copy(cx, SqlError::new(SqlState::QUERY_CANCELED, text));
+                self.give_copy_up(cx, SqlError::new(SqlState::QUERY_CANCELED, text));
             }
-            Frontend::Flush | Frontend::Sync => {}
-            Frontend::Terminate => self.phase = Phase::Closing,
-            _ => {
-                let text = "unexpected message type during COPY from stdin";
-                self.abort_copy(cx, SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
-            }
+            // Sync and Flush, of a client that does not know yet that it has begun a COPY.
+            _ => {}
         }
+    }
+
+    /// Something has come that does not belong here.
+    pub(super) fn unexpected_in_copy(&mut self, cx: &mut Context<'_>, tag: u8) {
+        let text = format!("unexpected message type 0x{tag:02X} during COPY from stdin");
+        self.lose_copy(cx, SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
+    }
+
+    /// No more will come, and the data has not ended.
+    pub(super) fn end_of_input_in_copy(&mut self, cx: &mut Context<'_>) {
+        let text = "unexpected EOF on client connection with an open transaction";
+        self.lose_copy(cx, SqlError::new(SqlState::CONNECTION_FAILURE, text));
+    }
+
+    fn lose_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        if let Some(copy) = &mut self.copy {
+            copy.lost_sync = true;
+        }
+        self.give_copy_up(cx, error);
     }
 
     /// Makes rows of what has come, and hands them over batch by batch.
@@ -112,8 +134,15 @@ impl Session {
         }
     }
 
+    /// Gives the COPY up for an error that is not of its data.
+    pub(super) fn give_copy_up(&mut self, cx: &mut Context<'_>, error: SqlError) {
+        let Some(copy) = &self.copy else { return };
+        let error = copy.reader.in_next_line(error);
+        self.abort_copy(cx, error);
+    }
+
     /// Gives the COPY up for an error.
-    pub(super) fn abort_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
+    fn abort_copy(&mut self, cx: &mut Context<'_>, error: SqlError) {
         self.end_copy(cx, Some(error));
     }
 
@@ -130,6 +159,12 @@ impl Session {
         match result {
             Err(e) => {
                 self.settle_settings(false);
+                if matches!(copy.origin, Origin::Simple) {
+                    self.leave_portal(copy.plan.clone(), copy.env.clone());
+                }
+                if copy.lost_sync {
+                    return self.fail_and_end(cx, &e);
+                }
                 self.fail(cx, &copy.origin, &e);
             }
             Ok(outcome) => {

@@ -4,10 +4,10 @@ use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_plan::Plan;
-use clearway_types::{SqlError, SqlResult, SqlState};
+use clearway_plan::{OutColumn, Plan, Zone};
+use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
-use clearway_wire::frontend::{Bind, Frontend, Oids};
+use clearway_wire::frontend::{Bind, Formats, Frontend, Oids};
 use clearway_wire::row::{self, Format};
 use std::rc::Rc;
 
@@ -55,9 +55,9 @@ impl Session {
     }
 
     fn parse(&mut self, cx: &mut Context<'_>, name: &str, sql: &str, types: Oids<'_>) -> SqlResult<()> {
-        if !name.is_empty() && self.statements.contains_key(name) {
-            let text = format!("prepared statement \"{name}\" already exists");
-            return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
+        if name.is_empty() {
+            // Also if no other takes its place.
+            self.unnamed = None;
         }
         let catalog = self.catalog(cx);
         let statement = cx.plans.prepared(sql, types, &catalog, &self.env);
@@ -66,6 +66,10 @@ impl Session {
             other => other?,
         };
         self.refuse_in_failed_block(&statement.plan())?;
+        if !name.is_empty() && self.statements.contains_key(name) {
+            let text = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new(SqlState::DUPLICATE_STATEMENT, text));
+        }
         self.hold_for_catalog(cx, &statement.plan());
         if name.is_empty() {
             self.unnamed = Some(statement);
@@ -88,40 +92,57 @@ impl Session {
         Ok(())
     }
 
-    fn bind(&mut self, cx: &mut Context<'_>, bind: Bind<'_>) -> SqlResult<()> {
+    /// In a failed block nothing is described that has columns.
+    fn refuse_rows_in_failed_block(&self, columns: &[OutColumn]) -> SqlResult<()> {
+        if self.status() == TxnStatus::Failed && !columns.is_empty() { Err(failed_block()) } else { Ok(()) }
+    }
+
+    /// Checks are in PostgreSQL's order: the first that fails decides what the client is told.
+    fn bind(&mut self, cx: &mut Context<'_>, mut bind: Bind<'_>) -> SqlResult<()> {
         let statement = self.statement(bind.statement)?.clone();
+        let (formats, count) = (bind.formats()?, bind.count()?);
+        if formats.len() > 1 && formats.len() != count {
+            let text = format!("bind message has {} parameter formats but {count} parameters", formats.len());
+            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
+        }
         let catalog = self.catalog(cx);
         if !statement.is_fresh(&catalog, &self.env) {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
-        self.refuse_in_failed_block(&plan)?;
-        if bind.params.len() != plan.params.len() {
+        if count != plan.params.len() {
             return Err(SqlError::new(
                 SqlState::PROTOCOL_VIOLATION,
                 format!(
-                    "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
-                    bind.params.len(),
+                    "bind message supplies {count} parameters, but prepared statement \"{}\" requires {}",
                     bind.statement,
                     plan.params.len()
                 ),
             ));
         }
-        let mut params = Vec::with_capacity(plan.params.len());
-        for (i, (ty, bytes)) in plan.params.iter().zip(bind.params.iter()).enumerate() {
-            params.push(row::parameter(*ty, bind.formats.get(i), bytes, &self.env.zone)?);
-        }
-        let formats = ResultFormats::new(bind.results, plan.columns.len())?;
-        let env = self.make_env(params);
-        let portal = Portal { statement, plan, env, formats, state: PortalState::New };
-        if bind.portal.is_empty() {
-            self.unnamed_portal = Some(portal);
-        } else if self.portals.contains_key(bind.portal) {
+        self.refuse_in_failed_block(&plan)?;
+        if self.portals.contains_key(bind.portal) {
             let text = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(SqlState(*b"42P03"), text));
-        } else {
-            self.portals.insert(bind.portal.into(), portal);
         }
+        let name = bind.portal;
+        let values = values(bind, formats, &plan, &self.env.zone);
+        let formats =
+            values.as_ref().map_err(Clone::clone).and_then(|(_, f)| ResultFormats::new(*f, plan.columns.len()));
+        let state = if values.is_ok() { PortalState::New } else { PortalState::Undefined };
+        let env = self.make_env(values.map(|(params, _)| params).unwrap_or_default());
+        let (formats, result) = match formats {
+            Ok(formats) => (formats, Ok(())),
+            Err(e) => (ResultFormats::All(Format::Text), Err(e)),
+        };
+        let portal = Portal { statement: Some(statement), plan, env, formats, state };
+        // Also if its Bind fails: in a block it is there until the block ends.
+        if name.is_empty() {
+            self.unnamed_portal = Some(portal);
+        } else {
+            self.portals.insert(name.into(), portal);
+        }
+        result?;
         backend::bind_complete(&mut self.io.out);
         Ok(())
     }
@@ -133,6 +154,7 @@ impl Session {
             statement.replan(&catalog, &self.env, true)?;
         }
         let plan = statement.plan();
+        self.refuse_rows_in_failed_block(&plan.columns)?;
         self.hold_for_catalog(cx, &plan);
         let out = &mut self.io.out;
         backend::parameter_description(out, plan.params.iter().map(|ty| ty.oid()));
@@ -147,11 +169,12 @@ impl Session {
     fn describe_portal(&mut self, name: &str) -> SqlResult<()> {
         let portal = if name.is_empty() { self.unnamed_portal.as_ref() } else { self.portals.get(name) };
         let portal = portal.ok_or_else(|| no_portal(name))?;
+        self.refuse_rows_in_failed_block(portal.columns())?;
         let out = &mut self.io.out;
-        if portal.plan.columns.is_empty() {
+        if portal.columns().is_empty() {
             backend::no_data(out);
         } else {
-            row::row_description(out, portal.formats.apply(&portal.plan.columns));
+            row::row_description(out, portal.formats.apply(portal.columns()));
         }
         Ok(())
     }
@@ -163,17 +186,51 @@ impl Session {
             return self.fail(cx, &Origin::Portal { name: key, max_rows }, &no_portal(name));
         };
         if !matches!(portal.state, PortalState::New) {
+            let refused = !ends_failed_block(&portal.plan.statement);
+            if refused && self.status() == TxnStatus::Failed {
+                return self.fail(cx, &Origin::Portal { name: key, max_rows }, &failed_block());
+            }
             return self.emit_portal(cx, key, max_rows);
         }
         portal.state = PortalState::Done { tag: None };
         let run = Run {
-            statement: Some(portal.statement.clone()),
+            statement: portal.statement.clone(),
             plan: portal.plan.clone(),
             env: portal.env.clone(),
             origin: Origin::Portal { name: key, max_rows },
             implicit_block,
             replans: 0,
+            began: false,
         };
         self.start(cx, run);
     }
+}
+
+/// The parameters, and the formats of the result's columns.
+fn values<'a>(
+    mut bind: Bind<'a>,
+    formats: Formats<'_>,
+    plan: &Plan,
+    zone: &Zone,
+) -> SqlResult<(Vec<Datum>, Formats<'a>)> {
+    let mut params = Vec::with_capacity(plan.params.len());
+    for (i, ty) in plan.params.iter().enumerate() {
+        let mut is_text = false;
+        let value = bind.value().and_then(|bytes| {
+            let format = formats.get(i)?;
+            is_text = format == Format::Text;
+            row::parameter(*ty, format, bytes, zone, i + 1)
+        });
+        params.push(value.map_err(|e| in_parameter(bind.portal, i + 1, is_text, e))?);
+    }
+    let results = bind.formats()?;
+    bind.end()?;
+    Ok((params, results))
+}
+
+/// Names the parameter that an error is about. PostgreSQL hides the value, if it has come so far as to have one.
+fn in_parameter(portal: &str, number: usize, is_text: bool, error: SqlError) -> SqlError {
+    let portal = if portal.is_empty() { "unnamed portal".to_owned() } else { format!("portal \"{portal}\"") };
+    let value = if is_text && error.state() != SqlState::NOT_IN_REPERTOIRE { " = '...'" } else { "" };
+    error.context(format!("{portal} parameter ${number}{value}"))
 }

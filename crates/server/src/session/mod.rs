@@ -4,7 +4,8 @@
 //! 1. Messages are taken in order; the next is looked at only when the one before has been answered as far as it can be.
 //! 2. After an error in the extended protocol everything up to the next Sync is skipped.
 //! 3. What a ReadyForQuery ends is sent at once, in one send: nothing else is, except at Flush, at an error of the extended protocol,
-//!    when COPY data is asked for, when a statement tells of its progress, or when the buffer is full.
+//!    when COPY data is asked for, when a statement tells of its progress, or when the buffer is full. Replies that
+//!    nothing has released when the client's stream ends are dropped.
 //! 4. A session that is closed has told the engine so: its transaction is aborted, its cancel key forgotten.
 //!
 //! Locking: none; a session lives in its worker's thread. A crash leaves nothing of it.
@@ -14,6 +15,7 @@ mod copy;
 mod deadlines;
 mod extended;
 mod local;
+mod messages;
 mod prepared;
 mod run;
 mod simple;
@@ -23,7 +25,7 @@ mod startup;
 pub use prepared::Prepared;
 
 use crate::counters::Counters;
-use crate::io::{Input, Io, MAX_MESSAGE, ReadOutcome};
+use crate::io::{Input, Io, ReadOutcome};
 use crate::net::Stream;
 use crate::plans::Plans;
 use crate::settings::Settings;
@@ -31,12 +33,11 @@ use crate::shared::Shared;
 use crate::timers::Timers;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
 use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv};
-use clearway_types::{Datum, Lsn, SqlError, SqlResult, SqlState};
-use clearway_wire::frontend::{self, Frontend};
-use clearway_wire::{backend, frame};
+use clearway_types::{Datum, Lsn, SqlError, SqlState};
+use clearway_wire::{backend, frontend};
 use hashbrown::HashMap;
 use prepared::Portal;
-use run::{Emit, Origin, Run, Task};
+use run::{Emit, Run, Task};
 use simple::SimpleQuery;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -108,6 +109,8 @@ pub struct Session {
     input: Input,
     slot: u32,
     refused: bool,
+    /// The client has asked for TLS, and for GSSAPI encryption.
+    asked: startup::Asked,
     /// It came through the control socket.
     control: bool,
     client: Option<Client>,
@@ -155,6 +158,7 @@ impl Session {
             input: Input::default(),
             slot,
             refused,
+            asked: startup::Asked::default(),
             control,
             client: None,
             pid: 0,
@@ -267,11 +271,7 @@ impl Session {
                     match self.io.read(&mut self.input, expected) {
                         Ok(ReadOutcome::Some) => {}
                         Ok(ReadOutcome::Nothing) => return Turn::Waits,
-                        Ok(ReadOutcome::Closed) => {
-                            // It may still listen: what it asked for before it is answered, as far as the log lets it go.
-                            self.io.release();
-                            self.phase = Phase::Closing;
-                        }
+                        Ok(ReadOutcome::Closed) => self.end_of_input(cx),
                         Err(_) => return Turn::Over,
                     }
                 }
@@ -279,72 +279,6 @@ impl Session {
             }
         }
         Turn::Again
-    }
-
-    /// Takes the next message off the input; false if it is not there as a whole. An error ends the session.
-    fn take_message(&mut self, cx: &mut Context<'_>) -> SqlResult<bool> {
-        let mut input = std::mem::take(&mut self.input);
-        let result = self.take_message_from(cx, input.bytes());
-        if let Ok(taken) = result {
-            input.consume(taken);
-        }
-        self.input = input;
-        result.map(|n| n > 0)
-    }
-
-    fn take_message_from(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
-        if matches!(self.phase, Phase::Startup) {
-            return self.startup(cx, bytes);
-        }
-        let Some(frame) = frame(bytes, MAX_MESSAGE)? else { return Ok(0) };
-        if !frontend::is_known(frame.tag) {
-            let text = format!("invalid frontend message type {}", frame.tag);
-            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
-        }
-        let (message, rest) = bytes.split_at(frame.len);
-        if self.skip_to_sync && !matches!(frame.tag, b'S' | b'X') {
-            return Ok(frame.len);
-        }
-        match Frontend::decode(frame.tag, &message[5..]) {
-            Ok(message) if matches!(self.phase, Phase::CopyIn) => self.copy_message(cx, message),
-            Ok(message) => self.message(cx, message, rest),
-            Err(e) if frame.tag == b'Q' => {
-                self.fail(cx, &Origin::Simple, &e);
-            }
-            Err(e) => self.fail(cx, &Origin::Portal { name: None, max_rows: 0 }, &e),
-        }
-        Ok(frame.len)
-    }
-
-    fn message(&mut self, cx: &mut Context<'_>, message: Frontend<'_>, rest: &[u8]) {
-        self.deadlines.heard();
-        if matches!(message, Frontend::Query(_) | Frontend::Bind(_)) {
-            self.statement_now = cx.shared.clock.wall_micros();
-        }
-        match message {
-            Frontend::Query(sql) => self.simple_query(cx, sql),
-            Frontend::Sync => {
-                let commit = !std::mem::take(&mut self.skip_to_sync);
-                self.end_implicit(cx, commit);
-            }
-            Frontend::Flush => self.io.release(),
-            Frontend::Terminate => self.phase = Phase::Closing,
-            // What is left of a COPY that has failed.
-            Frontend::CopyData(_) | Frontend::CopyDone | Frontend::CopyFail(_) => {}
-            Frontend::Execute { portal, max_rows } => {
-                // Alone in its group: one statement, committed by itself. Else the Sync to come commits what the group did.
-                let alone = !self.implicit_open && rest.starts_with(&[b'S', 0, 0, 0, 4]);
-                self.execute(cx, portal, max_rows, !alone);
-            }
-            Frontend::FunctionCall => {
-                self.fail(cx, &Origin::Simple, &SqlError::unsupported("the function call protocol"));
-            }
-            other => {
-                if let Err(e) = self.extended(cx, other) {
-                    self.fail(cx, &Origin::Portal { name: None, max_rows: 0 }, &e);
-                }
-            }
-        }
     }
 
     /// Ends the session with an error.
@@ -359,11 +293,7 @@ impl Session {
     fn ready(&mut self, cx: &mut Context<'_>) {
         let status = match self.status() {
             TxnStatus::Idle => {
-                // Portals live as long as their transaction.
-                self.unnamed_portal = None;
-                if !self.portals.is_empty() {
-                    self.portals.clear();
-                }
+                self.drop_portals();
                 b'I'
             }
             TxnStatus::InBlock => b'T',
@@ -374,6 +304,14 @@ impl Session {
         self.phase = Phase::Idle;
         if status != b'I' {
             self.limit_silence(cx);
+        }
+    }
+
+    /// Portals live as long as their transaction.
+    fn drop_portals(&mut self) {
+        self.unnamed_portal = None;
+        if !self.portals.is_empty() {
+            self.portals.clear();
         }
     }
 
@@ -443,7 +381,7 @@ impl Session {
             Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
             Phase::CopyIn => {
                 self.phase = Phase::CopyIn;
-                self.abort_copy(cx, error);
+                self.give_copy_up(cx, error);
             }
             other => self.phase = other,
         }

@@ -89,8 +89,8 @@ impl ResultFormats {
     pub fn new(codes: Formats<'_>, columns: usize) -> SqlResult<Self> {
         match codes.len() {
             0 => Ok(Self::All(Format::Text)),
-            1 => Ok(Self::All(codes.get(0))),
-            n if n == columns => Ok(Self::Each((0..n).map(|i| codes.get(i)).collect())),
+            1 => Ok(Self::All(codes.get(0)?)),
+            n if n == columns => Ok(Self::Each((0..n).map(|i| codes.get(i)).collect::<SqlResult<_>>()?)),
             n => Err(SqlError::new(
                 SqlState::PROTOCOL_VIOLATION,
                 format!("bind message has {n} result formats but query has {columns} columns"),
@@ -126,6 +126,8 @@ pub enum PortalState {
         /// The tag of its end, whose count is that of the last part.
         tag: Tag,
     },
+    /// It has been made, but its Bind has failed: it has no statement, and no columns.
+    Undefined,
     /// Nothing is left.
     Done {
         /// What another Execute says, if that can be said again.
@@ -135,8 +137,8 @@ pub enum PortalState {
 
 /// A statement bound to parameters.
 pub struct Portal {
-    /// Its statement.
-    pub statement: Rc<Prepared>,
+    /// Its statement, if it can be run.
+    pub statement: Option<Rc<Prepared>>,
     /// The plan that it was bound to.
     pub plan: Arc<Plan>,
     /// Parameters and the session's part.
@@ -145,4 +147,11 @@ pub struct Portal {
     pub formats: ResultFormats,
     /// How far it is.
     pub state: PortalState,
+}
+
+impl Portal {
+    /// The columns that it is described with.
+    pub fn columns(&self) -> &[OutColumn] {
+        if matches!(self.state, PortalState::Undefined) { &[] } else { &self.plan.columns }
+    }
 }

@@ -1,6 +1,6 @@
 //! Running one statement: start, wait, plan again if the catalog moved, and say what came of it.
 
-use super::prepared::{PortalState, Prepared, ResultFormats};
+use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
 use super::{Context, Phase, Session, sleep};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
 use clearway_plan::statement::{Copy, CopyDirection, Maintain};
@@ -37,6 +37,8 @@ pub(super) struct Run {
     pub(super) origin: Origin,
     pub(super) implicit_block: bool,
     pub(super) replans: u8,
+    /// It has not been refused by a failed block.
+    pub(super) began: bool,
 }
 
 /// What is to be done when the engine has done its part.
@@ -70,9 +72,14 @@ pub(super) struct Emit {
 
 impl Session {
     /// Starts a statement.
-    pub(super) fn start(&mut self, cx: &mut Context<'_>, run: Run) {
+    pub(super) fn start(&mut self, cx: &mut Context<'_>, mut run: Run) {
         if self.status() == TxnStatus::Failed && !ends_failed_block(&run.plan.statement) {
             return self.complete(cx, run, Err(failed_block()));
+        }
+        run.began = true;
+        if matches!(run.origin, Origin::Simple) && !matches!(run.plan.statement, Statement::Empty) {
+            // A simple query runs in it.
+            self.unnamed_portal = None;
         }
         self.statement_begins(cx);
         if let Some(command) = alone(&run.plan.statement).filter(|_| self.is_in_block(&run)) {
@@ -224,18 +231,24 @@ impl Session {
 
     /// A statement is over: says so.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
-        let Run { plan, env, origin, .. } = run;
+        let Run { plan, env, origin, began, .. } = run;
         self.statement_ended();
         match result {
             Err(e) => {
                 let notices = self.client.as_ref().map(Client::take_notices).unwrap_or_default();
                 self.notices(&notices);
                 self.settle_settings(false);
+                if began && matches!(origin, Origin::Simple) {
+                    self.leave_portal(plan, env);
+                }
                 self.fail(cx, &origin, &e);
             }
             Ok(outcome) => {
                 self.notices(&outcome.notices);
                 self.follow_savepoint(&plan.statement);
+                if matches!(plan.statement, Statement::Commit | Statement::Rollback) {
+                    self.drop_portals();
+                }
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
                 if let Statement::Noop(tag) = &plan.statement {
                     self.discard(tag);
@@ -243,6 +256,12 @@ impl Session {
                 self.deliver(cx, plan, env, origin, outcome);
             }
         }
+    }
+
+    /// A simple query has failed: in a block the unnamed portal, in which it ran, is there until the block ends.
+    pub(super) fn leave_portal(&mut self, plan: Arc<Plan>, env: Arc<Env>) {
+        let (formats, state) = (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
+        self.unnamed_portal = Some(Portal { statement: None, plan, env, formats, state });
     }
 
     /// Holds what follows until what the engine's answer shows is durable.
@@ -306,7 +325,7 @@ impl Session {
             PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, tag),
             _ => {
                 let shown = name.as_deref().unwrap_or("");
-                let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run anymore"));
+                let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run"));
                 return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
             }
         };
@@ -357,7 +376,7 @@ impl Session {
             if !plan.columns.is_empty() {
                 tag = tag.with_count(n as u64);
             }
-            let again = (!plan.columns.is_empty()).then_some(tag);
+            let again = (!plan.columns.is_empty() || matches!(plan.statement, Statement::Empty)).then_some(tag);
             if let Some(portal) = self.portal_mut(name.as_deref()) {
                 portal.state =
                     if suspended { PortalState::Rows { rows, pos, tag } } else { PortalState::Done { tag: again } };
@@ -378,12 +397,7 @@ impl Session {
 
     /// An error of a statement, or before one: says so, and does what the protocol wants after it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
-        cx.counters().error(error.state());
-        if let Some(client) = &mut self.client {
-            let wait = client.fail(error);
-            self.hold(cx, wait);
-        }
-        backend::error(&mut self.io.out, backend::Severity::Error, error);
+        self.say_error(cx, error);
         self.phase = Phase::Idle;
         match origin {
             Origin::Simple => {
@@ -396,6 +410,22 @@ impl Session {
                 self.io.release();
             }
         }
+    }
+
+    fn say_error(&mut self, cx: &mut Context<'_>, error: &SqlError) {
+        cx.counters().error(error.state());
+        if let Some(client) = &mut self.client {
+            let wait = client.fail(error);
+            self.hold(cx, wait);
+        }
+        backend::error(&mut self.io.out, backend::Severity::Error, error);
+    }
+
+    /// An error after which nobody knows where the client's next message begins.
+    pub(super) fn fail_and_end(&mut self, cx: &mut Context<'_>, error: &SqlError) {
+        self.say_error(cx, error);
+        let text = "terminating connection because protocol synchronization was lost";
+        self.fatal(cx, &SqlError::new(SqlState::PROTOCOL_VIOLATION, text));
     }
 
     /// Ends the implicit transaction, if there is one, and then says ReadyForQuery.

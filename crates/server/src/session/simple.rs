@@ -21,7 +21,6 @@ pub(super) struct SimpleQuery {
 impl Session {
     pub(super) fn simple_query(&mut self, cx: &mut Context<'_>, sql: &str) {
         self.unnamed = None;
-        self.unnamed_portal = None;
         self.simple = None;
         let catalog = self.catalog(cx);
         // In a failed block only its end counts, and that is never cached.
@@ -96,7 +95,8 @@ impl Session {
         env: Arc<Env>,
         several: bool,
     ) {
-        let run = Run { statement, plan, env, origin: Origin::Simple, implicit_block: several, replans: 0 };
+        let run =
+            Run { statement, plan, env, origin: Origin::Simple, implicit_block: several, replans: 0, began: false };
         self.start(cx, run);
     }
 }

@@ -3,37 +3,85 @@
 use super::{Context, Phase, Session};
 use crate::settings::Settings;
 use clearway_coordinator::Client;
-use clearway_types::{SqlError, SqlResult, SqlState};
+use clearway_plan::Zone;
+use clearway_plan::value::parse_text;
+use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
-use clearway_wire::startup::{Startup, startup};
+use clearway_wire::startup::{BadLength, Startup, startup};
+
+/// Encryption that the client has asked for: each kind at most once.
+#[derive(Default)]
+pub(super) struct Asked {
+    ssl: bool,
+    gss: bool,
+}
 
 impl Session {
     /// Takes the first packet, or the next after a refused encryption; returns its length, 0 while bytes are missing.
     pub(super) fn startup(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> SqlResult<usize> {
-        let Some((packet, len)) = startup(bytes)? else { return Ok(0) };
+        let (packet, len) = match startup(bytes, self.asked.ssl, self.asked.gss) {
+            Ok(Some(packet)) => packet?,
+            Ok(None) => return Ok(0),
+            Err(BadLength) => {
+                self.end_of_input(cx);
+                return Ok(bytes.len());
+            }
+        };
         match packet {
-            Startup::Ssl | Startup::Gss => {
-                self.io.out.push(b'N');
-                self.io.release();
+            Startup::Ssl => {
+                self.asked.ssl = true;
+                self.refuse_encryption("SSL", bytes.len() > len)?;
+            }
+            Startup::Gss => {
+                self.asked.gss = true;
+                self.refuse_encryption("GSSAPI encryption", bytes.len() > len)?;
             }
             Startup::Cancel { pid, secret } => {
                 cx.shared.cancel(pid, secret);
                 self.phase = Phase::Closing;
             }
+            Startup::Unsupported { major: 1 | 2, error } => {
+                cx.counters().error(error.state());
+                backend::old_error(&mut self.io.out, &error);
+                self.io.release();
+                self.phase = Phase::Closing;
+            }
+            Startup::Unsupported { error, .. } => return Err(error),
             Startup::Session { minor, parameters } => self.begin(cx, minor, &parameters)?,
         }
         Ok(len)
     }
 
-    fn begin(&mut self, cx: &mut Context<'_>, minor: u16, parameters: &[(&str, &str)]) -> SqlResult<()> {
-        if self.refused {
-            return Err(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
+    /// There is none. A client waits for that answer: what has come with the request may be somebody else's.
+    fn refuse_encryption(&mut self, what: &str, more: bool) -> SqlResult<()> {
+        self.io.out.push(b'N');
+        self.io.release();
+        if !more {
+            return Ok(());
         }
+        let text = format!("received unencrypted data after {what} request");
+        let detail = "This could be either a client-software bug or evidence of an attempted man-in-the-middle attack.";
+        Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, text).detail(detail))
+    }
+
+    fn begin(&mut self, cx: &mut Context<'_>, minor: u16, parameters: &[(&str, &str)]) -> SqlResult<()> {
         let get = |name: &str| parameters.iter().rfind(|(n, _)| *n == name).map(|(_, v)| *v);
+        if let Some(replication) = get("replication") {
+            refuse_replication(replication)?;
+        }
+        let unknown: Vec<&str> = parameters.iter().map(|(n, _)| *n).filter(|n| n.starts_with("_pq_.")).collect();
+        if minor > 0 || !unknown.is_empty() {
+            backend::negotiate_protocol(&mut self.io.out, &unknown);
+        }
         self.user = get("user")
             .filter(|u| !u.is_empty())
             .map(str::to_owned)
             .ok_or_else(|| SqlError::new(SqlState(*b"28000"), "no PostgreSQL user name specified in startup packet"))?;
+        if self.refused {
+            return Err(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, "sorry, too many clients already"));
+        }
+        // Whoever it is: what is wrong from here on is said to a user.
+        backend::authentication_ok(&mut self.io.out);
         self.database = get("database").filter(|d| !d.is_empty()).unwrap_or(&self.user).to_owned();
         // There is one, and it has these names: the user's is what clients ask for that are told no other.
         let names = [cx.shared.config.database.as_str(), "postgres", "clearway", &self.user];
@@ -42,14 +90,11 @@ impl Session {
             return Err(SqlError::new(SqlState::UNDEFINED_DATABASE, text));
         }
         self.settings = Settings::new(&self.user, cx.shared.config.synchronous_commit);
-        let mut unknown = Vec::new();
         for (name, value) in parameters {
             match *name {
-                "user" | "database" => {}
+                "user" | "database" | "replication" => {}
                 "options" => self.options(value)?,
-                "replication" if matches!(*value, "false" | "off" | "no" | "0") => {}
-                "replication" => return Err(SqlError::unsupported("replication")),
-                name if name.starts_with("_pq_.") => unknown.push(name),
+                name if name.starts_with("_pq_.") => {}
                 name => self.settings.set(name, Some(value), false)?,
             }
         }
@@ -59,10 +104,6 @@ impl Session {
         self.client = Some(Client::new(cx.port, self.slot));
         self.settings_changed();
         let out = &mut self.io.out;
-        if minor > 0 || !unknown.is_empty() {
-            backend::negotiate_protocol(out, &unknown);
-        }
-        backend::authentication_ok(out);
         for (name, value) in self.settings.reported() {
             backend::parameter_status(out, name, value);
         }
@@ -79,15 +120,29 @@ impl Session {
                 Some("") => words.next().unwrap_or_default(),
                 Some(rest) => rest.to_owned(),
                 None => word.strip_prefix("--").map(|w| w.replace('-', "_")).ok_or_else(|| {
-                    SqlError::new(SqlState::INVALID_PARAMETER, format!("invalid command-line argument: {word}"))
+                    let text = format!("invalid command-line argument for server process: {word}");
+                    SqlError::new(SqlState::SYNTAX, text).hint("Try \"postgres --help\" for more information.")
                 })?,
             };
             let (name, value) = setting
                 .split_once('=')
-                .ok_or_else(|| SqlError::new(SqlState::INVALID_PARAMETER, format!("-c {setting} requires a value")))?;
+                .ok_or_else(|| SqlError::new(SqlState::SYNTAX, format!("-c {setting} requires a value")))?;
             self.settings.set(name, Some(value), false)?;
         }
         Ok(())
+    }
+}
+
+/// There is none, so only its refusal is accepted.
+fn refuse_replication(value: &str) -> SqlResult<()> {
+    match parse_text(SqlType::Bool, value, &Zone::utc()) {
+        Ok(Datum::Bool(false)) => Ok(()),
+        Err(_) if value != "database" => {
+            let text = format!("invalid value for parameter \"replication\": \"{value}\"");
+            let hint = "Valid values are: \"false\", 0, \"true\", 1, \"database\".";
+            Err(SqlError::new(SqlState::INVALID_PARAMETER, text).hint(hint))
+        }
+        _ => Err(SqlError::unsupported("replication")),
     }
 }
 

@@ -3,6 +3,7 @@
 mod deadlines;
 mod extended;
 mod many;
+mod matrix;
 mod metrics;
 mod raw;
 mod session;

@@ -47,11 +47,12 @@ fn an_unknown_database_is_refused() {
     ] {
         let mut c = Raw::open(server.address());
         c.send(&startup(&[("user", "tester"), ("database", database)]));
-        let first = c.next();
+        assert_eq!(c.next().tag, 'R');
         if known {
             c.until_ready();
             assert_eq!(c.column("select current_database()"), [database]);
         } else {
+            let first = c.next();
             assert_eq!((first.code().as_str(), first.severity().as_str()), ("3D000", "FATAL"));
             assert_eq!(first.primary(), format!("database \"{database}\" does not exist"));
             assert!(c.try_next().is_none());
