@@ -7,9 +7,10 @@ use clearway_env::{Disk, Intercept, Intercepted, MemDisk, Opened};
 
 #[derive(Default)]
 struct Syncs {
-    /// Syncs that began and that ended.
-    begun: u64,
+    /// Syncs that ended.
     ended: u64,
+    /// The flusher is in one; the maker of segments syncs, too.
+    flushing: bool,
     held: bool,
     failing: bool,
     /// Writes to files with this in their name panic.
@@ -59,16 +60,18 @@ impl Control {
         self.change(|syncs| syncs.ended)
     }
 
-    /// Returns when a sync is under way.
-    pub(super) fn wait_begun(&self) {
-        self.wait(|syncs| syncs.begun > syncs.ended);
+    /// Returns when the flusher is in a sync.
+    pub(super) fn wait_flushing(&self) {
+        self.wait(|syncs| syncs.flushing);
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.change(|syncs| syncs.begun += 1);
+        let flushes = std::thread::current().name() == Some("wal-flusher");
+        self.change(|syncs| syncs.flushing |= flushes);
         self.wait(|syncs| !syncs.held);
         self.change(|syncs| {
             syncs.ended += 1;
+            syncs.flushing &= !flushes;
             if syncs.failing { Err(io::Error::other("the disk is broken")) } else { Ok(()) }
         })
     }

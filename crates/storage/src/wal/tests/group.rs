@@ -25,7 +25,7 @@ fn commits_that_wait_share_a_sync() {
     control.hold(true);
     let first = wal.append(&[b"first"]);
     wal.request_flush(first);
-    control.wait_begun();
+    control.wait_flushing();
     let before = control.ended();
     let appended = Barrier::new(WAITERS as usize + 1);
     std::thread::scope(|scope| {

@@ -97,9 +97,12 @@ fn a_full_ring_is_waited_for_without_a_thread() {
     ask(&wal, 2 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     control.hold(true);
     let size = record_size(1000);
+    wal.append(&[&[1; 1000]]);
+    wal.request_flush(wal.appended());
+    // From here on the flusher takes nothing out of the ring.
+    control.wait_flushing();
     while wal.has_room(size, false) {
         wal.append(&[&[1; 1000]]);
-        wal.request_flush(wal.appended());
     }
     let answer = ask(&wal, size, false);
     assert!(answer.try_recv().is_err());
