@@ -86,14 +86,15 @@ fn parameter(name: &str, value: &str, of: Storage) -> SqlResult<()> {
 }
 
 /// An option's value as text.
-fn value(c: &mut Cursor<'_>) -> SqlResult<String> {
+pub(crate) fn value(c: &mut Cursor<'_>) -> SqlResult<String> {
     let minus = c.accept_token(&Token::Minus);
+    let signed = minus || c.accept_token(&Token::Plus);
     match c.peek() {
         Some(Token::Number(n, _)) => {
             c.next();
             Ok(if minus { format!("-{n}") } else { n.clone() })
         }
-        _ if minus => Err(c.error()),
+        _ if signed => Err(c.error()),
         Some(Token::Word(_)) => c.ident(),
         _ => c.string(),
     }

@@ -172,9 +172,9 @@ fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     if c.accept(&["default"]) || name == "timezone" && c.accept(&["local"]) {
         return Ok(Statement::Set { name, value: None, local });
     }
-    let mut values = vec![setting_value(c)?];
+    let mut values = vec![options::value(c)?];
     while c.accept_token(&Token::Comma) {
-        values.push(setting_value(c)?);
+        values.push(options::value(c)?);
     }
     if name == "search_path" {
         values.iter_mut().for_each(|name| *name = quoted(name));
@@ -190,22 +190,6 @@ fn quoted(name: &str) -> String {
         return name.to_owned();
     }
     format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-fn setting_value(c: &mut Cursor<'_>) -> SqlResult<String> {
-    let minus = c.accept_token(&Token::Minus);
-    if !minus {
-        c.accept_token(&Token::Plus);
-    }
-    match c.peek() {
-        Some(Token::Number(n, _)) => {
-            c.next();
-            Ok(if minus { format!("-{n}") } else { n.clone() })
-        }
-        _ if minus => Err(c.error()),
-        Some(Token::Word(_)) => c.ident(),
-        _ => c.string(),
-    }
 }
 
 fn maintain(c: &mut Cursor<'_>) -> SqlResult<Kind> {

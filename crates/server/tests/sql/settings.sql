@@ -139,3 +139,10 @@ rollback to s;
 show transaction_isolation;
 commit;
 show transaction_deferrable;
+set statement_timeout = +1000
+show statement_timeout
+set statement_timeout = +'1s'
+set statement_timeout = + on
+set statement_timeout = 0
+create table plus (a int) with (fillfactor = +70)
+create table plus2 (a int) with (fillfactor = +'70')
