@@ -293,7 +293,12 @@ impl Story<'_> {
         {
             return Err(format!("an orderly shutdown failed: {e}"));
         }
+        let gone = Arc::downgrade(&engine);
         drop(engine);
+        // Reads that a fault delays hold the engine until they end: not after the execution's end, when no time moves any more.
+        while !self.leaks && gone.strong_count() > 0 {
+            virtual_time::sleep(Duration::from_millis(1));
+        }
         shared.history.counts().into_iter().for_each(|(what, times)| self.report.count(what, times));
         if self.world.mix.unique > 0 {
             self.chronicle.add(&shared.history.transactions(), shared.now())?;
