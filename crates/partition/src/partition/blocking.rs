@@ -6,7 +6,7 @@
 //! 2. A blocker neither waits for the disk nor uses up more than a slice: what would do that trades the partition for locks on the
 //!    tables that the blocker has used, which are free by (1).
 //! 3. What waits in line is taken up in the order in which it came, as soon as the partition is free again. Decisions and
-//!    cancellations do not wait: who has anything to finish holds no lock here, and a cancelled call leaves the line.
+//!    cancellations do not wait: who has anything to finish holds no lock here, and a cancelled call leaves the line. What must go on stays.
 //! 4. A savepoint does not wait either: it only marks a place in its transaction's own log. A call that waits can be cancelled, and a
 //!    partition that was joined without its marks could not go back to them.
 //!
@@ -126,16 +126,26 @@ impl<T: Trees> Partition<T> {
         out.push(Out::Waits { txn, partition: self.id, wait, origin, on: Vec::new(), class: &PARTITION, caller });
     }
 
-    /// Takes the transaction's call out of the line and answers it with the error. False if none was there.
+    /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody
+    /// needs any more: its task is cancelled as any other. The resumption of a task that must go on stays, as no other will come.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
-        let Some(at) = self.blocking.line.iter().position(|(_, m)| m.txn == id) else { return false };
+        let is_resumption = |message: &Message| matches!(message.body, Body::Resume(_));
+        let of_txn = |call: bool| move |(_, m): &(u64, Message)| m.txn == id && is_resumption(m) != call;
+        let call = self.blocking.line.iter().position(of_txn(true));
+        let Some(at) = call.or_else(|| self.blocking.line.iter().position(of_txn(false))) else { return false };
+        if call.is_none() && self.must_go_on(id) {
+            return true;
+        }
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
         out.push(Out::Granted { txn: id, partition: self.id, wait });
-        // A resumption is owed nothing: its task is, and that is cancelled as any other.
-        if matches!(message.body, Body::Resume(_)) {
+        if call.is_none() {
             return false;
         }
         self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
         true
+    }
+
+    fn must_go_on(&self, id: TxnId) -> bool {
+        self.txns.get(&id).and_then(|txn| txn.task.as_ref()).is_some_and(|task| task.job.must_go_on())
     }
 }

@@ -84,6 +84,29 @@ fn whoever_is_cancelled_leaves_the_line() {
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
+/// An undo holds no lock where all was new, so that the partition can be given away while it waits for a page.
+#[test]
+fn a_cancelled_rollback_in_line_goes_on() {
+    let mut d = Driver::new(MemTrees::new(Some(Paging { pages: 40, frames: 5 })), ());
+    let (maker, multi) = (d.txn(), d.txn());
+    d.call(maker, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
+    d.call(maker, Body::Savepoint(0)).expect("a mark");
+    let insert = Stmt::Insert { rows: numbers(60), ignore: false };
+    let Body::Statement { program, env, rows, batch, .. } = insert.statement(&table()) else { panic!() };
+    d.call(maker, Body::Statement { program, env, rows, batch, fresh: true }).expect("rows");
+    let rollback = d.send(maker, Body::Finish { commit: None });
+    assert_eq!(d.suspended.len(), 1, "it waits for a page");
+    let given = d.send(multi, Body::Block);
+    assert_eq!(d.take(given).unwrap().unwrap().count, 1);
+    d.resume(0);
+    assert_eq!(d.waiting(), 1, "in line");
+    d.send(maker, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request")));
+    assert!(d.take(rollback).is_none());
+    commit(&mut d, multi);
+    assert!(d.take(rollback).is_some(), "nobody goes on with it");
+    assert!(d.owes_nothing() && d.partition.active() == 0);
+}
+
 /// A cancelled call that waited in line would leave the partition without the mark, and ROLLBACK TO would not find it.
 #[test]
 fn a_savepoint_is_set_at_once_in_a_blocked_partition() {
