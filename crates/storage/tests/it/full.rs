@@ -58,13 +58,18 @@ fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
                 world.run(0, |s| s.delete(log, TxnMode::Logged, ROWS, &key)).unwrap();
             }
         }
-        others_fill(&mut world, 0);
-        world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
-        world.stores[0].aborted(txn);
-        assert_eq!(world.all(0, ROWS, false), before);
-        world.node.checkpoint().unwrap();
-        assert_sound(&disk.crash(0));
+        assert_rolled_back(&disk, &mut world, txn, before);
     }
+}
+
+/// Others take what they can; the transaction's rollback must bring back all rows nevertheless.
+fn assert_rolled_back(disk: &MemDisk, world: &mut World, mut txn: TxnLog, before: Vec<(Vec<u8>, Vec<u8>)>) {
+    others_fill(world, 0);
+    world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+    world.stores[0].aborted(txn);
+    assert_eq!(world.all(0, ROWS, false), before);
+    world.node.checkpoint().unwrap();
+    assert_sound(&disk.crash(0));
 }
 
 /// What is pledged is let go when the transaction ends, and when it has come back to a savepoint.
@@ -108,12 +113,7 @@ fn a_rollback_on_a_full_disk_restores_a_range_within_a_tree() {
             let i = if ascending { i } else { 1000 - i };
             assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
         }
-        others_fill(&mut world, 0);
-        world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
-        world.stores[0].aborted(txn);
-        assert_eq!(world.all(0, ROWS, false), before);
-        world.node.checkpoint().unwrap();
-        assert_sound(&disk.crash(0));
+        assert_rolled_back(&disk, &mut world, txn, before);
     }
 }
 
