@@ -85,6 +85,9 @@ static SETTINGS: &[Setting] = &[
     s("xmloption", "content", Kind::OneOf(&["content", "document"]), false),
 ];
 
+/// The settings that show what the transaction is.
+const CHARACTERISTICS: [&str; 3] = ["transaction_isolation", "transaction_read_only", "transaction_deferrable"];
+
 /// One session's settings.
 pub struct Settings {
     /// In the order of `SETTINGS`, then the custom ones (with a dot in their names).
@@ -211,10 +214,11 @@ impl Settings {
 
     /// RESET ALL: everything but whose session it is, and what the transaction may do.
     pub fn reset_all(&mut self) {
-        let kept =
-            ["session_authorization", "transaction_read_only", "transaction_isolation", "transaction_deferrable"];
-        let kept = kept.map(|name| self.position(name));
-        for i in (0..self.values.len()).filter(|i| !kept.contains(&Some(*i))) {
+        for i in 0..self.values.len() {
+            let name = self.values[i].0.as_str();
+            if name == "session_authorization" || CHARACTERISTICS.contains(&name) {
+                continue;
+            }
             let value = self.initially(i);
             if let Some(txn) = &mut self.txn {
                 txn.kept[i].1.clone_from(&value);
@@ -272,7 +276,7 @@ impl Settings {
     /// Restores values; the transaction's characteristics follow the engine instead ([`Settings::put_characteristics`]).
     fn go_back(&mut self, to: Values) {
         for (i, (name, value)) in to.into_iter().enumerate() {
-            if !name.starts_with("transaction_") {
+            if !CHARACTERISTICS.contains(&name.as_str()) {
                 self.store(i, value);
             }
         }
