@@ -42,7 +42,7 @@ pub struct Crew {
     pub bells: Vec<Arc<Doorbell>>,
     /// Workers whose sessions are not all over.
     pub busy: AtomicU32,
-    /// The process is killed: whatever still runs is left as it is.
+    /// The process is killed, or somebody has found something: whatever still runs is left as it is.
     pub killed: AtomicBool,
     /// What the sessions share.
     pub shared: Arc<Shared>,
@@ -58,6 +58,10 @@ pub fn work(
     let mut port = engine.port(worker);
     let mut sessions = make(&mut port);
     let worked = work_with(&mut port, worker, crew, &mut sessions);
+    if worked.is_err() {
+        // Its sessions would keep their locks, and the others wait for them until that is taken for the finding.
+        crew.kill();
+    }
     sessions.iter_mut().for_each(Session::leave);
     worked
 }
@@ -93,7 +97,7 @@ fn work_with(port: &mut Port, worker: u16, crew: &Crew, sessions: &mut [Session]
 }
 
 impl Crew {
-    /// The process is killed.
+    /// Nobody goes on.
     pub fn kill(&self) {
         if !self.killed.swap(true, Ordering::Relaxed) {
             self.bells.iter().for_each(|bell| bell.ring());
