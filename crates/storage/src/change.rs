@@ -65,7 +65,7 @@ impl As<'_> {
 
 /// The value of a new cell.
 #[derive(Clone, Copy)]
-pub(crate) enum New<'a> {
+enum New<'a> {
     Bytes(&'a [u8]),
     /// The number of a page that becomes the root of a new tree in the same record.
     Root,
@@ -74,7 +74,7 @@ pub(crate) enum New<'a> {
 /// What a change that is not simple does.
 #[derive(Clone, Copy)]
 pub(crate) enum What<'a> {
-    Insert(New<'a>),
+    Insert(&'a [u8]),
     Update(&'a [u8]),
     /// Deletes the key; frees this page, too, if it is not 0.
     Delete(u32),
@@ -122,7 +122,7 @@ pub(crate) fn insert(
     let full = node.free() < cell.size() + SLOT || node.count() >= core.node_cells;
     if full || !fits_inline(key, value.len()) {
         drop(page);
-        return complex(core, buf, tree, key, What::Insert(New::Bytes(value)), by);
+        return complex(core, buf, tree, key, What::Insert(value), by);
     }
     let undo = Undo { kind: UndoKind::Insert, tree: tree.id, key, prefix: 0, suffix: 0, old: &[] };
     start_pages(buf, core.partition, &by.role(&undo));
@@ -243,12 +243,32 @@ pub(crate) fn complex(
     let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old: &place.old_value };
     let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, end) = match what {
-        What::Insert(new) => put(core, buf, key, new, &place, &role, need)?,
-        What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role, need)?,
+        What::Insert(value) | What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role, need)?.log,
         What::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
     by.logged(core, buf, start);
     Ok(Some(end))
+}
+
+/// Inserts a key whose value is the page of a new tree's root, made in the same record: that page, or `None` if the key is there.
+///
+/// The page is known before the record is in the log: nothing that could have to wait comes after it, so that a call that is made again
+/// never meets its own work.
+pub(crate) fn insert_root(core: &Core, buf: &mut Vec<u8>, tree: Tree, key: &[u8]) -> Result<Option<u32>, Blocked> {
+    let place = find(core, tree, key, &As::Auto)?;
+    if place.found {
+        return Ok(None);
+    }
+    let need = Need::new(Urgency::Refusable);
+    put(core, buf, key, New::Root, &place, &Role::Plain, need).map(|put| Some(put.root))
+}
+
+/// What [`put`] has done.
+struct Put {
+    /// Where the record is in the log.
+    log: (Lsn, Lsn),
+    /// The page of the new root; 0 if none was asked for.
+    root: u32,
 }
 
 fn put(
@@ -259,7 +279,7 @@ fn put(
     place: &Place,
     role: &Role<'_>,
     need: Need,
-) -> Result<(Lsn, Lsn), Blocked> {
+) -> Result<Put, Blocked> {
     let (value, is_root) = match new {
         New::Bytes(value) => (value, false),
         New::Root => (&[0; 4][..], true),
@@ -288,7 +308,7 @@ fn put(
     for &no in &place.old_pages {
         mini.push_free(buf, no);
     }
-    mini.finish(buf)
+    Ok(Put { log: mini.finish(buf)?, root })
 }
 
 fn remove(

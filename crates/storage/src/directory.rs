@@ -6,7 +6,7 @@
 
 use clearway_types::TreeId;
 
-use crate::change::{self, As, New, Tree, What};
+use crate::change::{self, As, Tree, What};
 use crate::descend::{self, Path};
 use crate::error::Blocked;
 use crate::mini::{Core, Mini, Need, Urgency};
@@ -30,18 +30,7 @@ pub(crate) fn entry(key: &[u8], value: &[u8]) -> Option<(TreeId, u32)> {
 
 /// Makes a tree: the page of its root, or `None` if it is there.
 pub(crate) fn create(core: &Core, buf: &mut Vec<u8>, tree: TreeId) -> Result<Option<u32>, Blocked> {
-    if change::complex(core, buf, DIRECTORY, &key(tree), What::Insert(New::Root), As::Auto)?.is_none() {
-        return Ok(None);
-    }
-    find(core, tree)
-}
-
-/// The page of a tree's root.
-fn find(core: &Core, tree: TreeId) -> Result<Option<u32>, Blocked> {
-    let (_, page) = descend::leaf(core, ROOT, &mut Path::new(), |node| node.child_slot(&key(tree)))?;
-    let node = Node::new(&page);
-    let slot = node.search(&key(tree)).ok();
-    Ok(slot.and_then(|slot| entry(node.key(slot), node.cell(slot).value)).map(|(_, root)| root))
+    change::insert_root(core, buf, DIRECTORY, &key(tree))
 }
 
 /// Frees a slice of a tree; true when all of it is gone.
