@@ -1,0 +1,394 @@
+//! Tests that every provider passes: what the crate's documentation says holds on all of them.
+//!
+//! [`run`] makes two nodes for each check and drives them from one thread. It panics with the check's name and reason.
+
+use crate::{
+    Completion, Fabric, FabricWorker, QueueId, Region, RegionKey, RemoteAddr, Request, ScratchRange, Verb, VerbError,
+    WorkerAddr,
+};
+use VerbError::{Flushed, MessageTooLong, RemoteAccess};
+
+/// How often a worker waits for a completion before the check fails.
+const PATIENCE: usize = 100_000;
+
+/// Words of a scratch area and of a region.
+const WORDS: usize = 64;
+
+/// A check and its name.
+type Check<F> = (&'static str, fn(&F, &F));
+
+/// Runs every check, each on two nodes of one fabric that `make` makes.
+///
+/// # Panics
+/// If a check fails.
+pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
+    let checks: [Check<F>; 14] = [
+        ("reads_return_what_was_written", reads_return_what_was_written),
+        ("atomics_return_the_old_value", atomics_return_the_old_value),
+        ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
+        ("bad_keys_and_bounds_harm_only_their_queue_pair", bad_keys_and_bounds_harm_only_their_queue_pair),
+        ("a_dropped_region_is_gone", a_dropped_region_is_gone),
+        ("bad_batches_are_refused_whole", bad_batches_are_refused_whole),
+        ("a_full_queue_pair_refuses_requests", a_full_queue_pair_refuses_requests),
+        ("messages_arrive_in_order", messages_arrive_in_order),
+        ("a_message_too_long_breaks_both_ends", a_message_too_long_breaks_both_ends),
+        ("an_atomic_publishes_earlier_writes", an_atomic_publishes_earlier_writes),
+        ("atomics_exclude_one_another", atomics_exclude_one_another),
+        ("a_fenced_write_does_not_overtake_a_read", a_fenced_write_does_not_overtake_a_read),
+        ("inline_words_are_taken_when_posted", inline_words_are_taken_when_posted),
+        ("a_node_reaches_its_own_memory", a_node_reaches_its_own_memory),
+    ];
+    for (name, check) in checks {
+        let (a, b) = make();
+        let context = Context(name);
+        check(&a, &b);
+        drop(context);
+    }
+}
+
+/// Tells which check panicked.
+struct Context(&'static str);
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("conformance check `{}` failed", self.0);
+        }
+    }
+}
+
+/// A worker with what it has been told.
+struct Driver<W> {
+    worker: W,
+    done: Vec<Completion>,
+}
+
+impl<W: FabricWorker> Driver<W> {
+    fn new<F: Fabric<Worker = W>>(node: &F, port: u32) -> Self {
+        Self { worker: node.worker(port, WORDS).expect("a worker"), done: Vec::new() }
+    }
+
+    fn connect(&mut self, peer: WorkerAddr) -> QueueId {
+        self.worker.connect(peer).expect("a queue pair")
+    }
+
+    fn post(&mut self, queue: QueueId, batch: &[Request]) {
+        self.worker.post(queue, batch).expect("posted");
+    }
+
+    /// Waits until so many completions have arrived, and takes them.
+    fn finish(&mut self, count: usize) -> Vec<Completion> {
+        for _ in 0..PATIENCE {
+            self.worker.poll(&mut self.done);
+            if self.done.len() >= count {
+                return self.done.drain(..count).collect();
+            }
+            self.worker.wait();
+        }
+        panic!("{} of {count} completions", self.done.len());
+    }
+
+    /// Posts and waits; all must succeed.
+    fn run(&mut self, queue: QueueId, batch: &[Request]) {
+        self.post(queue, batch);
+        for completion in self.finish(batch.len()) {
+            assert!(completion.result.is_ok(), "{completion:?}");
+        }
+    }
+
+    fn accept(&mut self) -> (QueueId, WorkerAddr) {
+        for _ in 0..PATIENCE {
+            if let Some(accepted) = self.worker.accept() {
+                return accepted;
+            }
+            self.worker.wait();
+        }
+        panic!("nothing to accept");
+    }
+
+    fn results(&mut self, count: usize) -> Vec<Result<usize, VerbError>> {
+        self.finish(count).into_iter().map(|c| c.result).collect()
+    }
+}
+
+fn at(key: RegionKey, word: u64) -> RemoteAddr {
+    RemoteAddr { key, word }
+}
+
+fn read(id: u64, remote: RemoteAddr, start: usize, words: usize) -> Request {
+    Request::new(id, Verb::Read { remote, local: ScratchRange::new(start, words) })
+}
+
+fn write(id: u64, start: usize, words: usize, remote: RemoteAddr) -> Request {
+    Request::new(id, Verb::Write { local: ScratchRange::new(start, words), remote })
+}
+
+fn cas(id: u64, remote: RemoteAddr, expected: u64, new: u64, old: usize) -> Request {
+    Request::new(id, Verb::Cas { remote, expected, new, old })
+}
+
+fn faa(id: u64, remote: RemoteAddr, add: u64, old: usize) -> Request {
+    Request::new(id, Verb::Faa { remote, add, old })
+}
+
+fn send(id: u64, start: usize, words: usize) -> Request {
+    Request::new(id, Verb::Send { local: ScratchRange::new(start, words) })
+}
+
+fn recv(id: u64, start: usize, words: usize) -> Request {
+    Request::new(id, Verb::Recv { local: ScratchRange::new(start, words) })
+}
+
+/// A region of `b`, and a worker of `a` connected to its node; nobody there takes part.
+fn one_sided<F: Fabric>(a: &F, b: &F) -> (F::Region, Driver<F::Worker>, QueueId) {
+    let region = b.register(WORDS).expect("a region");
+    let mut worker = Driver::new(a, 1);
+    let queue = worker.connect(WorkerAddr { node: b.node(), port: 1 });
+    (region, worker, queue)
+}
+
+/// Workers of both nodes, with a queue pair from the first to the second.
+fn two_sided<F: Fabric>(a: &F, b: &F) -> (Driver<F::Worker>, QueueId, Driver<F::Worker>, QueueId) {
+    let mut server = Driver::new(b, 7);
+    let mut client = Driver::new(a, 1);
+    let queue = client.connect(server.worker.address());
+    let (accepted, from) = server.accept();
+    assert_eq!(from, client.worker.address());
+    (client, queue, server, accepted)
+}
+
+fn reads_return_what_was_written<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    assert_eq!(region.words(), WORDS);
+    let values: Vec<u64> = (1..=20).map(|n| n * 0x0101_0101_0101_0101).collect();
+    worker.worker.store_range(0, &values);
+    // A later READ of the queue pair sees all of an earlier WRITE.
+    worker.run(queue, &[write(1, 0, 20, at(region.key(), 44)), read(2, at(region.key(), 44), 30, 20)]);
+    let mut found = vec![0; 20];
+    worker.worker.load_range(30, &mut found);
+    assert_eq!(found, values);
+    assert_eq!((region.load(43), region.load(44), region.load(63)), (0, values[0], values[19]));
+    // A later WRITE to the same words lands later.
+    worker.worker.store(0, 5);
+    worker.worker.store(1, 6);
+    let word = at(region.key(), 0);
+    worker.run(queue, &[write(3, 0, 1, word), write(4, 1, 1, word), read(5, word, 2, 1)]);
+    assert_eq!((worker.worker.load(2), region.load(0)), (6, 6));
+}
+
+fn atomics_return_the_old_value<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    region.store(3, 40);
+    let word = at(region.key(), 3);
+    let batch = [
+        cas(1, word, 41, 1, 0),
+        cas(2, word, 40, 50, 1),
+        faa(3, word, 5, 2),
+        faa(4, word, 6_u64.wrapping_neg(), 3),
+        faa(5, word, 0, 4),
+    ];
+    worker.run(queue, &batch);
+    let mut old = [0; 5];
+    worker.worker.load_range(0, &mut old);
+    assert_eq!(old, [40, 40, 50, 55, 49]);
+    assert_eq!(region.load(3), 49);
+    region.store(3, u64::MAX);
+    worker.run(queue, &[faa(6, word, 2, 0)]);
+    assert_eq!((worker.worker.load(0), region.load(3)), (u64::MAX, 1));
+    assert_eq!((region.compare_exchange(3, 1, 8), region.fetch_add(3, 1), region.load(3)), (1, 8, 9));
+}
+
+fn completions_keep_the_order_of_posting<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    let other = worker.connect(WorkerAddr { node: b.node(), port: 2 });
+    let word = at(region.key(), 0);
+    for round in 0..10 {
+        let id = round * 10;
+        let batch =
+            [read(id, word, 1, 30), write(id + 1, 40, 1, word), faa(id + 2, word, 1, 50), read(id + 3, word, 51, 1)];
+        worker.post(queue, &batch);
+        worker.post(other, &[faa(1000 + round, word, 1, 52)]);
+    }
+    let done = worker.finish(50);
+    let of = |q: QueueId| done.iter().filter(move |c| c.queue == q).map(|c| c.id).collect::<Vec<_>>();
+    assert_eq!(of(queue), (0..10).flat_map(|r| (0..4).map(move |i| r * 10 + i)).collect::<Vec<_>>());
+    assert_eq!(of(other), (1000..1010).collect::<Vec<_>>());
+    assert!(done.iter().all(|c| c.result == Ok(if c.id < 1000 && c.id % 10 == 0 { 30 } else { 1 })), "{done:?}");
+}
+
+fn bad_keys_and_bounds_harm_only_their_queue_pair<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    let mut neighbour = Driver::new(a, 2);
+    let good = neighbour.connect(WorkerAddr { node: b.node(), port: 1 });
+    let key = region.key();
+    let no_such = RegionKey { key: key.key ^ 1, ..key };
+    worker.worker.store(0, 9);
+    let bad = [
+        read(1, at(no_such, 0), 0, 1),
+        write(1, 0, 2, at(key, WORDS as u64 - 1)),
+        cas(1, at(key, WORDS as u64), 0, 9, 0),
+        faa(1, at(key, u64::MAX), 9, 0),
+        read(1, at(key, u64::MAX - 1), 0, 3),
+        write(1, 0, 1, at(key, 1 << 61)),
+    ];
+    for (bad, port) in bad.into_iter().zip(10..) {
+        let broken = worker.connect(WorkerAddr { node: b.node(), port });
+        worker.post(broken, &[faa(0, at(key, 5), 1, 20), bad, write(2, 0, 1, at(key, 7))]);
+        assert_eq!(worker.results(3), [Ok(1), Err(RemoteAccess), Err(Flushed)], "{bad:?}");
+        worker.post(broken, &[write(3, 0, 1, at(key, 7)), recv(4, 0, 1)]);
+        assert_eq!(worker.results(2), [Err(Flushed), Err(Flushed)]);
+        // Nobody else notices: another queue pair of the worker, another worker, the region.
+        worker.run(queue, &[faa(0, at(key, 6), 1, 20)]);
+        neighbour.run(good, &[faa(0, at(key, 6), 1, 20)]);
+    }
+    assert_eq!([5, 6, 7, WORDS - 1].map(|word| region.load(word)), [6, 12, 0, 0]);
+}
+
+fn a_dropped_region_is_gone<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    let kept = b.register(WORDS).expect("a second region");
+    let key = region.key();
+    assert_ne!(key, kept.key());
+    worker.run(queue, &[write(1, 0, 1, at(key, 0))]);
+    drop(region);
+    worker.run(queue, &[write(2, 0, 1, at(kept.key(), 0))]);
+    worker.post(queue, &[read(3, at(key, 0), 0, 1)]);
+    assert_eq!(worker.results(1), [Err(RemoteAccess)]);
+}
+
+fn bad_batches_are_refused_whole<F: Fabric>(a: &F, b: &F) {
+    use crate::PostError::{BadRange, OneSided, UnknownQueue};
+    let (mut client, queue, mut server, accepted) = two_sided(a, b);
+    let region = b.register(WORDS).expect("a region");
+    let word = at(region.key(), 0);
+    let good = faa(1, word, 1, 0);
+    for bad in [read(2, word, WORDS - 1, 2), write(2, 0, 0, word), faa(2, word, 1, WORDS), send(2, usize::MAX, 2)] {
+        assert_eq!(client.worker.post(queue, &[good, bad]), Err(BadRange), "{bad:?}");
+    }
+    assert_eq!(client.worker.post(QueueId(77), &[good]), Err(UnknownQueue));
+    assert_eq!(server.worker.post(accepted, &[recv(1, 0, 1), good]), Err(OneSided));
+    client.run(queue, &[good]);
+    assert_eq!(client.worker.load(0), 0, "a refused batch was executed");
+    assert!(server.worker.poll(&mut server.done) == 0);
+}
+
+fn a_full_queue_pair_refuses_requests<F: Fabric>(a: &F, b: &F) {
+    let (mut client, queue, mut server, accepted) = two_sided(a, b);
+    let depth = client.worker.guarantees().queue_depth;
+    let batch: Vec<Request> = (0..depth as u64).map(|id| send(id, 0, 1)).collect();
+    client.post(queue, &batch);
+    assert_eq!(client.worker.post(queue, &[send(0, 0, 1)]), Err(crate::PostError::QueueFull));
+    let recvs: Vec<Request> = (0..depth as u64).map(|id| recv(id, 0, 1)).collect();
+    server.post(accepted, &recvs);
+    assert!(server.finish(depth).iter().all(|c| c.result == Ok(1)));
+    assert!(client.finish(depth).iter().all(|c| c.result == Ok(1)));
+    client.post(queue, &[send(0, 0, 1)]);
+}
+
+fn messages_arrive_in_order<F: Fabric>(a: &F, b: &F) {
+    let (mut client, queue, mut server, accepted) = two_sided(a, b);
+    client.worker.store_range(0, &[1, 2, 3, 4]);
+    server.post(accepted, &[recv(1, 0, 8)]);
+    // The first finds its RECV, the second waits for one.
+    client.post(queue, &[send(1, 0, 3), send(2, 3, 1), recv(3, 10, 2)]);
+    assert_eq!(server.finish(1), [Completion { queue: accepted, id: 1, result: Ok(3) }]);
+    assert_eq!(client.results(1), [Ok(3)]);
+    server.post(accepted, &[recv(2, 8, 8)]);
+    assert_eq!(server.finish(1), [Completion { queue: accepted, id: 2, result: Ok(1) }]);
+    assert_eq!([0, 1, 2, 3, 8].map(|word| server.worker.load(word)), [1, 2, 3, 0, 4]);
+    // And back, on the same queue pair.
+    server.worker.store_range(20, &[70, 80]);
+    server.post(accepted, &[send(3, 20, 2)]);
+    let mut done = client.finish(2);
+    done.sort_by_key(|c| c.id);
+    assert_eq!(done.iter().map(|c| (c.id, c.result)).collect::<Vec<_>>(), [(2, Ok(1)), (3, Ok(2))]);
+    assert_eq!((client.worker.load(10), client.worker.load(11)), (70, 80));
+    assert_eq!(server.results(1), [Ok(2)]);
+}
+
+fn a_message_too_long_breaks_both_ends<F: Fabric>(a: &F, b: &F) {
+    let (mut client, queue, mut server, accepted) = two_sided(a, b);
+    server.post(accepted, &[recv(1, 0, 2), recv(2, 10, 20)]);
+    client.post(queue, &[send(1, 0, 3), send(2, 0, 1), recv(3, 0, 1)]);
+    assert_eq!(server.results(2), [Err(MessageTooLong), Err(Flushed)]);
+    let mut done = client.finish(3);
+    done.sort_by_key(|c| c.id);
+    assert_eq!(done.iter().map(|c| c.result).collect::<Vec<_>>(), [Err(MessageTooLong), Err(Flushed), Err(Flushed)]);
+    let again = client.connect(server.worker.address());
+    let (accepted, _) = server.accept();
+    server.post(accepted, &[recv(1, 0, 2)]);
+    client.run(again, &[send(1, 0, 2)]);
+}
+
+fn an_atomic_publishes_earlier_writes<F: Fabric>(a: &F, b: &F) {
+    let (region, mut writer, queue) = one_sided(a, b);
+    let mut reader = Driver::new(b, 2);
+    let own = reader.connect(WorkerAddr { node: b.node(), port: 2 });
+    let key = region.key();
+    for round in 1..=20 {
+        writer.worker.store_range(0, &[round; 16]);
+        writer.post(queue, &[write(1, 0, 16, at(key, 1)), faa(2, at(key, 0), 1, 60)]);
+        loop {
+            // The payload is read after the flag: fenced.
+            reader.run(own, &[read(1, at(key, 0), 0, 1), read(2, at(key, 1), 1, 16).fenced()]);
+            if reader.worker.load(0) == round {
+                break;
+            }
+        }
+        assert!((1..=16).all(|word| reader.worker.load(word) == round), "round {round}");
+        writer.finish(2);
+    }
+}
+
+fn atomics_exclude_one_another<F: Fabric>(a: &F, b: &F) {
+    const EACH: usize = 20;
+    let (region, mut first, queue) = one_sided(a, b);
+    let mut second = Driver::new(b, 2);
+    let own = second.connect(WorkerAddr { node: b.node(), port: 2 });
+    let word = at(region.key(), 0);
+    let batch: Vec<Request> = (0..EACH).map(|n| faa(n as u64, word, 1, n)).collect();
+    first.post(queue, &batch);
+    second.post(own, &batch);
+    first.finish(EACH);
+    second.finish(EACH);
+    let mut seen: Vec<u64> = (0..EACH).flat_map(|n| [first.worker.load(n), second.worker.load(n)]).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..2 * EACH as u64).collect::<Vec<_>>());
+    assert_eq!(region.load(0), 2 * EACH as u64);
+}
+
+fn a_fenced_write_does_not_overtake_a_read<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    let word = at(region.key(), 0);
+    for round in 0..20 {
+        worker.worker.store(1, round + 1);
+        worker.run(queue, &[read(1, word, 0, 1), write(2, 1, 1, word).fenced(), read(3, word, 2, 1)]);
+        assert_eq!((worker.worker.load(0), worker.worker.load(2)), (round, round + 1));
+    }
+}
+
+fn inline_words_are_taken_when_posted<F: Fabric>(a: &F, b: &F) {
+    let (region, mut worker, queue) = one_sided(a, b);
+    let inline = worker.worker.guarantees().inline_words.min(WORDS);
+    if inline == 0 {
+        return;
+    }
+    for round in 1..=5 {
+        worker.worker.store_range(0, &vec![round; inline]);
+        worker.post(queue, &[write(1, 0, inline, at(region.key(), 0)), faa(2, at(region.key(), 0), 0, 0)]);
+        worker.worker.store_range(0, &vec![0; inline]);
+        worker.finish(2);
+        assert!((0..inline).all(|word| region.load(word) == round));
+    }
+}
+
+fn a_node_reaches_its_own_memory<F: Fabric>(a: &F, _: &F) {
+    let (region, mut worker, queue) = one_sided(a, a);
+    worker.run(queue, &[faa(1, at(region.key(), 1), 4, 0), cas(2, at(region.key(), 1), 4, 6, 1)]);
+    assert_eq!((worker.worker.load(1), region.load(1)), (4, 6));
+    let own = worker.worker.address();
+    let queue = worker.connect(own);
+    while worker.accept().1 != own {}
+    worker.run(queue, &[read(3, at(region.key(), 1), 5, 1)]);
+    assert_eq!(worker.worker.load(5), 6);
+}

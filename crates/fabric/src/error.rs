@@ -1,0 +1,100 @@
+//! What can go wrong, by who is told: the caller of a set-up call, the poster, or the reader of a completion.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why a node, region, worker or connection could not be set up.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// There is no device for this provider.
+    NoDevice(String),
+    /// No such node is known, or it is dead.
+    UnknownPeer,
+    /// The peer does not know the shared secret, or we do not.
+    Authentication,
+    /// More regions, workers, queue pairs or words than the provider has room for.
+    Limit(&'static str),
+    /// The operating system refused.
+    Io(std::io::Error),
+}
+
+impl fmt::Display for FabricError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDevice(why) => write!(f, "no device for this fabric: {why}"),
+            Self::UnknownPeer => f.write_str("no such node in this fabric"),
+            Self::Authentication => f.write_str("the peer could not be authenticated"),
+            Self::Limit(what) => write!(f, "too many {what} for this fabric"),
+            Self::Io(why) => write!(f, "fabric: {why}"),
+        }
+    }
+}
+
+impl Error for FabricError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Io(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+impl From<std::io::Error> for FabricError {
+    fn from(why: std::io::Error) -> Self {
+        Self::Io(why)
+    }
+}
+
+/// Why a batch was not posted. None of it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostError {
+    /// The queue pair cannot hold as many requests that are not completed: poll, then try again.
+    QueueFull,
+    /// The worker has no such queue pair.
+    UnknownQueue,
+    /// A range that is empty, too long for the provider, or not within the scratch area.
+    BadRange,
+    /// A one-sided verb on a queue pair that was accepted: those carry SEND and RECV only.
+    OneSided,
+}
+
+impl fmt::Display for PostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::QueueFull => "the queue pair is full",
+            Self::UnknownQueue => "no such queue pair",
+            Self::BadRange => "the range is empty, too long or outside the scratch area",
+            Self::OneSided => "one-sided verb on an accepted queue pair",
+        })
+    }
+}
+
+impl Error for PostError {}
+
+/// Why a verb failed. The queue pair is in error from there on: what was posted after it completes as [`VerbError::Flushed`], and
+/// so does what is posted later. A new queue pair must be connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerbError {
+    /// The key is unknown at the peer, or the range is not within its region. Nothing was read or written.
+    RemoteAccess,
+    /// The message of a SEND did not fit its RECV; both ends are told.
+    MessageTooLong,
+    /// An earlier request of this queue pair failed. Whether this one was executed is unknown.
+    Flushed,
+    /// The peer does not answer, or the connection broke. Whether the request was executed is unknown.
+    PeerDead,
+}
+
+impl fmt::Display for VerbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RemoteAccess => "the peer has no such key, or the range exceeds its region",
+            Self::MessageTooLong => "the message is longer than the receiver's buffer",
+            Self::Flushed => "an earlier request of the queue pair failed",
+            Self::PeerDead => "the peer does not answer",
+        })
+    }
+}
+
+impl Error for VerbError {}

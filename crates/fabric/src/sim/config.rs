@@ -1,0 +1,65 @@
+//! What a simulated network costs.
+
+use crate::Guarantees;
+
+/// Latencies, bandwidth and limits of a [`Network`](super::Network).
+///
+/// The default resembles a 100 Gbit/s network of one switch with ConnectX-5 adapters: about 2 microseconds for a READ.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Time from one adapter to another.
+    pub latency_ns: u64,
+    /// Time from an adapter back to itself, for queue pairs to the own node.
+    pub loopback_ns: u64,
+    /// At most this much is added to either, drawn for each request and reply.
+    pub jitter_ns: u64,
+    /// Time that an adapter spends on one request or reply; it handles one at a time in each direction.
+    pub verb_ns: u64,
+    /// Time that one word of payload occupies an adapter, in picoseconds.
+    pub word_ps: u64,
+    /// The words of a WRITE land, and those of a READ are read, at moments drawn from this long an interval.
+    pub spread_ns: u64,
+    /// Between the read and the write of a CAS or FAA lies at most this long, and at least 1 ns.
+    pub atomic_ns: u64,
+    /// A dead peer is noticed after this long.
+    pub timeout_ns: u64,
+    /// What [`Guarantees::reads_follow_atomics`] says, and is.
+    pub reads_follow_atomics: bool,
+    /// What [`Guarantees::inline_words`] says, and is.
+    pub inline_words: usize,
+    /// What [`Guarantees::queue_depth`] says, and is.
+    pub queue_depth: usize,
+}
+
+impl Default for SimConfig {
+    fn default() -> Self {
+        Self {
+            latency_ns: 850,
+            loopback_ns: 300,
+            jitter_ns: 200,
+            verb_ns: 15,
+            word_ps: 640,
+            spread_ns: 150,
+            atomic_ns: 100,
+            timeout_ns: 1_000_000,
+            reads_follow_atomics: true,
+            inline_words: 8,
+            queue_depth: 128,
+        }
+    }
+}
+
+impl SimConfig {
+    /// The weakest that the order of the crate's documentation allows.
+    pub(super) fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            cpu_atomics: false,
+            writes_exclude_atomics: false,
+            writes_ordered: false,
+            reads_follow_atomics: self.reads_follow_atomics,
+            inline_words: self.inline_words,
+            queue_depth: self.queue_depth,
+            max_words: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! The state of a simulated network, and its events.
+
+use super::{SimConfig, Step};
+use crate::{Completion, FabricNode, QueueId, Request, ScratchRange, Verb, VerbError, WorkerAddr};
+use clearway_env::SeededEntropy;
+use std::collections::{BTreeMap, VecDeque};
+
+/// One direction of a queue pair: what one end sends, and what the other has received.
+#[derive(Default)]
+pub(super) struct End {
+    /// The worker that posts here; none while an accepting worker does not exist.
+    pub worker: Option<usize>,
+    /// Its number at its worker.
+    pub id: u32,
+    /// Nodes of this end and of the other.
+    pub here: usize,
+    pub there: usize,
+    /// The other end's index.
+    pub other: usize,
+    pub accepted: bool,
+    pub broken: bool,
+    /// Requests not completed, oldest first; those from `departed` on wait for a fence.
+    pub requests: VecDeque<u64>,
+    pub departed: usize,
+    /// Requests and replies of one queue pair do not overtake one another.
+    pub last_arrival_ns: u64,
+    pub last_reply_ns: u64,
+    /// At the responder: when everything of the kind that has arrived so far has taken effect.
+    pub writes_until_ns: u64,
+    pub atomics_until_ns: u64,
+    pub reads_until_ns: u64,
+    /// The words that WRITEs will still land on, and when.
+    pub landings: Vec<(Place, u64)>,
+    /// The responder drops what arrives after a request that it refused.
+    pub refused: bool,
+    /// RECVs posted at this end, and messages that arrived for it, with the request that sent each.
+    pub recvs: VecDeque<(u64, ScratchRange)>,
+    pub inbox: VecDeque<u64>,
+}
+
+/// A request under way.
+pub(super) struct Op {
+    pub end: usize,
+    pub request: Request,
+    pub payload: Vec<u64>,
+    pub taken: bool,
+    pub arrived: bool,
+    /// A crash of the sender cut the payload off here.
+    pub cut: bool,
+    pub result: Option<Result<usize, VerbError>>,
+}
+
+pub(super) struct Memory {
+    pub key: u64,
+    pub words: Vec<u64>,
+    pub registered: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Node {
+    pub dead: bool,
+    pub regions: Vec<Memory>,
+    pub out_free_ns: u64,
+    pub in_free_ns: u64,
+    /// The adapter executes one atomic at a time.
+    pub atomic_free_ns: u64,
+}
+
+pub(super) struct WorkerState {
+    pub address: WorkerAddr,
+    pub dead: bool,
+    pub scratch: Vec<u64>,
+    pub completions: VecDeque<Completion>,
+    pub accepts: VecDeque<usize>,
+    /// Its ends, by queue id.
+    pub ends: Vec<usize>,
+}
+
+/// A word of registered memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    pub node: usize,
+    pub region: usize,
+    pub word: usize,
+}
+
+pub(super) enum Event {
+    /// The request leaves its adapter.
+    Depart(u64),
+    /// The request is at its responder.
+    Arrive(u64),
+    /// A word of a WRITE, or the second half of a CAS or FAA, lands.
+    Land(Place, u64),
+    /// A word of a READ is read.
+    Sample(u64, Place, usize),
+    /// The first half of a CAS or FAA; the second comes at this time.
+    Fetch(u64, Place, u64),
+    /// A message reaches the inbox.
+    Deliver(u64),
+    /// The responder sends its reply.
+    Answer(u64, Result<usize, VerbError>),
+    /// The reply is at its requester.
+    Reply(u64, Result<usize, VerbError>),
+    /// The requester gives up on a dead peer.
+    GiveUp(usize),
+    Timer(u64),
+}
+
+pub(super) struct Core {
+    pub config: SimConfig,
+    pub rng: SeededEntropy,
+    pub now_ns: u64,
+    scheduled: u64,
+    events: BTreeMap<(u64, u64), Event>,
+    pub steps: VecDeque<Step>,
+    pub nodes: Vec<Node>,
+    pub workers: Vec<WorkerState>,
+    pub ends: Vec<End>,
+    pub ops: BTreeMap<u64, Op>,
+    next_op: u64,
+    /// Connected to a worker that does not exist yet.
+    pub unclaimed: Vec<(WorkerAddr, usize)>,
+}
+
+impl Core {
+    pub fn new(seed: u64, config: SimConfig) -> Self {
+        Self {
+            config,
+            rng: SeededEntropy::new(seed),
+            now_ns: 0,
+            scheduled: 0,
+            events: BTreeMap::new(),
+            steps: VecDeque::new(),
+            nodes: Vec::new(),
+            workers: Vec::new(),
+            ends: Vec::new(),
+            ops: BTreeMap::new(),
+            next_op: 0,
+            unclaimed: Vec::new(),
+        }
+    }
+
+    pub fn add_node(&mut self) -> FabricNode {
+        self.nodes.push(Node::default());
+        FabricNode(self.nodes.len() as u32 - 1)
+    }
+
+    pub fn set_timer(&mut self, token: u64, at_ns: u64) {
+        self.schedule(at_ns, Event::Timer(token));
+    }
+
+    /// Uniform from 0 to `most`.
+    pub fn draw(&self, most: u64) -> u64 {
+        self.rng.below(most.saturating_add(1))
+    }
+
+    pub fn schedule(&mut self, at_ns: u64, event: Event) {
+        self.scheduled += 1;
+        self.events.insert((at_ns.max(self.now_ns), self.scheduled), event);
+    }
+
+    pub fn add_op(&mut self, op: Op) -> u64 {
+        self.next_op += 1;
+        self.ops.insert(self.next_op, op);
+        self.next_op
+    }
+
+    pub fn advance(&mut self) -> Option<Step> {
+        loop {
+            if let Some(step) = self.steps.pop_front() {
+                return Some(step);
+            }
+            let ((at_ns, _), event) = self.events.pop_first()?;
+            self.now_ns = at_ns;
+            self.happen(event);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Depart(op) => self.depart(op),
+            Event::Arrive(op) => self.arrive(op),
+            Event::Land(place, value) => self.land(place, value),
+            Event::Sample(op, place, index) => self.sample(op, place, index),
+            Event::Fetch(op, place, store_ns) => self.fetch(op, place, store_ns),
+            Event::Deliver(op) => self.deliver(op),
+            Event::Answer(op, result) => self.answer(op, result),
+            Event::Reply(op, result) => self.reply(op, result),
+            Event::GiveUp(end) => self.give_up(end),
+            Event::Timer(token) => self.steps.push_back(Step::Timer(token)),
+        }
+    }
+
+    /// Queues a completion at the end's worker, if that lives.
+    pub fn complete(&mut self, end: usize, id: u64, result: Result<usize, VerbError>) {
+        let queue = QueueId(self.ends[end].id);
+        let Some(worker) = self.ends[end].worker else { return };
+        let worker = &mut self.workers[worker];
+        if !worker.dead {
+            worker.completions.push_back(Completion { queue, id, result });
+            self.steps.push_back(Step::Worker(worker.address));
+        }
+    }
+
+    /// Whether somebody may still take the end's messages: its node lives, and so does its worker, if there is one yet.
+    pub fn is_alive(&self, end: usize) -> bool {
+        let end = &self.ends[end];
+        !self.nodes[end.here].dead && end.worker.is_none_or(|worker| !self.workers[worker].dead)
+    }
+
+    /// Whether the peer of this end will never answer the request.
+    pub fn is_in_vain(&self, end: usize, op: &Op) -> bool {
+        self.nodes[self.ends[end].there].dead
+            || (matches!(op.request.verb, Verb::Send { .. }) && !self.is_alive(self.ends[end].other))
+    }
+
+    /// Time between two adapters, once.
+    pub fn flight_ns(&self, end: usize) -> u64 {
+        let end = &self.ends[end];
+        let base = if end.here == end.there { self.config.loopback_ns } else { self.config.latency_ns };
+        base + self.draw(self.config.jitter_ns)
+    }
+
+    /// Occupies an adapter with one request or reply, and returns when that has passed.
+    pub fn occupy(free_ns: &mut u64, now_ns: u64, config: &SimConfig, words: usize) -> u64 {
+        *free_ns = (*free_ns).max(now_ns) + config.verb_ns + (words as u64 * config.word_ps).div_ceil(1000);
+        *free_ns
+    }
+}
