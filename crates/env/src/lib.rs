@@ -20,6 +20,7 @@ mod memory;
 mod os_disk;
 mod registered;
 mod ring;
+mod shared_words;
 
 pub use clock::{Clock, ManualClock, OsClock};
 pub use direct::DirectDisk;
@@ -30,3 +31,4 @@ pub use io_pool::{IoPool, Job, QUEUE_LIMIT, Read, ReadTarget, Registered, Write}
 pub use mem_disk::{Duty, FOR_EVER, Fault, FaultPlan, Hook, MemDisk, OpKind, Operation, Role, Struck, When, Zone};
 pub use memory::{ALIGN, Aligned, IoMemory};
 pub use os_disk::OsDisk;
+pub use shared_words::SharedWords;

@@ -80,6 +80,8 @@ pub trait Region {
 }
 
 /// A thread's access to a fabric: its queue pairs, one completion queue for all of them, and its scratch area.
+///
+/// Some providers move messages and take in replies only while the worker polls: a worker that waits for anything polls.
 pub trait FabricWorker {
     /// Where peers reach this worker.
     fn address(&self) -> WorkerAddr;

@@ -7,6 +7,7 @@
 //!
 //! | provider | what it is | who executes a one-sided verb |
 //! |---|---|---|
+//! | [`shm`] | a segment of memory that several processes map | the processor of the worker that posts it |
 //! | [`sim`] | a network in virtual time that gives the weakest order RDMA allows, drawn from a seed | the simulation |
 //!
 //! A protocol written on [`Fabric`] and [`FabricWorker`] runs on all of them. Providers differ in what they promise, and
@@ -40,8 +41,10 @@
 pub mod conformance;
 mod error;
 mod fabric;
+pub mod shm;
 pub mod sim;
 mod verb;
+mod words;
 
 pub use error::{FabricError, PostError, VerbError};
 pub use fabric::{Fabric, FabricWorker, Guarantees, Region};

@@ -1,0 +1,97 @@
+//! One-sided verbs on words that this processor reaches: what shared memory and the software adapter have in common.
+//!
+//! # Invariants
+//! 1. Words are accessed as atomics, with acquire and release: WRITEs become visible word by word in ascending order, in the order of
+//!    posting; what is read later is read later.
+//! 2. An earlier WRITE is visible to everybody before a later READ, CAS or FAA reads (rule 2 of the crate's order).
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Executes the verbs of one worker or connection, in order.
+#[derive(Default)]
+pub(crate) struct Executor {
+    /// A WRITE came after the last fence.
+    wrote: bool,
+}
+
+impl Executor {
+    /// Reads every word into `out`, which is as long.
+    pub fn read(&mut self, words: &[AtomicU64], out: &mut [u64]) {
+        self.settle();
+        for (word, out) in words.iter().zip(out) {
+            // Acquire: pairs with the Release of `write` and the atomics: what was written before a value is seen with it, and
+            // later verbs come later.
+            *out = word.load(Ordering::Acquire);
+        }
+    }
+
+    /// Writes every word.
+    pub fn write(&mut self, words: &[AtomicU64], values: &[u64]) {
+        self.wrote = true;
+        for (word, value) in words.iter().zip(values) {
+            // Release: pairs with the Acquire of `read`; earlier words and WRITEs are visible with this one.
+            word.store(*value, Ordering::Release);
+        }
+    }
+
+    /// Compare-and-swap; returns the value found.
+    pub fn cas(&mut self, word: &AtomicU64, expected: u64, new: u64) -> u64 {
+        self.settle();
+        compare_exchange(word, expected, new)
+    }
+
+    /// Fetch-and-add; returns the value from before.
+    pub fn faa(&mut self, word: &AtomicU64, add: u64) -> u64 {
+        self.settle();
+        // AcqRel: both of the pairs above.
+        word.fetch_add(add, Ordering::AcqRel)
+    }
+
+    /// Orders an earlier WRITE before what is read next.
+    ///
+    /// SeqCst: with release and acquire alone a store may wait in the processor's store buffer while a later load is
+    /// answered. Two workers that each WRITE their word and then READ the other's could both find it unwritten. A sequentially
+    /// consistent fence between the two, on each side, forbids that.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.wrote) {
+            fence(Ordering::SeqCst);
+        }
+    }
+}
+
+/// Compare-and-swap; returns the value found.
+pub(crate) fn compare_exchange(word: &AtomicU64, expected: u64, new: u64) -> u64 {
+    // AcqRel and Acquire: pair with the orderings of `Executor`.
+    match word.compare_exchange(expected, new, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(found) | Err(found) => found,
+    }
+}
+
+/// The owner's accesses to a region in memory, by [`crate::Region`]'s names.
+macro_rules! region_in_memory {
+    () => {
+        fn load(&self, word: usize) -> u64 {
+            // Acquire: pairs with the Release of `Executor::write`.
+            self.memory()[word].load(std::sync::atomic::Ordering::Acquire)
+        }
+
+        fn store(&self, word: usize, value: u64) {
+            // Release: pairs with the Acquire of `Executor::read`.
+            self.memory()[word].store(value, std::sync::atomic::Ordering::Release);
+        }
+
+        fn compare_exchange(&self, word: usize, expected: u64, new: u64) -> u64 {
+            crate::words::compare_exchange(&self.memory()[word], expected, new)
+        }
+
+        fn fetch_add(&self, word: usize, add: u64) -> u64 {
+            // AcqRel: pairs with the orderings of `Executor`.
+            self.memory()[word].fetch_add(add, std::sync::atomic::Ordering::AcqRel)
+        }
+
+        fn words(&self) -> usize {
+            self.memory().len()
+        }
+    };
+}
+pub(crate) use region_in_memory;
