@@ -10,7 +10,7 @@
 //!
 //! A rollback fills its pages as they were filled if it puts keys back in a run, as it does after a scan's deletes (`split`). Not pledged
 //! are pages for the splits of other orders, and of leaves in which others have used the room of its rows: for those there is what a file
-//! keeps for who cannot be refused (`buffer::files`).
+//! keeps for who cannot be refused (`buffer::files`); if that does not suffice, the rollback stops until there is space.
 //!
 //! Locking: none, a partition's own thread has it. A crash leaves nothing of it: recovery undoes before anybody else takes pages.
 //!

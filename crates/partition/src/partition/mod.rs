@@ -6,7 +6,7 @@
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
 //! 4. A transaction is in `txns` as long as it holds a lock or waits for one, or the partition is blocked by it.
-//! 5. While a transaction is ready, or somebody in line could be taken up, a message is being handled or an [`Out::Yield`] of [`NOBODY`] is on its way.
+//! 5. While a transaction is ready, a stranded one is to be tried again, or somebody in line could be taken up, a message is being handled or an [`Out::Yield`] of [`NOBODY`] is on its way.
 //!
 //! Locking: none; one thread at a time has the partition. A crash leaves what is in the log: recovery undoes transactions without a commit.
 //!
@@ -124,12 +124,12 @@ impl<T: Trees> Partition<T> {
             } else if let Some((wait, message)) = self.blocking.next() {
                 out.push(Out::Granted { txn: message.txn, partition: self.id, wait });
                 self.take_up(message, out);
-            } else if !self.turn_away_one(out) {
+            } else if !self.run_stranded(out) {
                 return;
             }
         }
         self.tell_granted(out);
-        let more = !self.ready.is_empty() || self.blocking.has_next() || self.has_waiters();
+        let more = !self.ready.is_empty() || self.blocking.has_next() || self.has_stranded_work();
         if more && !std::mem::replace(&mut self.behind, true) {
             out.push(Out::Yield { partition: self.id, txn: NOBODY });
         }
@@ -155,7 +155,10 @@ impl<T: Trees> Partition<T> {
             }
             Body::Cancel(error) => self.cancel(txn, error, out),
             Body::Unavailable(error) => self.unavailable(txn, error, out),
-            Body::Finish { commit } => self.finish(txn, origin, commit, out),
+            Body::Finish { commit } => {
+                self.stranded.space_may_be_back();
+                self.finish(txn, origin, commit, out);
+            }
             Body::Block => self.block(txn, origin, out),
             Body::Unblock => self.unblock(txn),
             body => self.general(txn, origin, body, out),
@@ -210,7 +213,7 @@ impl<T: Trees> Partition<T> {
                 },
                 Job::Finish { commit } => match self.run_finish(id, txn, *commit) {
                     Ok(()) => {
-                        self.reply(task.origin, Ok(Reply::default()), out);
+                        self.ended(id, &task, out);
                         return After::End;
                     }
                     Err(stop) => stop,
@@ -295,9 +298,7 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         if task.job.must_go_on() {
-            tracing::error!(partition = %self.id, txn = %id, ?failure, "a transaction cannot be ended");
-            self.strand(id, &task.job, &failure);
-            self.reply(task.origin, Err(failure), out);
+            self.strand(id, task, failure, out);
             task.waiting = Waiting::No;
             return Some(After::Keep);
         }

@@ -6,7 +6,7 @@ use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, add, driver, make_trees, numbers, one, select};
 use clearway_partition::{Body, Failure};
 use clearway_plan::TableDef;
-use clearway_types::{Lsn, SqlError, SqlState, TableId, TreeId};
+use clearway_types::{Lsn, SqlError, SqlState, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
 /// A driver on trees that miss a page at almost any access.
@@ -64,6 +64,51 @@ fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
     cannot(d.call(general, add(3).statement(&table())));
     abort(&mut d, general);
     assert!(d.owes_nothing());
+}
+
+fn no_space() -> SqlError {
+    SqlError::new(SqlState::DISK_FULL, "no space for a new page")
+}
+
+/// Lets every attempt of the undo fail until it is given up.
+fn fail_for_space(d: &mut D, txn: TxnId) {
+    let mut attempts = 0;
+    while let Some((suspended, _)) = d.suspended.pop() {
+        assert_eq!(suspended, txn);
+        d.send(txn, Body::Unavailable(no_space()));
+        attempts += 1;
+        assert!(attempts < 100, "it is never given up");
+    }
+    assert!(attempts > 0, "it was not tried");
+}
+
+/// Invariants 2 to 4 of `stranded`. The driver checks that no call is answered twice.
+#[test]
+fn a_rollback_without_space_is_retried_until_it_succeeds() {
+    let mut d = paged(&numbers(60));
+    let (t, waiter) = (d.txn(), d.txn());
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 100 };
+    d.call(t, all.statement(&table())).unwrap();
+    let waits = d.send(waiter, add(3).statement(&table()));
+    while d.waiting() == 0 {
+        d.resume(0);
+    }
+    let end = d.send(t, Body::Finish { commit: None });
+    fail_for_space(&mut d, t);
+    assert_eq!(state_of(&d.take(end).expect("an answer")), Some(SqlState::DISK_FULL));
+    d.settle();
+    assert_eq!(state_of(&d.take(waits).expect("an answer")), Some(SqlState::DISK_FULL));
+    // The end of another transaction has it tried again; there is still no space.
+    let end = d.send(waiter, Body::Finish { commit: None });
+    d.take(end).expect("an answer").expect("an end");
+    fail_for_space(&mut d, t);
+    assert_eq!(d.partition.active(), 1);
+    // So does a transaction that wants its locks; now there is space.
+    let late = d.txn();
+    assert_eq!(state_of(&d.call(late, add(3).statement(&table()))), Some(SqlState::DISK_FULL));
+    abort(&mut d, late);
+    assert_eq!(rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()), [(3, Some(3), 1003)]);
+    assert!(d.owes_nothing() && d.partition.active() == 0 && d.partition.trees().active.is_empty());
 }
 
 /// Invariants 1 and 2 of `stranded`.

@@ -1,4 +1,4 @@
-//! A full disk: what a rollback needs is there, whatever others have done meanwhile.
+//! A full disk: the pages that a transaction has freed are there for its rollback; a rollback that needs more goes on when there is space.
 
 use clearway_env::MemDisk;
 use clearway_storage::{NodeConfig, StorageError, TxnLog, TxnMode};
@@ -145,4 +145,36 @@ fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
         assert!(old.eq(expected), "round {round}");
         assert_eq!(rows.len(), 1500 + (0..1500).step_by(1 + round as usize).count());
     }
+}
+
+/// Others fill the room of deleted rows, so that more leaves must split than pages are kept: the rollback stops, and goes on where it
+/// stopped when there is space.
+#[test]
+fn a_rollback_that_lacks_pages_goes_on_when_there_is_space() {
+    let (disk, mut world) = full();
+    let before = world.all(0, ROWS, false);
+    let mut txn = TxnLog::new(world.node.alloc_txn_id());
+    for i in (0..1000u32).filter(|i| i % 3 == 1 && !i.is_multiple_of(50)) {
+        assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
+    }
+    let mut others = Vec::new();
+    for i in (0..1000u32).filter(|i| i % 3 == 0) {
+        let key = [&i.to_be_bytes()[..], b"other"].concat();
+        match world.run(0, |s| s.insert_autocommit(ROWS, &key, &[7; 400])) {
+            Ok(_) => others.push((key, vec![7; 400])),
+            Err(StorageError::Page(error)) if error.is_full() => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    others_fill(&mut world, 0);
+    let stopped = world.run(0, |s| s.rollback(&mut txn, 0));
+    assert!(matches!(&stopped, Err(StorageError::Page(error)) if error.is_full()), "{stopped:?}");
+    disk.set_capacity(u64::MAX);
+    world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+    world.stores[0].aborted(txn);
+    let mut expected = [before, others].concat();
+    expected.sort();
+    assert_eq!(world.all(0, ROWS, false), expected);
+    world.node.checkpoint().unwrap();
+    assert_sound(&disk.crash(0));
 }
