@@ -8,6 +8,7 @@
 //! | provider | what it is | who executes a one-sided verb |
 //! |---|---|---|
 //! | [`shm`] | a segment of memory that several processes map | the processor of the worker that posts it |
+//! | [`tcp`] | connections, and a thread at each node that is its software adapter | that thread |
 //! | [`sim`] | a network in virtual time that gives the weakest order RDMA allows, drawn from a seed | the simulation |
 //!
 //! A protocol written on [`Fabric`] and [`FabricWorker`] runs on all of them. Providers differ in what they promise, and
@@ -43,6 +44,7 @@ mod error;
 mod fabric;
 pub mod shm;
 pub mod sim;
+pub mod tcp;
 mod verb;
 mod words;
 

@@ -2,6 +2,7 @@
 
 use crate::seal;
 use crate::targets::Image;
+use crate::targets::verbs::KEY;
 use crate::targets::{backup, directory};
 use clearway_buffer::PAGE_SIZE;
 use clearway_storage::wal::{WalConfig, WalReader};
@@ -31,6 +32,7 @@ pub fn all() -> Vec<Seed> {
     seeds.values();
     seeds.text();
     seeds.wire();
+    seeds.verbs();
     seeds.0
 }
 
@@ -241,6 +243,24 @@ impl Seeds {
         ];
         self.push("wire", "copy", [query.concat(), message(b'f', b"why\0"), message(b'X', b"")].concat());
         self.push("wire", "close", [message(b'C', b"Ss\0"), message(b'C', b"P\0"), message(b'H', b"")].concat());
+    }
+
+    fn verbs(&mut self) {
+        use clearway_fabric::tcp::frame;
+        let mut bytes = Vec::new();
+        frame::write(&mut bytes, KEY, 1, &[1, 2, 3]);
+        frame::read(&mut bytes, KEY, 0, 8);
+        frame::cas(&mut bytes, KEY, 1, 1, 9);
+        frame::faa(&mut bytes, KEY, 7, u64::MAX);
+        self.push("verbs", "one-sided", &bytes[..]);
+        frame::read(&mut bytes, KEY, 7, 2);
+        self.push("verbs", "out-of-bounds", &bytes[..]);
+        let mut bytes = Vec::new();
+        frame::send(&mut bytes, &[5; 4]);
+        frame::send_done(&mut bytes, frame::SendStatus::Gone);
+        frame::refused(&mut bytes);
+        frame::read(&mut bytes, KEY ^ 1, 0, 1);
+        self.push("verbs", "messages", bytes);
     }
 }
 

@@ -22,6 +22,7 @@ mod row;
 mod sql;
 mod startup;
 mod values;
+pub(crate) mod verbs;
 mod wire;
 
 pub use disk::Image;
@@ -62,5 +63,6 @@ pub const TARGETS: &[Target] = &[
     target("sql", sql::run, 1500),
     target("startup", startup::run, 4000),
     target("values", values::run, 4000),
+    target("verbs", verbs::run, 4000),
     target("wire", wire::run, 1500),
 ];

@@ -1,0 +1,283 @@
+//! The software adapter: one thread a node.
+
+use super::frame::{self, Frame, SendStatus};
+use super::handshake::{self, HELLO_BYTES, Hello, NONCE_BYTES, Nonce, PROOF_BYTES, Role, WELCOME};
+use super::mailbox::{Mail, Mailbox};
+use super::memory::Server;
+use super::node::NodeState;
+use super::peer::Peer;
+use super::{MAX_STRANGERS, QUEUE_DEPTH};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Events with these numbers are no connection's.
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+const FIRST_PEER: u64 = 2;
+
+/// Bytes read from a connection at a time.
+const READ_BYTES: usize = 1 << 16;
+/// Events taken at a time.
+const EVENTS: usize = 64;
+
+/// What connections are watched by.
+#[derive(Clone)]
+pub(super) struct Watch(Arc<OwnedFd>);
+
+impl Watch {
+    fn add(&self, stream: &TcpStream, id: u64) -> io::Result<()> {
+        Ok(epoll::add(&*self.0, stream, EventData::new_u64(id), EventFlags::IN)?)
+    }
+
+    /// Says whether to wait for room in the peer's socket, and whether for requests.
+    pub fn change(&self, peer: &Peer, room: bool, requests: bool) {
+        let mut flags = EventFlags::empty();
+        flags.set(EventFlags::OUT, room);
+        flags.set(EventFlags::IN, requests);
+        // Fails only if the connection has been forgotten.
+        let _ = epoll::modify(&*self.0, &peer.stream, EventData::new_u64(peer.id), flags);
+    }
+}
+
+/// Ends the adapter's thread.
+#[derive(Clone)]
+pub(super) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+enum Phase {
+    Hello,
+    Proof(Box<(Hello, Nonce)>),
+    Member { mailbox: Arc<Mailbox>, port: u32 },
+}
+
+struct Connection {
+    peer: Arc<Peer>,
+    phase: Phase,
+    input: Vec<u8>,
+    server: Server,
+    /// A verb was refused: what follows is not executed.
+    refused: bool,
+}
+
+/// The thread's state.
+pub(super) struct Adapter {
+    node: Arc<NodeState>,
+    listener: TcpListener,
+    watch: Watch,
+    connections: BTreeMap<u64, Connection>,
+    next_id: u64,
+    output: Vec<u8>,
+}
+
+impl Adapter {
+    pub fn new(node: Arc<NodeState>, listener: TcpListener) -> io::Result<(Self, Bell)> {
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = Bell(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, &*bell.0, EventData::new_u64(BELL), EventFlags::IN)?;
+        let watch = Watch(Arc::new(epoll));
+        let connections = BTreeMap::new();
+        Ok((Self { node, listener, watch, connections, next_id: FIRST_PEER, output: Vec::new() }, bell))
+    }
+
+    /// Serves until the bell rings.
+    pub fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut bytes = vec![0; READ_BYTES];
+        loop {
+            events.clear();
+            match epoll::wait(&*self.watch.0, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Only a descriptor that is none, which the thread owns.
+                Err(why) => unreachable!("epoll: {why}"),
+            }
+            for event in &events {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    BELL => return,
+                    id => self.ready(id, event.flags, &mut bytes),
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        // Errors are those of connections that ended before they were accepted, or of a lack that passes.
+        while let Ok((stream, _)) = self.listener.accept() {
+            let id = self.next_id;
+            let set_up = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
+            if set_up.and_then(|()| self.watch.add(&stream, id)).is_err() {
+                continue;
+            }
+            self.next_id += 1;
+            let peer = Arc::new(Peer::new(id, stream, self.watch.clone()));
+            let (input, server) = (Vec::new(), Server::default());
+            self.connections.insert(id, Connection { peer, phase: Phase::Hello, input, server, refused: false });
+            self.bound_strangers();
+        }
+    }
+
+    fn bound_strangers(&mut self) {
+        let strangers = self.connections.iter().filter(|(_, c)| !matches!(c.phase, Phase::Member { .. }));
+        let strangers: Vec<u64> = strangers.map(|(id, _)| *id).collect();
+        if strangers.len() > MAX_STRANGERS {
+            self.forget(strangers[0]);
+        }
+    }
+
+    fn forget(&mut self, id: u64) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        let _ = epoll::delete(&*self.watch.0, &connection.peer.stream);
+        connection.peer.close();
+        if let Phase::Member { mailbox, port } = connection.phase {
+            // A worker that is gone need not know.
+            let _ = mailbox.push(Mail::Closed(id));
+            self.node.forget_unowned(port, mailbox);
+        }
+    }
+
+    fn ready(&mut self, id: u64, flags: EventFlags, bytes: &mut [u8]) {
+        // Forgotten within this batch of events.
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if flags.contains(EventFlags::OUT) {
+            connection.peer.flush();
+        }
+        if flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR) {
+            match (&connection.peer.stream).read(bytes) {
+                Ok(0) => return self.forget(id),
+                Ok(count) => connection.input.extend_from_slice(&bytes[..count]),
+                Err(why) if matches!(why.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(_) => return self.forget(id),
+            }
+        }
+        if connection.work(&self.node, &mut self.output).is_err() {
+            self.forget(id);
+        }
+    }
+}
+
+/// The connection is to be closed.
+struct Close;
+
+impl Connection {
+    /// Handles what has been read, as far as it goes.
+    fn work(&mut self, node: &NodeState, output: &mut Vec<u8>) -> Result<(), Close> {
+        while !matches!(self.phase, Phase::Member { .. }) {
+            if !self.shake_hands(node)? {
+                return Ok(());
+            }
+        }
+        if self.peer.is_clogged() {
+            return Ok(());
+        }
+        let mut done = 0;
+        let input = std::mem::take(&mut self.input);
+        output.clear();
+        let mut result = Ok(());
+        while let Some((request, length)) = frame::decode(&input[done..]).map_err(|_| Close)? {
+            done += length;
+            result = self.serve(node, request, output);
+            if result.is_err() || (output.len() > super::HIGH_WATER / 2 && self.send_and_is_clogged(output)) {
+                break;
+            }
+        }
+        if !output.is_empty() {
+            self.peer.send(output);
+        }
+        self.input = input;
+        self.input.drain(..done);
+        result
+    }
+
+    fn send_and_is_clogged(&self, output: &mut Vec<u8>) -> bool {
+        self.peer.send(output);
+        output.clear();
+        self.peer.is_clogged()
+    }
+
+    /// Goes one step further in the handshake; returns false if bytes are missing.
+    fn shake_hands(&mut self, node: &NodeState) -> Result<bool, Close> {
+        match &self.phase {
+            Phase::Hello => {
+                let Some((hello, rest)) = self.input.split_first_chunk::<HELLO_BYTES>() else { return Ok(false) };
+                let (hello, nonce, rest) = (*hello, handshake::nonce(), rest.to_vec());
+                let (_, to) = handshake::addresses(&hello).ok_or(Close)?;
+                if to.node != node.node {
+                    return Err(Close);
+                }
+                let mut answer = [0; NONCE_BYTES + PROOF_BYTES];
+                answer[..NONCE_BYTES].copy_from_slice(&nonce);
+                answer[NONCE_BYTES..].copy_from_slice(&handshake::proof(&node.secret, Role::Accept, &hello, &nonce));
+                self.peer.send(&answer);
+                self.input = rest;
+                self.phase = Phase::Proof(Box::new((hello, nonce)));
+            }
+            Phase::Proof(seen) => {
+                let (hello, nonce) = &**seen;
+                let Some((proof, rest)) = self.input.split_first_chunk::<PROOF_BYTES>() else { return Ok(false) };
+                if !handshake::is_proven(&node.secret, Role::Connect, hello, nonce, proof) {
+                    return Err(Close);
+                }
+                let (from, to) = handshake::addresses(hello).ok_or(Close)?;
+                let rest = rest.to_vec();
+                // Before the welcome: a worker that polls once its peer is connected finds the connection.
+                let mailbox = node.announce(&self.peer, from, to).map_err(|_| Close)?;
+                self.peer.send(&[WELCOME]);
+                self.input = rest;
+                self.phase = Phase::Member { mailbox, port: to.port };
+            }
+            Phase::Member { .. } => {}
+        }
+        Ok(true)
+    }
+
+    fn serve(&mut self, node: &NodeState, request: Frame<'_>, output: &mut Vec<u8>) -> Result<(), Close> {
+        if self.refused {
+            return Ok(());
+        }
+        match request {
+            Frame::Read { .. } | Frame::Write { .. } | Frame::Cas { .. } | Frame::Faa { .. } => {
+                if !self.server.serve(&node.regions, request, output) {
+                    frame::refused(output);
+                    self.refused = true;
+                    // A worker that is gone need not know; below, too.
+                    let _ = self.mail(Mail::Closed(self.peer.id));
+                }
+            }
+            Frame::Send(words) => {
+                if self.peer.count_message() > QUEUE_DEPTH {
+                    return Err(Close);
+                }
+                if self.mail(Mail::Message(self.peer.id, words.values().collect())).is_err() {
+                    self.peer.message_ended();
+                    frame::send_done(output, SendStatus::Gone);
+                }
+            }
+            Frame::SendDone(status) => {
+                let _ = self.mail(Mail::SendDone(self.peer.id, status));
+            }
+            // Answers to requests that this side never sends.
+            _ => return Err(Close),
+        }
+        Ok(())
+    }
+
+    /// Puts mail into the mailbox of the connection's worker; gives it back if that is gone.
+    fn mail(&self, mail: Mail) -> Result<(), Mail> {
+        match &self.phase {
+            Phase::Member { mailbox, .. } => mailbox.push(mail),
+            _ => Err(mail),
+        }
+    }
+}

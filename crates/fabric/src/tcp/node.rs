@@ -1,0 +1,214 @@
+//! A node: its regions, its workers' mailboxes, its peers' addresses, and the adapter's thread.
+
+use super::adapter::{Adapter, Bell};
+use super::mailbox::{Mail, Mailbox};
+use super::memory::Regions;
+use super::peer::Peer;
+use super::worker::TcpWorker;
+use super::{QUEUE_DEPTH, frame};
+use crate::words::region_in_memory;
+use crate::{Fabric, FabricError, FabricNode, Guarantees, Region, RegionKey, WorkerAddr};
+use clearway_env::{Entropy, OsEntropy};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// The shortest secret, in bytes.
+const MIN_SECRET: usize = 16;
+/// The largest region, in words.
+const MAX_REGION: usize = 1 << 34;
+
+/// How a node takes part in a fabric.
+#[derive(Clone)]
+pub struct TcpConfig {
+    /// This node's number.
+    pub node: FabricNode,
+    /// Where it listens.
+    pub listen: SocketAddr,
+    /// What all members know, and nobody else: at least 16 bytes, drawn at random.
+    pub secret: Vec<u8>,
+}
+
+/// What the adapter and the workers of a node share.
+pub(super) struct NodeState {
+    pub node: FabricNode,
+    pub secret: Vec<u8>,
+    pub regions: Regions,
+    /// Mailboxes by port; one that no worker has yet keeps what is for it.
+    ports: Mutex<HashMap<u32, Arc<Mailbox>>>,
+    peers: Mutex<BTreeMap<FabricNode, SocketAddr>>,
+}
+
+impl NodeState {
+    fn ports(&self) -> MutexGuard<'_, HashMap<u32, Arc<Mailbox>>> {
+        // A panic under this lock leaves a whole map.
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn peers(&self) -> MutexGuard<'_, BTreeMap<FabricNode, SocketAddr>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner) // As in `ports`.
+    }
+
+    /// Tells a worker, or who will have its port, of a new connection.
+    pub fn announce(&self, peer: &Arc<Peer>, from: WorkerAddr, to: WorkerAddr) -> std::io::Result<Arc<Mailbox>> {
+        let mut ports = self.ports();
+        let mailbox = match ports.get(&to.port) {
+            Some(mailbox) => Arc::clone(mailbox),
+            None => Arc::new(Mailbox::new()?),
+        };
+        ports.insert(to.port, Arc::clone(&mailbox));
+        // A closed mailbox is not in the map: see `close`.
+        let _ = mailbox.push(Mail::Connected(Arc::clone(peer), from));
+        Ok(mailbox)
+    }
+
+    /// Drops a mailbox that no worker has, with the last connection to it.
+    pub fn forget_unowned(&self, port: u32, mailbox: Arc<Mailbox>) {
+        let mut ports = self.ports();
+        // The map's and this one.
+        if !mailbox.is_owned() && Arc::strong_count(&mailbox) == 2 {
+            ports.remove(&port);
+        }
+    }
+
+    /// Closes the mailbox of a worker that ends, and returns what it has not taken.
+    pub fn close(&self, port: u32, mailbox: &Mailbox) -> impl Iterator<Item = Mail> + use<> {
+        self.ports().remove(&port);
+        mailbox.close().into_iter()
+    }
+
+    pub fn peer(&self, node: FabricNode) -> Option<SocketAddr> {
+        self.peers().get(&node).copied()
+    }
+}
+
+/// What every node promises: its processor executes the verbs, with its own atomics.
+pub(super) fn guarantees() -> Guarantees {
+    Guarantees {
+        cpu_atomics: true,
+        writes_exclude_atomics: true,
+        writes_ordered: true,
+        reads_follow_atomics: true,
+        inline_words: frame::MAX_WORDS,
+        queue_depth: QUEUE_DEPTH,
+        max_words: frame::MAX_WORDS,
+    }
+}
+
+/// A node of a fabric over TCP. Its adapter works until the last handle, worker and region is gone.
+#[derive(Clone)]
+pub struct TcpFabric(Arc<Attachment>);
+
+pub(super) struct Attachment {
+    pub state: Arc<NodeState>,
+    address: SocketAddr,
+    bell: Bell,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // Its panic was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl TcpFabric {
+    /// Listens, and starts the adapter's thread.
+    ///
+    /// # Errors
+    /// [`FabricError::Limit`] if the secret is too short, [`FabricError::Io`] if the address cannot be used.
+    pub fn bind(config: TcpConfig) -> Result<Self, FabricError> {
+        if config.secret.len() < MIN_SECRET {
+            return Err(FabricError::Limit("members with a secret of less than 16 bytes"));
+        }
+        let listener = TcpListener::bind(config.listen)?;
+        let address = listener.local_addr()?;
+        let peers = Mutex::new(BTreeMap::from([(config.node, address)]));
+        let (node, secret, regions, ports) = (config.node, config.secret, Regions::default(), Mutex::default());
+        let state = Arc::new(NodeState { node, secret, regions, ports, peers });
+        let (adapter, bell) = Adapter::new(Arc::clone(&state), listener)?;
+        let name = format!("fabric-tcp-{}", node.0);
+        let thread = Some(thread::Builder::new().name(name).spawn(move || adapter.run())?);
+        Ok(Self(Arc::new(Attachment { state, address, bell, thread })))
+    }
+
+    /// Where this node listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// Says where another node listens.
+    pub fn add_peer(&self, node: FabricNode, address: SocketAddr) {
+        self.0.state.peers().insert(node, address);
+    }
+}
+
+impl Fabric for TcpFabric {
+    type Region = TcpRegion;
+    type Worker = TcpWorker;
+
+    fn node(&self) -> FabricNode {
+        self.0.state.node
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees()
+    }
+
+    fn register(&self, words: usize) -> Result<TcpRegion, FabricError> {
+        if !(1..=MAX_REGION).contains(&words) {
+            return Err(FabricError::Limit("words"));
+        }
+        // 64 random bits: no two are the same before some billions of regions.
+        let key = OsEntropy.u64();
+        let memory = self.0.state.regions.add(key, words);
+        Ok(TcpRegion { attachment: Arc::clone(&self.0), key, memory })
+    }
+
+    fn worker(&self, port: u32, scratch_words: usize) -> Result<TcpWorker, FabricError> {
+        let address = WorkerAddr { node: self.0.state.node, port };
+        let mut ports = self.0.state.ports();
+        let mailbox = match ports.get(&port) {
+            Some(mailbox) => Arc::clone(mailbox),
+            None => Arc::new(Mailbox::new()?),
+        };
+        if !mailbox.own() {
+            return Err(FabricError::Limit("workers of one port"));
+        }
+        ports.insert(port, Arc::clone(&mailbox));
+        Ok(TcpWorker::new(Arc::clone(&self.0), address, mailbox, scratch_words))
+    }
+}
+
+/// A registered region of a node.
+pub struct TcpRegion {
+    attachment: Arc<Attachment>,
+    key: u64,
+    memory: Arc<[AtomicU64]>,
+}
+
+impl TcpRegion {
+    fn memory(&self) -> &[AtomicU64] {
+        &self.memory
+    }
+}
+
+impl Drop for TcpRegion {
+    fn drop(&mut self) {
+        self.attachment.state.regions.remove(self.key);
+    }
+}
+
+impl Region for TcpRegion {
+    fn key(&self) -> RegionKey {
+        RegionKey { key: self.key, base: 0 }
+    }
+
+    region_in_memory!();
+}

@@ -1,0 +1,105 @@
+//! The sending half of a connection at the adapter's side, which the adapter and one worker share.
+
+use super::{HIGH_WATER, adapter::Watch};
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A connection that a peer made.
+pub(super) struct Peer {
+    /// Its number at this node, never used again.
+    pub id: u64,
+    pub stream: TcpStream,
+    watch: Watch,
+    output: Mutex<Output>,
+    /// Messages of the peer that nobody has taken.
+    messages: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Output {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Whether the adapter waits for room in the socket, and whether it has stopped reading.
+    watched: (bool, bool),
+}
+
+impl Peer {
+    pub fn new(id: u64, stream: TcpStream, watch: Watch) -> Self {
+        Self { id, stream, watch, output: Mutex::default(), messages: AtomicUsize::new(0) }
+    }
+
+    fn output(&self) -> MutexGuard<'_, Output> {
+        // A panic under this lock leaves bytes that are whole frames, or a connection that is closed.
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends what the socket takes; the adapter sends the rest when it can.
+    pub fn send(&self, bytes: &[u8]) {
+        let mut output = self.output();
+        output.bytes.extend_from_slice(bytes);
+        self.flush_locked(&mut output);
+    }
+
+    /// Sends what waits, if the socket takes it.
+    pub fn flush(&self) {
+        self.flush_locked(&mut self.output());
+    }
+
+    fn flush_locked(&self, output: &mut Output) {
+        match write_some(&self.stream, &mut output.bytes, &mut output.sent) {
+            Ok(()) => {
+                let state = (!output.bytes.is_empty(), output.bytes.len() > HIGH_WATER);
+                if state != output.watched {
+                    output.watched = state;
+                    self.watch.change(self, state.0, !state.1);
+                }
+            }
+            // The adapter finds the connection closed, and forgets it.
+            Err(_) => self.close(),
+        }
+    }
+
+    /// Counts a message that has arrived; returns how many nobody has taken.
+    pub fn count_message(&self) -> usize {
+        // Relaxed, here and below: a count, which publishes nothing.
+        self.messages.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A message was taken, or refused.
+    pub fn message_ended(&self) {
+        self.messages.fetch_sub(1, Ordering::Relaxed); // Relaxed: see `count_message`.
+    }
+
+    /// Whether so much waits to be sent that no more requests should be read.
+    pub fn is_clogged(&self) -> bool {
+        self.output().bytes.len() > HIGH_WATER
+    }
+
+    /// Closes the connection, for both ends.
+    pub fn close(&self) {
+        // It may be closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+/// Writes as much as the socket takes. `bytes` is empty afterwards if that was everything.
+pub(super) fn write_some(mut stream: &TcpStream, bytes: &mut Vec<u8>, sent: &mut usize) -> io::Result<()> {
+    while *sent < bytes.len() {
+        match stream.write(&bytes[*sent..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => *sent += count,
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+                bytes.drain(..*sent);
+                *sent = 0;
+                return Ok(());
+            }
+            Err(why) => return Err(why),
+        }
+    }
+    bytes.clear();
+    *sent = 0;
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! A worker: its queue pairs, its mailbox, its scratch area.
+
+use super::handshake::{self, NONCE_BYTES, PROOF_BYTES, Role, WELCOME};
+use super::mailbox::{Mail, Mailbox};
+use super::node::{Attachment, guarantees};
+use super::peer::Peer;
+use super::queue::{Ended, Link, Queue};
+use crate::{
+    Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, Verb, VerbError, WorkerAddr,
+};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A peer that does not answer for this long while a queue pair is connected is taken for dead.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// The longest that `wait` waits.
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+
+/// A worker of a node.
+pub struct TcpWorker {
+    attachment: Arc<Attachment>,
+    address: WorkerAddr,
+    scratch: Vec<u64>,
+    queues: Vec<Queue>,
+    mailbox: Arc<Mailbox>,
+    /// Queue pairs that peers have connected, with those not accepted yet; and which queue each connection is.
+    strangers: VecDeque<(usize, WorkerAddr)>,
+    by_peer: HashMap<u64, usize>,
+    /// Accepted queue pairs are numbered when they are accepted.
+    ids: Vec<usize>,
+    ready: VecDeque<Completion>,
+    buffer: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl TcpWorker {
+    pub(super) fn new(
+        attachment: Arc<Attachment>,
+        address: WorkerAddr,
+        mailbox: Arc<Mailbox>,
+        scratch_words: usize,
+    ) -> Self {
+        Self {
+            attachment,
+            address,
+            scratch: vec![0; scratch_words],
+            queues: Vec::new(),
+            mailbox,
+            strangers: VecDeque::new(),
+            by_peer: HashMap::new(),
+            ids: Vec::new(),
+            ready: VecDeque::new(),
+            buffer: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    fn number(&mut self, index: usize) -> QueueId {
+        self.ids.push(index);
+        QueueId(self.ids.len() as u32 - 1)
+    }
+
+    fn shake_hands(&self, peer: WorkerAddr) -> Result<TcpStream, FabricError> {
+        let state = &self.attachment.state;
+        let address = state.peer(peer.node).ok_or(FabricError::UnknownPeer)?;
+        let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(HANDSHAKE))?;
+        let hello = handshake::hello(self.address, peer);
+        stream.write_all(&hello)?;
+        // A peer that knows another secret closes the connection.
+        let closed = |why: io::Error| match why.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => FabricError::Authentication,
+            _ => FabricError::Io(why),
+        };
+        let mut nonce = [0; NONCE_BYTES];
+        let mut proof = [0; PROOF_BYTES];
+        stream.read_exact(&mut nonce).and_then(|()| stream.read_exact(&mut proof)).map_err(closed)?;
+        if !handshake::is_proven(&state.secret, Role::Accept, &hello, &nonce, &proof) {
+            return Err(FabricError::Authentication);
+        }
+        stream.write_all(&handshake::proof(&state.secret, Role::Connect, &hello, &nonce))?;
+        let mut welcome = [0];
+        stream.read_exact(&mut welcome).map_err(closed)?;
+        if welcome != [WELCOME] {
+            return Err(FabricError::Authentication);
+        }
+        stream.set_nonblocking(true)?;
+        Ok(stream)
+    }
+
+    fn check(&self, queue: &Queue, batch: &[Request]) -> Result<(), PostError> {
+        let limits = guarantees();
+        for request in batch {
+            let local = request.verb.scratch();
+            if !local.fits(self.scratch.len()) || local.words > limits.max_words {
+                return Err(PostError::BadRange);
+            }
+            if matches!(queue.link, Link::Accepted(_)) && request.verb.remote().is_some() {
+                return Err(PostError::OneSided);
+            }
+        }
+        let recvs = batch.iter().filter(|r| matches!(r.verb, Verb::Recv { .. })).count();
+        let (sent, offered) = queue.lengths();
+        if (sent + batch.len() - recvs).max(offered + recvs) > limits.queue_depth {
+            return Err(PostError::QueueFull);
+        }
+        Ok(())
+    }
+
+    fn take_mail(&mut self) {
+        for mail in self.mailbox.take() {
+            match mail {
+                Mail::Connected(peer, from) => self.connected(peer, from),
+                Mail::Message(peer, words) => self.with_peer(peer, |queue| queue.message(words)),
+                // A SendDone that nothing was sent for: the adapter's peer is no member worth believing.
+                Mail::SendDone(peer, status) => self.with_peer(peer, |queue| {
+                    if queue.send_done(status).is_err() {
+                        queue.break_off(VerbError::PeerDead);
+                    }
+                }),
+                Mail::Closed(peer) => self.with_peer(peer, |queue| queue.break_off(VerbError::PeerDead)),
+            }
+        }
+    }
+
+    fn connected(&mut self, peer: Arc<Peer>, from: WorkerAddr) {
+        let index = self.queues.len();
+        self.by_peer.insert(peer.id, index);
+        self.queues.push(Queue::new(Link::Accepted(peer)));
+        self.strangers.push_back((index, from));
+    }
+
+    fn with_peer(&mut self, peer: u64, act: impl FnOnce(&mut Queue)) {
+        if let Some(index) = self.by_peer.get(&peer) {
+            act(&mut self.queues[*index]);
+        }
+    }
+
+    /// Matches messages and gathers completions.
+    fn progress(&mut self, id: usize) {
+        let queue = &mut self.queues[self.ids[id]];
+        let ready = &mut self.ready;
+        let mut tell = |(request, result): Ended| {
+            ready.push_back(Completion { queue: QueueId(id as u32), id: request, result });
+        };
+        self.out.clear();
+        while let Some(ended) = queue.match_messages(&mut self.scratch, &mut self.out) {
+            tell(ended);
+        }
+        if !self.out.is_empty() {
+            queue.send(&self.out);
+        }
+        while let Some(ended) = queue.next_ended() {
+            tell(ended);
+        }
+    }
+}
+
+impl FabricWorker for TcpWorker {
+    fn address(&self) -> WorkerAddr {
+        self.address
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        guarantees()
+    }
+
+    fn connect(&mut self, peer: WorkerAddr) -> Result<QueueId, FabricError> {
+        let stream = self.shake_hands(peer)?;
+        self.queues.push(Queue::new(Link::Connected { stream, input: Vec::new(), output: Vec::new(), sent: 0 }));
+        Ok(self.number(self.queues.len() - 1))
+    }
+
+    fn accept(&mut self) -> Option<(QueueId, WorkerAddr)> {
+        self.take_mail();
+        let (index, from) = self.strangers.pop_front()?;
+        Some((self.number(index), from))
+    }
+
+    fn post(&mut self, queue: QueueId, batch: &[Request]) -> Result<(), PostError> {
+        let index = *self.ids.get(queue.0 as usize).ok_or(PostError::UnknownQueue)?;
+        self.check(&self.queues[index], batch)?;
+        self.out.clear();
+        for request in batch {
+            self.queues[index].add(*request, &self.scratch, &mut self.out);
+        }
+        if !self.out.is_empty() {
+            self.queues[index].send(&self.out);
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.take_mail();
+        for id in 0..self.ids.len() {
+            let queue = &mut self.queues[self.ids[id]];
+            if queue.is_waiting() {
+                if !queue.broken {
+                    queue.read(&mut self.scratch, &mut self.buffer);
+                }
+                self.progress(id);
+            }
+        }
+        let count = self.ready.len();
+        completions.extend(self.ready.drain(..));
+        count
+    }
+
+    fn wait(&mut self) {
+        let mut watched = vec![PollFd::from_borrowed_fd(self.mailbox.bell(), PollFlags::IN)];
+        for queue in self.queues.iter().filter(|queue| queue.is_waiting()) {
+            if queue.broken {
+                return;
+            }
+            if let Link::Connected { stream, output, .. } = &queue.link {
+                let room = if output.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+                watched.push(PollFd::new(stream, PollFlags::IN | room));
+            }
+        }
+        // Whatever it says: the caller polls again.
+        let _ = rustix::event::poll(&mut watched, Some(&WAIT));
+    }
+
+    fn scratch_words(&self) -> usize {
+        self.scratch.len()
+    }
+
+    fn load(&self, word: usize) -> u64 {
+        self.scratch[word]
+    }
+
+    fn store(&mut self, word: usize, value: u64) {
+        self.scratch[word] = value;
+    }
+}
+
+impl Drop for TcpWorker {
+    fn drop(&mut self) {
+        self.take_mail();
+        let late = self.attachment.state.close(self.address.port, &self.mailbox);
+        for mail in late {
+            if let Mail::Message(peer, _) = mail {
+                self.with_peer(peer, |queue| queue.message(Vec::new()));
+            }
+        }
+        self.queues.iter_mut().for_each(Queue::leave);
+    }
+}

@@ -1,0 +1,65 @@
+//! Verbs of a peer over TCP. A frame does not depend on what follows it, a part of one is none; a verb changes the region of its
+//! key and no other, and is answered by whole frames.
+
+use clearway_fabric::tcp::frame::{self, Frame, MAX_WORDS};
+use clearway_fabric::tcp::{Regions, Server};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The key that the corpus uses, and one that it does not.
+pub(crate) const KEY: u64 = 0x0123_4567_89ab_cdef;
+const OTHER_KEY: u64 = !KEY;
+const WORDS: usize = 8;
+
+pub(super) fn run(data: &[u8]) {
+    let regions = Regions::default();
+    let (known, other) = (regions.add(KEY, WORDS), regions.add(OTHER_KEY, WORDS));
+    let mut server = Server::default();
+    let mut rest = data;
+    loop {
+        let (frame, length) = match frame::decode(rest) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                assert!(rest.len() < 4 + 17 + MAX_WORDS * 8, "a frame of any length waits for more");
+                return;
+            }
+            Err(_) => return,
+        };
+        assert_eq!(frame::decode(&rest[..length]), Ok(Some((frame, length))));
+        assert_eq!(frame::decode(&rest[..length - 1]), Ok(None));
+        let mut out = Vec::new();
+        let served = server.serve(&regions, frame, &mut out);
+        check_answer(frame, served, &out);
+        let for_other = matches!(
+            frame,
+            Frame::Write { key: OTHER_KEY, .. } | Frame::Cas { key: OTHER_KEY, .. } | Frame::Faa { key: OTHER_KEY, .. }
+        );
+        // Relaxed: one thread.
+        assert!(for_other || other.iter().all(|word| word.load(Relaxed) == 0), "another region changed");
+        if let Frame::Write { key: KEY, word, payload } = frame
+            && served
+        {
+            let found = known[word as usize..].iter().map(|word| word.load(Relaxed)); // Relaxed: one thread.
+            assert!(payload.values().eq(found.take(payload.len())));
+        }
+        if for_other {
+            return;
+        }
+        rest = &rest[length..];
+    }
+}
+
+/// What is served is answered by the one frame that belongs to it; what is not, by nothing.
+fn check_answer(request: Frame<'_>, served: bool, out: &[u8]) {
+    if !served {
+        assert!(out.is_empty());
+        return;
+    }
+    let Ok(Some((answer, length))) = frame::decode(out) else { panic!("no whole answer") };
+    assert_eq!(length, out.len());
+    match (request, answer) {
+        (Frame::Read { words, .. }, Frame::ReadDone(found)) => assert_eq!(found.len(), words as usize),
+        (Frame::Write { .. }, Frame::WriteDone) => {}
+        (Frame::Cas { .. } | Frame::Faa { .. }, Frame::AtomicDone(_)) => {}
+        other => panic!("{other:?}"),
+    }
+}
