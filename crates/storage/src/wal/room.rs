@@ -219,15 +219,23 @@ impl Shared {
         let mut answers = Vec::new();
         {
             let mut state = self.room.state();
-            let full = state.full.clone();
+            let (full, mut lacking) = (state.full.clone(), false);
             for waiter in std::mem::take(&mut state.waiters) {
                 let on_disk = self.has_room_on_disk(waiter.bytes, waiter.must);
                 let refusal = over.as_ref().or(full.as_ref().filter(|_| !on_disk && !waiter.must));
                 match refusal {
                     Some((kind, text)) => answers.push((waiter, Err(io::Error::new(*kind, text.clone())))),
                     None if on_disk && self.has_room_in_ring(waiter.bytes) => answers.push((waiter, Ok(()))),
-                    None => state.waiters.push(waiter),
+                    None => {
+                        lacking |= !on_disk;
+                        state.waiters.push(waiter);
+                    }
                 }
+            }
+            // Others may have pledged or appended since the maker asked how much is wanted. For lack of space it tries again by itself.
+            if lacking && state.short.is_none() {
+                state.news = true;
+                self.room.state.notify_all();
             }
             self.room.waiting.fetch_sub(answers.len() as u64, Ordering::SeqCst);
         }

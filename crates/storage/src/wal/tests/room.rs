@@ -1,6 +1,7 @@
 //! Room on the disk and in the ring: asked for, waited for, refused, given back.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -65,6 +66,24 @@ fn a_full_log_refuses_and_goes_on_when_there_is_space() {
     ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     wal.shutdown();
     assert_eq!(wal.failed(), None);
+}
+
+/// Invariant 2: the maker has looked how much is wanted, and before it has made that, more is pledged.
+#[test]
+fn a_pledge_that_overtakes_the_maker_of_segments_leaves_nobody_waiting() {
+    let disk = MemDisk::new();
+    let wal = Arc::new(Wal::open(Arc::new(disk.clone()), config(), Lsn(0)).unwrap());
+    // The maker answers this, and then has nothing to do: the next operation of the disk is one for the next request.
+    ask(&wal, 8 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
+    let (pledger, pledged) = (Arc::downgrade(&wal), AtomicBool::new(false));
+    disk.set_hook(Some(Arc::new(move |_| {
+        if let Some(wal) = pledger.upgrade().filter(|_| !pledged.swap(true, Ordering::Relaxed)) {
+            wal.pledge(0, 8 * SEGMENT);
+        }
+    })));
+    ask(&wal, 16 * SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
+    disk.set_hook(None);
+    wal.shutdown();
 }
 
 /// Invariant 1: what is pledged is there for those whom it was pledged to, and for nobody else.
