@@ -5,7 +5,7 @@ use crate::execution::Report;
 use crate::life;
 use crate::panics;
 use crate::pool;
-use crate::trace::Trace;
+use crate::trace::{Lines, Trace};
 use crate::world::World;
 use clearway_sync::canary::{self, BUGS_OF_ENGINE, BUGS_OF_HISTORIES, BUGS_OF_POOL, Bug};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,14 +93,24 @@ impl Subject {
     /// Runs one seed without a word, in a thread of its own: what is left of one that was found wrong, as a panic that was unwinding when its
     /// execution ended, must not meet the next.
     fn quietly(self, seed: u64) -> Result<Report, String> {
-        let run = || self.run(seed, &Trace::new(false));
+        self.traced(seed, &Trace::new(Lines::Dropped))
+    }
+
+    /// As [`Subject::quietly`], with this trace.
+    fn traced(self, seed: u64, trace: &Trace) -> Result<Report, String> {
+        let run = || self.run(seed, trace);
         std::thread::scope(|scope| scope.spawn(run).join()).unwrap_or_else(|_| Err("the seed's thread panicked".into()))
     }
 
-    /// Runs a seed a second time: it must be the same execution.
-    fn again(self, seed: u64, first: &Report) -> Result<Report, String> {
-        let second = self.quietly(seed)?;
-        if second == *first { Ok(second) } else { Err(format!("not the same twice: {first:?}, then {second:?}")) }
+    /// Runs a seed twice: it must be the same execution.
+    fn twice(self, seed: u64) -> Result<Report, String> {
+        let traces = [Trace::new(Lines::Kept), Trace::new(Lines::Kept)];
+        let first = self.traced(seed, &traces[0])?;
+        let second = self.traced(seed, &traces[1])?;
+        if first == second {
+            return Ok(second);
+        }
+        Err(format!("not the same twice: {first:?}, then {second:?}; {}", traces[0].parting(&traces[1])))
     }
 }
 
@@ -179,12 +189,7 @@ pub fn run(subject: Subject, first: u64, count: u64, minutes: Option<u64>) -> Re
             while !totals.stop.load(Ordering::Relaxed) && ends.is_none_or(|ends| Instant::now() < ends) {
                 let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                 let Some(seed) = seeds.get(at) else { return };
-                let mut result = subject.quietly(*seed);
-                if at.is_multiple_of(TWICE)
-                    && let Ok(first) = &result
-                {
-                    result = subject.again(*seed, first);
-                }
+                let result = if at.is_multiple_of(TWICE) { subject.twice(*seed) } else { subject.quietly(*seed) };
                 totals.add(subject, *seed, result);
             }
         };
@@ -213,7 +218,7 @@ pub fn replay(subject: Subject, seed: u64) -> Result<(), String> {
         Subject::Histories => println!("{:#?}", World::of_histories(seed)),
         Subject::Pool => println!("{:#?}", pool::World::new(seed)),
     }
-    let report = subject.run(seed, &Trace::new(true)).map_err(|finding| format!("seed {seed}: {finding}"))?;
+    let report = subject.run(seed, &Trace::new(Lines::Shown)).map_err(|finding| format!("seed {seed}: {finding}"))?;
     println!("sim: seed {seed}: nothing found; {report:?}");
     Ok(())
 }

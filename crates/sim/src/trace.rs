@@ -1,42 +1,65 @@
-//! What happened, as a hash and, if asked for, as lines.
+//! What happened, as a hash and, if asked for, as lines that are printed or kept.
 //!
 //! Two runs of one seed are the same if they have the same hash: it takes in every operation on the disk, with its bytes and result,
 //! and every answer of the engine, in their order.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Lines that are told before and after the place where two traces part.
+const BEFORE: usize = 8;
+const AFTER: usize = 4;
+
 /// A trace; clones are the same one.
 #[derive(Clone, Default)]
 pub struct Trace {
     shared: Arc<Mutex<State>>,
-    shown: bool,
+    lines: Lines,
+}
+
+/// What becomes of the events' lines.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum Lines {
+    /// Nothing: they are not made.
+    #[default]
+    Dropped,
+    /// They are printed.
+    Shown,
+    /// They are kept, to be compared.
+    Kept,
 }
 
 #[derive(Default)]
 struct State {
     hash: u64,
     events: u64,
+    /// Each event's line, and the hash after it.
+    kept: Vec<(u64, String)>,
 }
 
 impl Trace {
-    /// An empty trace; `shown`: each event is also printed.
-    pub fn new(shown: bool) -> Self {
-        Self { shared: Arc::default(), shown }
+    /// An empty trace.
+    pub fn new(lines: Lines) -> Self {
+        Self { shared: Arc::default(), lines }
     }
 
     /// Whether lines are printed.
     pub fn shown(&self) -> bool {
-        self.shown
+        self.lines == Lines::Shown
     }
 
-    /// Takes in an event. `line` is called only if it is to be printed.
+    /// Takes in an event. `line` is called only if it is to be printed or kept.
     pub fn event(&self, kind: &str, bytes: &[u8], line: impl FnOnce() -> String) {
         let mut state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let mix = |h: u64, b: &u8| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3);
         state.hash = kind.as_bytes().iter().chain(bytes).fold(state.hash ^ 0xcbf2_9ce4_8422_2325, mix);
         state.events += 1;
-        if self.shown {
-            println!("{:>7} {kind:<9} {}", state.events, line());
+        match self.lines {
+            Lines::Dropped => {}
+            Lines::Shown => println!("{:>7} {kind:<9} {}", state.events, line()),
+            Lines::Kept => {
+                let line = (state.hash, format!("{:>7} {kind:<9} {}", state.events, line()));
+                state.kept.push(line);
+            }
         }
     }
 
@@ -44,5 +67,18 @@ impl Trace {
     pub fn hash(&self) -> (u64, u64) {
         let state = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         (state.hash, state.events)
+    }
+
+    /// Where this trace and another one part, both with their lines kept: what came just before, and how each goes on.
+    pub fn parting(&self, other: &Self) -> String {
+        let [a, b] = [self, other].map(|t| t.shared.lock().unwrap_or_else(PoisonError::into_inner).kept.clone());
+        let same = a.iter().zip(&b).take_while(|(a, b)| a.0 == b.0).count();
+        let some = |lines: &[(u64, String)], from: usize, to: usize| {
+            let lines = lines.iter().take(to).skip(from).map(|(_, line)| format!("\n    {line:.160}"));
+            lines.collect::<String>()
+        };
+        let before = some(&a, same.saturating_sub(BEFORE), same);
+        let [first, second] = [a, b].map(|lines| some(&lines, same, same + AFTER));
+        format!("they part after {before}\n  the first goes on with{first}\n  the second with{second}")
     }
 }
