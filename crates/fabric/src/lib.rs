@@ -9,6 +9,7 @@
 //! |---|---|---|
 //! | [`shm`] | a segment of memory that several processes map | the processor of the worker that posts it |
 //! | [`tcp`] | connections, and a thread at each node that is its software adapter | that thread |
+//! | `verbs`, with the feature of that name | InfiniBand and RoCE, by libibverbs | the device |
 //! | [`sim`] | a network in virtual time that gives the weakest order RDMA allows, drawn from a seed | the simulation |
 //!
 //! A protocol written on [`Fabric`] and [`FabricWorker`] runs on all of them. Providers differ in what they promise, and
@@ -37,7 +38,7 @@
 //! 9. A WRITE or SEND of at most [`Guarantees::inline_words`] takes its words from the scratch area when it is posted, a longer one
 //!    at any time until it completes. The scratch words of a READ, CAS, FAA or RECV change at any time until it completes.
 
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "verbs"), forbid(unsafe_code))]
 
 pub mod conformance;
 mod error;
@@ -46,6 +47,8 @@ pub mod shm;
 pub mod sim;
 pub mod tcp;
 mod verb;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 mod words;
 
 pub use error::{FabricError, PostError, VerbError};

@@ -16,6 +16,19 @@ const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 /// The engine as the simulation builds it.
 const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
 
+/// The fabric with the provider that needs libibverbs; without a device its tests say so.
+const VERBS: &str = "-p clearway-fabric --features verbs";
+
+/// Where Debian has libclang, which reads libibverbs' headers for Rust.
+const LLVM: &str = "/usr/lib";
+
+fn has_libclang() -> bool {
+    let is_llvm = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("llvm-");
+    let llvm = std::fs::read_dir(LLVM).into_iter().flatten().flatten().filter(is_llvm);
+    let found = llvm.map(|entry| entry.path().join("lib/libclang.so")).any(|path| path.exists());
+    tools::find("cmake").is_some() && (found || std::env::var_os("LIBCLANG_PATH").is_some())
+}
+
 /// Runs everything and stops at the first failure.
 pub fn run(options: &Options) -> Res<()> {
     if in_ci() {
@@ -36,6 +49,12 @@ pub fn run(options: &Options) -> Res<()> {
         cargo("fuzz driver", "check -p clearway-fuzz --features libfuzzer --bin libfuzzer", &[])?;
     } else {
         println!("ci: fuzz driver SKIPPED: there is no C++ compiler");
+    }
+    if in_ci() || has_libclang() {
+        cargo("clippy for InfiniBand", &format!("clippy {VERBS} --all-targets -- -D warnings"), &[])?;
+        cargo("tests for InfiniBand", &format!("test {VERBS} --lib verbs:: -- --nocapture"), &[])?;
+    } else {
+        println!("ci: InfiniBand SKIPPED: there is no CMake or no libclang (see .ci/run)");
     }
     // Of what only these flags show.
     cargo("clippy for loom", &format!("clippy {LOOM} --profile test -- -D warnings"), &[LOOM_FLAGS])?;

@@ -11,31 +11,37 @@
 //! be any node. What follows is neither encrypted nor authenticated: the network between members must be trusted not to
 //! change it.
 
-use crate::{FabricNode, WorkerAddr};
+use crate::{FabricError, FabricNode, WorkerAddr};
 use clearway_env::{Entropy, OsEntropy};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 const MAGIC: &[u8; 8] = b"CLWYTCP1";
 
-pub(super) const HELLO_BYTES: usize = 56;
-pub(super) const NONCE_BYTES: usize = 32;
-pub(super) const PROOF_BYTES: usize = 32;
-pub(super) const WELCOME: u8 = 1;
+pub(crate) const HELLO_BYTES: usize = 56;
+pub(crate) const NONCE_BYTES: usize = 32;
+pub(crate) const PROOF_BYTES: usize = 32;
+pub(crate) const WELCOME: u8 = 1;
+
+/// A peer that does not answer for this long is taken for dead.
+pub(crate) const TIME: Duration = Duration::from_secs(5);
 
 /// The first message of a connection.
-pub(super) type Hello = [u8; HELLO_BYTES];
-pub(super) type Nonce = [u8; NONCE_BYTES];
+pub(crate) type Hello = [u8; HELLO_BYTES];
+pub(crate) type Nonce = [u8; NONCE_BYTES];
 
 /// Who proves.
 #[derive(Clone, Copy)]
-pub(super) enum Role {
+pub(crate) enum Role {
     Connect,
     Accept,
 }
 
 /// Bytes that were never used before.
-pub(super) fn nonce() -> Nonce {
+pub(crate) fn nonce() -> Nonce {
     let mut nonce = [0; NONCE_BYTES];
     for part in nonce.as_chunks_mut::<8>().0 {
         *part = OsEntropy.u64().to_le_bytes();
@@ -43,7 +49,7 @@ pub(super) fn nonce() -> Nonce {
     nonce
 }
 
-pub(super) fn hello(from: WorkerAddr, to: WorkerAddr) -> Hello {
+pub(crate) fn hello(from: WorkerAddr, to: WorkerAddr) -> Hello {
     let mut hello = [0; HELLO_BYTES];
     hello[..8].copy_from_slice(MAGIC);
     hello[8..40].copy_from_slice(&nonce());
@@ -55,7 +61,7 @@ pub(super) fn hello(from: WorkerAddr, to: WorkerAddr) -> Hello {
 }
 
 /// The workers that a hello names; none if it is not one.
-pub(super) fn addresses(hello: &Hello) -> Option<(WorkerAddr, WorkerAddr)> {
+pub(crate) fn addresses(hello: &Hello) -> Option<(WorkerAddr, WorkerAddr)> {
     let number = |index: usize| hello[40..].as_chunks::<4>().0.get(index).map(|part| u32::from_le_bytes(*part));
     let address = |index| Some(WorkerAddr { node: FabricNode(number(index)?), port: number(index + 1)? });
     hello.starts_with(MAGIC).then(|| Some((address(0)?, address(2)?)))?
@@ -72,11 +78,69 @@ fn mac(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce) -> Hmac<Sha256> 
     mac
 }
 
-pub(super) fn proof(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce) -> [u8; PROOF_BYTES] {
+pub(crate) fn proof(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce) -> [u8; PROOF_BYTES] {
     mac(secret, role, hello, nonce).finalize().into_bytes().into()
 }
 
 /// Whether a proof is right, in a time that does not depend on where it is wrong.
-pub(super) fn is_proven(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce, proof: &[u8]) -> bool {
+pub(crate) fn is_proven(secret: &[u8], role: Role, hello: &Hello, nonce: &Nonce, proof: &[u8]) -> bool {
     mac(secret, role, hello, nonce).verify_slice(proof).is_ok()
+}
+
+/// A peer that knows another secret closes the connection.
+fn why_closed(why: io::Error) -> FabricError {
+    match why.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => FabricError::Authentication,
+        _ => FabricError::Io(why),
+    }
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(TIME))?;
+    stream.set_write_timeout(Some(TIME))
+}
+
+/// The connecting side, on a stream that blocks.
+pub(crate) fn connect(
+    mut stream: &TcpStream,
+    secret: &[u8],
+    from: WorkerAddr,
+    to: WorkerAddr,
+) -> Result<(), FabricError> {
+    prepare(stream)?;
+    let hello = hello(from, to);
+    stream.write_all(&hello)?;
+    let (mut nonce, mut other) = ([0; NONCE_BYTES], [0; PROOF_BYTES]);
+    stream.read_exact(&mut nonce).and_then(|()| stream.read_exact(&mut other)).map_err(why_closed)?;
+    if !is_proven(secret, Role::Accept, &hello, &nonce, &other) {
+        return Err(FabricError::Authentication);
+    }
+    stream.write_all(&proof(secret, Role::Connect, &hello, &nonce))?;
+    let mut welcome = [0];
+    stream.read_exact(&mut welcome).map_err(why_closed)?;
+    if welcome == [WELCOME] { Ok(()) } else { Err(FabricError::Authentication) }
+}
+
+/// The other side, on a stream that blocks; returns the addresses of both workers.
+#[cfg(feature = "verbs")]
+pub(crate) fn accept(
+    mut stream: &TcpStream,
+    secret: &[u8],
+    node: FabricNode,
+) -> Result<(WorkerAddr, WorkerAddr), FabricError> {
+    prepare(stream)?;
+    let mut hello = [0; HELLO_BYTES];
+    stream.read_exact(&mut hello)?;
+    let (from, to) = addresses(&hello).filter(|(_, to)| to.node == node).ok_or(FabricError::Authentication)?;
+    let nonce = nonce();
+    stream.write_all(&nonce)?;
+    stream.write_all(&proof(secret, Role::Accept, &hello, &nonce))?;
+    let mut other = [0; PROOF_BYTES];
+    stream.read_exact(&mut other)?;
+    if !is_proven(secret, Role::Connect, &hello, &nonce, &other) {
+        return Err(FabricError::Authentication);
+    }
+    stream.write_all(&[WELCOME])?;
+    Ok((from, to))
 }

@@ -29,7 +29,7 @@
 
 mod adapter;
 pub mod frame;
-mod handshake;
+pub(crate) mod handshake;
 mod mailbox;
 mod memory;
 mod node;

@@ -1,6 +1,6 @@
 //! A worker: its queue pairs, its mailbox, its scratch area.
 
-use super::handshake::{self, NONCE_BYTES, PROOF_BYTES, Role, WELCOME};
+use super::handshake;
 use super::mailbox::{Mail, Mailbox};
 use super::node::{Attachment, guarantees};
 use super::peer::Peer;
@@ -10,13 +10,9 @@ use crate::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, VecDeque};
-use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// A peer that does not answer for this long while a queue pair is connected is taken for dead.
-const HANDSHAKE: Duration = Duration::from_secs(5);
 /// The longest that `wait` waits.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
@@ -67,28 +63,8 @@ impl TcpWorker {
     fn shake_hands(&self, peer: WorkerAddr) -> Result<TcpStream, FabricError> {
         let state = &self.attachment.state;
         let address = state.peer(peer.node).ok_or(FabricError::UnknownPeer)?;
-        let mut stream = TcpStream::connect_timeout(&address, HANDSHAKE)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(HANDSHAKE))?;
-        let hello = handshake::hello(self.address, peer);
-        stream.write_all(&hello)?;
-        // A peer that knows another secret closes the connection.
-        let closed = |why: io::Error| match why.kind() {
-            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => FabricError::Authentication,
-            _ => FabricError::Io(why),
-        };
-        let mut nonce = [0; NONCE_BYTES];
-        let mut proof = [0; PROOF_BYTES];
-        stream.read_exact(&mut nonce).and_then(|()| stream.read_exact(&mut proof)).map_err(closed)?;
-        if !handshake::is_proven(&state.secret, Role::Accept, &hello, &nonce, &proof) {
-            return Err(FabricError::Authentication);
-        }
-        stream.write_all(&handshake::proof(&state.secret, Role::Connect, &hello, &nonce))?;
-        let mut welcome = [0];
-        stream.read_exact(&mut welcome).map_err(closed)?;
-        if welcome != [WELCOME] {
-            return Err(FabricError::Authentication);
-        }
+        let stream = TcpStream::connect_timeout(&address, handshake::TIME)?;
+        handshake::connect(&stream, &state.secret, self.address, peer)?;
         stream.set_nonblocking(true)?;
         Ok(stream)
     }
