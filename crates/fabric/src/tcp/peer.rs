@@ -1,7 +1,9 @@
 //! The sending half of a connection at the adapter's side, which the adapter and one worker share.
 
 use super::{HIGH_WATER, adapter::Watch};
-use std::io::{self, Write};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -85,18 +87,18 @@ impl Peer {
 }
 
 /// Writes as much as the socket takes. `bytes` is empty afterwards if that was everything.
-pub(super) fn write_some(mut stream: &TcpStream, bytes: &mut Vec<u8>, sent: &mut usize) -> io::Result<()> {
+pub(super) fn write_some(stream: &TcpStream, bytes: &mut Vec<u8>, sent: &mut usize) -> io::Result<()> {
     while *sent < bytes.len() {
-        match stream.write(&bytes[*sent..]) {
+        match rustix::net::send(stream, &bytes[*sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => *sent += count,
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Err(why) if why.kind() == io::ErrorKind::WouldBlock => {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
                 bytes.drain(..*sent);
                 *sent = 0;
                 return Ok(());
             }
-            Err(why) => return Err(why),
+            Err(why) => return Err(why.into()),
         }
     }
     bytes.clear();

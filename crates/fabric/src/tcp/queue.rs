@@ -3,13 +3,18 @@
 use super::frame::{self, Frame, Malformed, SendStatus};
 use super::peer::{Peer, write_some};
 use crate::{Request, ScratchRange, Verb, VerbError};
+use rustix::net::RecvFlags;
 use std::collections::VecDeque;
-use std::io::{self, Read};
+use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 1 << 16;
+
+fn received(stream: &TcpStream, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
+    Ok(rustix::net::recv(stream, buffer, flags)?.1)
+}
 
 /// How the end reaches the other.
 pub(super) enum Link {
@@ -83,13 +88,23 @@ impl Queue {
         }
     }
 
-    /// Reads the connection and handles what is there.
-    pub fn read(&mut self, scratch: &mut [u64], buffer: &mut Vec<u8>) {
+    /// Whether everything that this end has to say is on its way, and the next that happens is an answer on its own connection.
+    pub fn waits_for_answer(&self) -> bool {
+        matches!(&self.link, Link::Connected { output, .. } if output.is_empty()) && !self.broken && !self.has_ended()
+    }
+
+    /// Whether the oldest request has ended.
+    pub fn has_ended(&self) -> bool {
+        self.requests.front().is_some_and(|(_, result)| result.is_some())
+    }
+
+    /// Reads the connection and handles what is there; waits for it, for the socket's time, unless `flags` say otherwise.
+    pub fn read(&mut self, scratch: &mut [u64], buffer: &mut Vec<u8>, flags: RecvFlags) {
         buffer.resize(READ_BYTES, 0);
         let Link::Connected { stream, input, output, sent } = &mut self.link else { return };
         let mut taken = std::mem::take(input);
         let flushed = write_some(stream, output, sent);
-        let alive = match flushed.and_then(|()| (&*stream).read(buffer)) {
+        let alive = match flushed.and_then(|()| received(stream, buffer, flags)) {
             Ok(0) => false,
             Ok(count) => {
                 taken.extend_from_slice(&buffer[..count]);

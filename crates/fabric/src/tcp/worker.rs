@@ -9,11 +9,14 @@ use crate::{
     Completion, FabricError, FabricWorker, Guarantees, PostError, QueueId, Request, Verb, VerbError, WorkerAddr,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::RecvFlags;
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest that `wait` waits.
+const WAIT_TIME: Duration = Duration::from_millis(1);
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// A worker of a node.
@@ -65,7 +68,8 @@ impl TcpWorker {
         let address = state.peer(peer.node).ok_or(FabricError::UnknownPeer)?;
         let stream = TcpStream::connect_timeout(&address, handshake::TIME)?;
         handshake::connect(&stream, &state.secret, self.address, peer)?;
-        stream.set_nonblocking(true)?;
+        // Each call says whether it waits; `wait` may, this long.
+        stream.set_read_timeout(Some(WAIT_TIME))?;
         Ok(stream)
     }
 
@@ -176,8 +180,8 @@ impl FabricWorker for TcpWorker {
         for id in 0..self.ids.len() {
             let queue = &mut self.queues[self.ids[id]];
             if queue.is_waiting() {
-                if !queue.broken {
-                    queue.read(&mut self.scratch, &mut self.buffer);
+                if !queue.broken && !queue.has_ended() {
+                    queue.read(&mut self.scratch, &mut self.buffer, RecvFlags::DONTWAIT);
                 }
                 self.progress(id);
             }
@@ -188,9 +192,16 @@ impl FabricWorker for TcpWorker {
     }
 
     fn wait(&mut self) {
+        let mut waiting = self.queues.iter_mut().filter(|queue| queue.is_waiting());
+        // One connection and nothing else: reading it is what `poll` would do next.
+        if let (Some(queue), None, true) = (waiting.next(), waiting.next(), self.by_peer.is_empty())
+            && queue.waits_for_answer()
+        {
+            return queue.read(&mut self.scratch, &mut self.buffer, RecvFlags::empty());
+        }
         let mut watched = vec![PollFd::from_borrowed_fd(self.mailbox.bell(), PollFlags::IN)];
         for queue in self.queues.iter().filter(|queue| queue.is_waiting()) {
-            if queue.broken {
+            if queue.broken || queue.has_ended() {
                 return;
             }
             if let Link::Connected { stream, output, .. } = &queue.link {
