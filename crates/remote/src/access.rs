@@ -1,0 +1,489 @@
+//! One transaction's lock on one row: a state machine that is given the results of a batch and makes the next one.
+//!
+//! # Invariants
+//! 1. A lock word and a slot of the array change only by CAS and FAA, which exclude one another on every fabric.
+//! 2. A slot of the array is set after its holder has got the lock and cleared before it releases it. So a free lock word
+//!    implies an empty array, and a word whose count differs from the array's is on its way: it is read again.
+//! 3. A payload is read while the lock is held. It is written before the atomic that releases the lock, on the same queue pair, which
+//!    orders a WRITE before a later atomic.
+//! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
+
+use crate::mode::{EXCLUSIVE, HOLDERS, READER, holders, is_exclusive};
+use crate::traps::{Planted, Trap};
+use crate::{AbortCause, Protocol, RowId, StartTimestamp, Stats, Table};
+use clearway_fabric::{FabricWorker, Request, ScratchRange, Verb};
+
+/// Scratch words of an access beside its payload: metadata read, lock word found, and the array slot found behind them.
+pub(crate) const SCRATCH_HEADER: usize = 2 + HOLDERS;
+
+/// Where a slot's old value arrives; adjoins the payload.
+const SLOT_OLD: usize = SCRATCH_HEADER - 1;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    Not,
+    Shared,
+    Exclusive,
+}
+
+/// What has been posted and is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Nothing: the lock is held, or gone.
+    Rest,
+    /// CAS of the lock word by an exclusive requester, with the READ of the payload if one round is to do.
+    TakeExclusive,
+    /// READ of the metadata by an exclusive requester that found the row held.
+    ReadHolders,
+    /// READ of the metadata by a reader.
+    ReadWord,
+    /// CAS of the lock word by a reader that found this.
+    TakeShared(u64),
+    /// FAA of the lock word by a reader, with the READ of the payload.
+    AddReader,
+    /// FAA that takes the one of `AddReader` back.
+    BackOut,
+    /// READ of the payload, with the CAS of a slot where there is an array.
+    ReadPayload,
+    /// CAS of another slot.
+    SetSlot,
+    /// All of an exclusive holder's release.
+    ReleaseExclusive,
+    /// READ of the lock word by a reader that releases.
+    ReadForRelease,
+    /// CAS of the lock word by a reader that found this, after the CAS of its slot.
+    ReleaseShared(u64),
+    /// CAS that puts the slot back, with a READ of the lock word: it had moved.
+    PutSlotBack,
+    /// FAA that releases a reader's one-round lock.
+    SubtractReader,
+}
+
+/// How the access stands after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A batch is to be posted.
+    Posted,
+    /// The lock is held, and the payload in the scratch area.
+    Locked,
+    /// The lock is not held.
+    Refused(AbortCause),
+    /// The lock has been released.
+    Released,
+    /// The lock word or array is not what it must be.
+    LockLost,
+}
+
+/// What a step works with.
+pub(crate) struct Context<'a, W> {
+    pub table: &'a Table,
+    pub txn: StartTimestamp,
+    pub fabric: &'a mut W,
+    /// The verbs to post next, in this order.
+    pub batch: &'a mut Vec<Request>,
+    pub stats: &'a mut Stats,
+    /// The newest logical time seen in a lock word.
+    pub newest: &'a mut u64,
+    pub planted: Planted,
+}
+
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub row: RowId,
+    /// Asked for, or held.
+    pub exclusive: bool,
+    pub held: Held,
+    pub dirty: bool,
+    /// First word of its scratch range.
+    scratch: usize,
+    step: Step,
+    /// The holder's place in the array.
+    slot: usize,
+    /// Verbs of the last batch that have not completed.
+    pub pending: usize,
+}
+
+impl Access {
+    pub fn new(row: RowId, scratch: usize) -> Self {
+        let (held, step) = (Held::Not, Step::Rest);
+        Self { row, exclusive: false, held, dirty: false, scratch, step, slot: 0, pending: 0 }
+    }
+
+    /// The payload's first scratch word.
+    pub fn payload(&self) -> usize {
+        self.scratch + SCRATCH_HEADER
+    }
+
+    /// Starts to take the lock; a held shared lock is upgraded.
+    pub fn lock<W: FabricWorker>(&mut self, exclusive: bool, cx: &mut Context<'_, W>) -> Progress {
+        self.exclusive = exclusive;
+        let mode = cx.table.mode;
+        if exclusive || !mode.shares() {
+            self.take_exclusive(cx)
+        } else if mode.is_one_round() {
+            self.faa(READER, cx);
+            self.read_payload(cx);
+            self.post(Step::AddReader)
+        } else {
+            self.read_word(Step::ReadWord, cx)
+        }
+    }
+
+    /// Starts to release the lock; `commit`: with the new payload.
+    pub fn release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
+        match self.held {
+            Held::Not => Progress::Released,
+            Held::Exclusive => self.release_exclusive(commit, cx),
+            Held::Shared if cx.table.mode.is_one_round() => {
+                self.faa(READER.wrapping_neg(), cx);
+                self.post(Step::SubtractReader)
+            }
+            Held::Shared => self.read_word(Step::ReadForRelease, cx),
+        }
+    }
+
+    /// Goes on after the batch has completed.
+    pub fn advance<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
+        let found = cx.fabric.load(self.scratch);
+        let slot_found = cx.fabric.load(self.scratch + SLOT_OLD);
+        match self.step {
+            Step::Rest => unreachable!("nothing is awaited"),
+            Step::TakeExclusive => self.took_exclusive(found, cx),
+            Step::ReadHolders => self.judge_holders(found, cx),
+            Step::ReadWord => self.judge_word(found, cx),
+            Step::TakeShared(seen) if found == seen => {
+                self.held = Held::Shared;
+                self.slot = if cx.table.mode.has_array() { self.free_slot(cx) } else { 0 };
+                self.announce(cx)
+            }
+            Step::TakeShared(_) => {
+                cx.stats.atomicity_retries += 1;
+                self.read_word(Step::ReadWord, cx)
+            }
+            Step::AddReader if is_exclusive(found) => {
+                self.faa(READER.wrapping_neg(), cx);
+                self.post(Step::BackOut)
+            }
+            Step::AddReader => {
+                self.held = Held::Shared;
+                self.rest(Progress::Locked)
+            }
+            Step::BackOut => self.rest(Progress::Refused(AbortCause::Conflict)),
+            Step::ReadPayload | Step::SetSlot => {
+                if cx.table.mode.has_array() && slot_found != 0 {
+                    return self.try_next_slot(Step::SetSlot, cx);
+                }
+                self.rest(Progress::Locked)
+            }
+            Step::ReleaseExclusive => self.released_exclusive(found, slot_found, cx),
+            Step::ReadForRelease => self.release_shared(found, cx),
+            Step::ReleaseShared(seen) => self.released_shared(seen, found, slot_found, cx),
+            Step::PutSlotBack if slot_found != 0 => self.try_next_slot(Step::PutSlotBack, cx),
+            Step::PutSlotBack => self.read_word(Step::ReadForRelease, cx),
+            Step::SubtractReader if holders(found) == 0 => Progress::LockLost,
+            Step::SubtractReader => self.gone(),
+        }
+    }
+
+    // Taking a lock.
+
+    fn take_exclusive<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
+        let free = self.word_to_upgrade();
+        self.cas(free, cx.table.mode.exclusive_word(cx.txn), cx);
+        if cx.table.mode.is_one_round() && self.held == Held::Not {
+            self.read_payload(cx);
+        }
+        self.post(Step::TakeExclusive)
+    }
+
+    /// The lock word that an exclusive requester can replace: free, or held by itself alone.
+    fn word_to_upgrade(&self) -> u64 {
+        if self.held == Held::Shared { READER } else { 0 }
+    }
+
+    fn took_exclusive<W: FabricWorker>(&mut self, found: u64, cx: &mut Context<'_, W>) -> Progress {
+        let mode = cx.table.mode;
+        if found == self.word_to_upgrade() {
+            let upgraded = self.held == Held::Shared;
+            self.held = Held::Exclusive;
+            if upgraded || mode.is_one_round() {
+                return self.rest(Progress::Locked);
+            }
+            self.slot = 0;
+            return self.announce(cx);
+        }
+        match (mode.protocol, mode.shares()) {
+            (Protocol::NoWait, _) => self.rest(Progress::Refused(AbortCause::Conflict)),
+            (Protocol::WaitDie, false) => match self.older_than_me(&[found], cx) {
+                Some(holder) => self.rest(Progress::Refused(AbortCause::Older(holder))),
+                None => {
+                    cx.stats.wait_retries += 1;
+                    self.take_exclusive(cx)
+                }
+            },
+            (Protocol::WaitDie, true) => self.read_word(Step::ReadHolders, cx),
+        }
+    }
+
+    fn judge_holders<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+        let array = self.array(cx);
+        if let Some(progress) = self.reread(word, &array, Step::ReadHolders, cx) {
+            return progress;
+        }
+        if word == self.word_to_upgrade() {
+            cx.stats.atomicity_retries += 1;
+            return self.take_exclusive(cx);
+        }
+        self.wait_or_die(&array, Step::ReadHolders, cx)
+    }
+
+    fn judge_word<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+        if !cx.table.mode.has_array() {
+            if is_exclusive(word) {
+                return self.rest(Progress::Refused(AbortCause::Conflict));
+            }
+            self.cas(word, word + READER, cx);
+            return self.post(Step::TakeShared(word));
+        }
+        let array = self.array(cx);
+        if let Some(progress) = self.reread(word, &array, Step::ReadWord, cx) {
+            return progress;
+        }
+        if is_exclusive(word) {
+            return self.wait_or_die(&array, Step::ReadWord, cx);
+        }
+        if holders(word) >= HOLDERS as u64 {
+            return self.rest(Progress::Refused(AbortCause::TooManyReaders));
+        }
+        self.cas(word, word + READER, cx);
+        self.post(Step::TakeShared(word))
+    }
+
+    /// Reads the metadata again if word and array contradict each other. Busy metadata is no conflict, and no reason to abort.
+    fn reread<W: FabricWorker>(
+        &mut self,
+        word: u64,
+        array: &[u64; HOLDERS],
+        step: Step,
+        cx: &mut Context<'_, W>,
+    ) -> Option<Progress> {
+        if holders(word) == array.iter().filter(|holder| **holder != 0).count() as u64 {
+            return None;
+        }
+        if cx.planted.has(Trap::AbortOnBusyMetadata) {
+            return Some(self.rest(Progress::Refused(AbortCause::Conflict)));
+        }
+        cx.stats.rereads += 1;
+        Some(self.read_word(step, cx))
+    }
+
+    fn wait_or_die<W: FabricWorker>(
+        &mut self,
+        array: &[u64; HOLDERS],
+        step: Step,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
+        if let Some(holder) = self.older_than_me(array, cx) {
+            return self.rest(Progress::Refused(AbortCause::Older(holder)));
+        }
+        cx.stats.wait_retries += 1;
+        self.read_word(step, cx)
+    }
+
+    /// A holder that is older than the transaction. Notes the time of all of them.
+    fn older_than_me<W>(&self, found: &[u64], cx: &mut Context<'_, W>) -> Option<StartTimestamp> {
+        let others = found.iter().map(|word| StartTimestamp(*word)).filter(|other| other.0 != 0);
+        for other in others.clone() {
+            *cx.newest = other.count().max(*cx.newest);
+        }
+        others.min().filter(|other| *other < cx.txn)
+    }
+
+    fn array<W: FabricWorker>(&self, cx: &Context<'_, W>) -> [u64; HOLDERS] {
+        let mut array = [0; HOLDERS];
+        cx.fabric.load_range(self.scratch + 1, &mut array);
+        array
+    }
+
+    fn free_slot<W: FabricWorker>(&self, cx: &Context<'_, W>) -> usize {
+        self.array(cx).iter().position(|holder| *holder == 0).unwrap_or(0)
+    }
+
+    /// Enters the new holder into the array, if there is one, and reads the payload.
+    fn announce<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
+        if cx.table.mode.has_array() {
+            self.set_slot(cx);
+        }
+        self.read_payload(cx);
+        self.post(Step::ReadPayload)
+    }
+
+    /// The slot was taken by another reader: at most 4 hold the row, so that another slot is free.
+    fn try_next_slot<W: FabricWorker>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
+        cx.stats.atomicity_retries += 1;
+        self.slot = (self.slot + 1) % HOLDERS;
+        self.set_slot(cx);
+        self.post(step)
+    }
+
+    // Releasing it.
+
+    fn release_exclusive<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
+        let mode = cx.table.mode;
+        if self.plant_release(commit, cx) {
+            return self.post(Step::ReleaseExclusive);
+        }
+        if commit && self.dirty {
+            let local = ScratchRange::new(self.payload(), cx.table.payload_words);
+            let remote = cx.table.word(self.row, mode.header_words());
+            self.push(Verb::Write { local, remote }, cx);
+        }
+        if mode.has_array() {
+            self.clear_slot(cx);
+        }
+        if mode.is_one_round() {
+            // Readers that will back out may be in the word.
+            self.faa(EXCLUSIVE.wrapping_neg(), cx);
+        } else {
+            self.cas(mode.exclusive_word(cx.txn), 0, cx);
+        }
+        self.post(Step::ReleaseExclusive)
+    }
+
+    fn released_exclusive<W: FabricWorker>(&mut self, found: u64, slot: u64, cx: &mut Context<'_, W>) -> Progress {
+        let mode = cx.table.mode;
+        let unverified = cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
+        let own_word = if mode.is_one_round() { is_exclusive(found) } else { found == mode.exclusive_word(cx.txn) };
+        if !unverified && !(own_word && (!mode.has_array() || slot == cx.txn.0)) {
+            return Progress::LockLost;
+        }
+        self.gone()
+    }
+
+    fn release_shared<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+        if holders(word) == 0 || is_exclusive(word) {
+            return Progress::LockLost;
+        }
+        if cx.table.mode.has_array() {
+            self.clear_slot(cx);
+        }
+        if cx.planted.has(Trap::ReleaseByWrite) {
+            cx.fabric.store(self.scratch, word - READER);
+            let local = ScratchRange::new(self.scratch, 1);
+            self.push(Verb::Write { local, remote: cx.table.word(self.row, 0) }, cx);
+            return self.post(Step::ReleaseShared(word - READER));
+        }
+        self.cas(word, word - READER, cx);
+        self.post(Step::ReleaseShared(word))
+    }
+
+    fn released_shared<W: FabricWorker>(
+        &mut self,
+        seen: u64,
+        found: u64,
+        slot: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
+        if cx.table.mode.has_array() && slot != cx.txn.0 {
+            return Progress::LockLost;
+        }
+        if found == seen {
+            return self.gone();
+        }
+        cx.stats.atomicity_retries += 1;
+        if !cx.table.mode.has_array() {
+            return self.read_word(Step::ReadForRelease, cx);
+        }
+        self.set_slot(cx);
+        self.post(Step::PutSlotBack)
+    }
+
+    /// Pushes a release that the source names as a trap.
+    fn plant_release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> bool {
+        let header = cx.table.mode.header_words();
+        let payload = ScratchRange::new(self.payload(), cx.table.payload_words);
+        let word = cx.table.word(self.row, 0);
+        let write = commit && self.dirty;
+        if cx.planted.has(Trap::UnlockWithPayload) && write {
+            let start = self.payload() - header;
+            cx.fabric.store_range(start, &[0; 1 + HOLDERS][..header]);
+            let local = ScratchRange::new(start, header + payload.words);
+            self.push(Verb::Write { local, remote: word }, cx);
+            return true;
+        }
+        if !cx.planted.has(Trap::ReleaseByWrite) {
+            return false;
+        }
+        if write {
+            self.push(Verb::Write { local: payload, remote: cx.table.word(self.row, header) }, cx);
+        }
+        if cx.table.mode.has_array() {
+            self.clear_slot(cx);
+        }
+        cx.fabric.store(self.scratch, 0);
+        self.push(Verb::Write { local: ScratchRange::new(self.scratch, 1), remote: word }, cx);
+        true
+    }
+
+    // Verbs.
+
+    fn push<W>(&self, verb: Verb, cx: &mut Context<'_, W>) {
+        cx.batch.push(Request::new(0, verb));
+    }
+
+    fn cas<W>(&self, expected: u64, new: u64, cx: &mut Context<'_, W>) {
+        self.push(Verb::Cas { remote: cx.table.word(self.row, 0), expected, new, old: self.scratch }, cx);
+    }
+
+    fn faa<W>(&self, add: u64, cx: &mut Context<'_, W>) {
+        self.push(Verb::Faa { remote: cx.table.word(self.row, 0), add, old: self.scratch }, cx);
+    }
+
+    fn set_slot<W>(&self, cx: &mut Context<'_, W>) {
+        // The trap compares the slot with 0 where it should assign.
+        let new = if cx.planted.has(Trap::CompareOwner) { 0 } else { cx.txn.0 };
+        self.cas_slot(0, new, cx);
+    }
+
+    fn clear_slot<W>(&self, cx: &mut Context<'_, W>) {
+        self.cas_slot(cx.txn.0, 0, cx);
+    }
+
+    fn cas_slot<W>(&self, expected: u64, new: u64, cx: &mut Context<'_, W>) {
+        let remote = cx.table.word(self.row, 1 + self.slot);
+        self.push(Verb::Cas { remote, expected, new, old: self.scratch + SLOT_OLD }, cx);
+    }
+
+    /// Reads the metadata, or of a reader's release the word alone.
+    fn read_word<W>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
+        let words = if step == Step::ReadForRelease { 1 } else { cx.table.mode.header_words() };
+        let local = ScratchRange::new(self.scratch, words);
+        self.push(Verb::Read { remote: cx.table.word(self.row, 0), local }, cx);
+        self.post(step)
+    }
+
+    /// Reads the payload, after what is in the batch.
+    fn read_payload<W: FabricWorker>(&self, cx: &mut Context<'_, W>) {
+        let local = ScratchRange::new(self.payload(), cx.table.payload_words);
+        let remote = cx.table.word(self.row, cx.table.mode.header_words());
+        let read = Request::new(0, Verb::Read { remote, local });
+        // Only a one-round lock's atomic must take effect first; others have already completed.
+        let fence = cx.table.mode.is_one_round() && !cx.fabric.guarantees().reads_follow_atomics;
+        cx.batch.push(if fence { read.fenced() } else { read });
+    }
+
+    fn post(&mut self, step: Step) -> Progress {
+        self.step = step;
+        Progress::Posted
+    }
+
+    fn rest(&mut self, progress: Progress) -> Progress {
+        self.step = Step::Rest;
+        progress
+    }
+
+    fn gone(&mut self) -> Progress {
+        self.held = Held::Not;
+        self.rest(Progress::Released)
+    }
+}

@@ -1,0 +1,86 @@
+//! Row locks over one-sided memory: transactions on rows of other nodes whose processors take no part.
+//!
+//! A [`Table`] has fixed-size rows in the registered memory of several nodes, each with its lock beside its payload. A
+//! [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under strict two-phase locking, several at a
+//! time; nothing in it blocks. The protocols are NO_WAIT and WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`].
+//! [`LockKind::OneRound`] goes past the source: a lock and its payload arrive in one round.
+//!
+//! ```
+//! use clearway_fabric::sim::{Network, SimConfig};
+//! use clearway_fabric::{Fabric, Region, WorkerAddr};
+//! use clearway_remote::{Event, Mode, Owner, RowId, RowWorker, Table, WorkerLimits};
+//!
+//! let network = Network::new(1, SimConfig::default());
+//! let (owner, user) = (network.add_node(), network.add_node());
+//! let region = owner.register(Table::region_words(Mode::ONE_ROUND, 2, 100))?;
+//! let owners = vec![Owner { address: WorkerAddr { node: owner.node(), port: 0 }, region: region.key() }];
+//! let table = Table { mode: Mode::ONE_ROUND, payload_words: 2, rows: 100, owners };
+//! let limits = WorkerLimits { transactions: 1, rows: 4 };
+//! let mut worker = RowWorker::new(user.worker(0, limits.scratch_words(2))?, table, 1, limits, None)?;
+//!
+//! let row = RowId { owner: 0, index: 7 };
+//! let txn = worker.begin().expect("none is running");
+//! worker.get(txn, row, true)?;
+//! let mut events = Vec::new();
+//! while !events.contains(&Event::Committed(txn)) {
+//!     network.advance();
+//!     worker.poll(&mut events)?;
+//!     if events.first() == Some(&Event::Locked(txn, row)) {
+//!         events.clear();
+//!         worker.set(txn, row, &[3, 4]);
+//!         worker.commit(txn)?;
+//!     }
+//! }
+//! // The payload is behind a lock word, which is free again.
+//! assert_eq!((0..3).map(|word| region.load(7 * 3 + word)).collect::<Vec<_>>(), [0, 3, 4]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Commit
+//! The payload is written, then the lock word is released by an atomic on the same queue pair, which is ordered after
+//! the WRITE on every fabric. All rows of a transaction are written and released at once: each is held until
+//! then, so that this is strict two-phase locking.
+//!
+//! # Traps
+//! Mistakes of public implementations, and why they are impossible here. The tests plant each of them.
+//!
+//! 1. *One WRITE for payload and lock word*: the word can land first. Here the word is never part of a WRITE.
+//! 2. *Release by WRITE*: can land before the payload, and be lost to an atomic. Here words and array slots change by CAS
+//!    and FAA alone.
+//! 3. *Owner bookkeeping that compares where it should assign*: each release verifies that it finds what the holder left.
+//! 4. *Abort because metadata is busy*: it is read again; an abort in WAIT_DIE names an older holder.
+//! 5. *The owner's processor beside the fabric's atomics*: local rows go over the fabric too, unless
+//!    [`Guarantees::cpu_atomics`](clearway_fabric::Guarantees::cpu_atomics).
+//!
+//! # What differs from the source
+//! - M and M/S exclusive locks are released by CAS, not WRITE (trap 2).
+//! - A holder enters and leaves the array of M/S WAIT_DIE by a CAS of its slot. If readers wrote the array back, one
+//!   could overwrite another's entry that took a place after it was read.
+//! - A shared lock becomes exclusive if its holder is alone: NO_WAIT aborts otherwise, WAIT_DIE waits for younger readers.
+//!
+//! Timestamps are logical: a worker's count, moved past every one that it sees in a conflict, and the worker's number.
+//!
+//! # What a crash leaves
+//! The locks of a worker that dies stay, and a row that it was writing may be half written. Recovery of locks is not
+//! part of this crate yet; a failed verb ends the worker with an error.
+//!
+//! Source: Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University), Journal of Frontiers of Computer Science and Technology
+//! 17(5), pages 1201 to 1209; one-round locks: not in it.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod error;
+mod mode;
+mod stats;
+mod table;
+#[cfg(test)]
+mod tests;
+mod traps;
+mod worker;
+
+pub use error::RemoteError;
+pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
+pub use stats::{AbortCause, Phase, PhaseCount, Stats};
+pub use table::{Owner, RowId, Table};
+pub use worker::{Event, RowWorker, TxnHandle, WorkerLimits};

@@ -1,0 +1,110 @@
+//! What a row's lock metadata means in each mode.
+//!
+//! | mode | word 0 | words 1 to 4 |
+//! |---|---|---|
+//! | M | 0 free, else the holder's start timestamp | - |
+//! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders | - |
+//! | M/S, WAIT_DIE | as above | start timestamps of up to 4 holders, 0 unused |
+
+/// Readers of one row at a time in WAIT_DIE with M/S locks; one more aborts.
+pub const HOLDERS: usize = 4;
+
+/// The lock word of an exclusive holder in M/S modes.
+pub(crate) const EXCLUSIVE: u64 = 3;
+
+/// One reader in the lock word of M/S modes.
+pub(crate) const READER: u64 = 2;
+
+/// When a transaction started first, unique over all workers of a fabric, never 0. Smaller is older.
+///
+/// A restarted transaction keeps it; otherwise WAIT_DIE would let it die for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StartTimestamp(pub(crate) u64);
+
+impl StartTimestamp {
+    /// The `count`-th of a worker.
+    pub(crate) fn new(count: u64, worker: u16) -> Self {
+        Self(count << 16 | u64::from(worker))
+    }
+
+    /// The logical time that the worker had then.
+    pub(crate) fn count(self) -> u64 {
+        self.0 >> 16
+    }
+}
+
+/// What a requester does at a conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// It aborts.
+    NoWait,
+    /// It waits if it is older than every holder, else aborts.
+    WaitDie,
+}
+
+/// The locks that rows have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// M: readers exclude one another, too.
+    Mutual,
+    /// M/S: readers share.
+    Shared,
+    /// M/S, and lock and payload arrive in one round: FAA or CAS is posted together with the READ. A reader that finds an
+    /// exclusive holder takes its FAA back. For NO_WAIT; WAIT_DIE treats it as [`LockKind::Shared`].
+    OneRound,
+}
+
+/// Protocol and kind of lock; the same for all users of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    /// What happens at a conflict.
+    pub protocol: Protocol,
+    /// Whether readers share.
+    pub kind: LockKind,
+}
+
+impl Mode {
+    /// The 4 modes of the source.
+    pub const PUBLISHED: [Self; 4] = [
+        Self { protocol: Protocol::NoWait, kind: LockKind::Mutual },
+        Self { protocol: Protocol::NoWait, kind: LockKind::Shared },
+        Self { protocol: Protocol::WaitDie, kind: LockKind::Mutual },
+        Self { protocol: Protocol::WaitDie, kind: LockKind::Shared },
+    ];
+
+    /// NO_WAIT with one-round locks.
+    pub const ONE_ROUND: Self = Self { protocol: Protocol::NoWait, kind: LockKind::OneRound };
+
+    pub(crate) fn shares(self) -> bool {
+        self.kind != LockKind::Mutual
+    }
+
+    pub(crate) fn is_one_round(self) -> bool {
+        self == Self::ONE_ROUND
+    }
+
+    /// Whether rows carry the array of holders.
+    pub(crate) fn has_array(self) -> bool {
+        self.protocol == Protocol::WaitDie && self.shares()
+    }
+
+    /// Words of metadata in front of a row's payload.
+    pub fn header_words(self) -> usize {
+        if self.has_array() { 1 + HOLDERS } else { 1 }
+    }
+
+    /// The lock word while `txn` holds the row exclusively.
+    pub(crate) fn exclusive_word(self, txn: StartTimestamp) -> u64 {
+        if self.shares() { EXCLUSIVE } else { txn.0 }
+    }
+}
+
+/// Whether an M/S lock word has an exclusive holder.
+pub(crate) fn is_exclusive(word: u64) -> bool {
+    word & 1 == 1
+}
+
+/// The number of holders in an M/S lock word.
+pub(crate) fn holders(word: u64) -> u64 {
+    word >> 1
+}

@@ -1,0 +1,102 @@
+//! What a worker counts.
+
+/// Why a transaction was aborted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortCause {
+    /// NO_WAIT: another transaction holds the row.
+    Conflict,
+    /// WAIT_DIE: an older transaction holds the row.
+    Older(crate::StartTimestamp),
+    /// WAIT_DIE with M/S locks: the row has as many readers as its array has room for.
+    TooManyReaders,
+    /// The caller asked for it.
+    Requested,
+}
+
+/// The part of a transaction that a verb belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Taking a lock and reading the payload.
+    Lock,
+    /// Writing payloads and releasing locks at commit.
+    Commit,
+    /// Releasing locks at abort.
+    Abort,
+}
+
+/// Verbs and batches of one phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PhaseCount {
+    /// Verbs posted.
+    pub verbs: u64,
+    /// Batches posted and awaited, one row's each.
+    pub rounds: u64,
+}
+
+/// Counts of a worker since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Transactions that committed.
+    pub commits: u64,
+    /// Transactions that aborted, restarts included.
+    pub aborts: u64,
+    /// Of these: [`AbortCause::Conflict`].
+    pub conflicts: u64,
+    /// Of these: [`AbortCause::Older`].
+    pub older: u64,
+    /// Of these: [`AbortCause::TooManyReaders`].
+    pub too_many_readers: u64,
+    /// CASs that failed because a word moved without a conflict.
+    pub atomicity_retries: u64,
+    /// Looks at a row whose holders are all younger.
+    pub wait_retries: u64,
+    /// READs that saw another's half-done update of the metadata.
+    pub rereads: u64,
+    /// Verbs that the processor executed itself on local rows.
+    pub direct: u64,
+    phases: [PhaseCount; 3],
+}
+
+impl Stats {
+    /// Verbs and rounds of one phase, those executed directly excluded.
+    pub fn phase(&self, phase: Phase) -> PhaseCount {
+        self.phases[phase as usize]
+    }
+
+    /// Adds the counts of another worker.
+    pub fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.commits, other.commits),
+            (&mut self.aborts, other.aborts),
+            (&mut self.conflicts, other.conflicts),
+            (&mut self.older, other.older),
+            (&mut self.too_many_readers, other.too_many_readers),
+            (&mut self.atomicity_retries, other.atomicity_retries),
+            (&mut self.wait_retries, other.wait_retries),
+            (&mut self.rereads, other.rereads),
+            (&mut self.direct, other.direct),
+        ];
+        for (sum, more) in pairs {
+            *sum += more;
+        }
+        for (sum, more) in self.phases.iter_mut().zip(other.phases) {
+            sum.verbs += more.verbs;
+            sum.rounds += more.rounds;
+        }
+    }
+
+    pub(crate) fn count_batch(&mut self, phase: Phase, verbs: usize) {
+        self.phases[phase as usize].verbs += verbs as u64;
+        self.phases[phase as usize].rounds += 1;
+    }
+
+    pub(crate) fn count_abort(&mut self, cause: AbortCause) {
+        self.aborts += 1;
+        match cause {
+            AbortCause::Conflict => self.conflicts += 1,
+            AbortCause::Older(_) => self.older += 1,
+            AbortCause::TooManyReaders => self.too_many_readers += 1,
+            AbortCause::Requested => {}
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Where the rows of a table lie.
+
+use crate::Mode;
+use clearway_fabric::{RegionKey, RemoteAddr, WorkerAddr};
+
+/// A row, by its owner and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowId {
+    /// Index of the owner in [`Table::owners`].
+    pub owner: u32,
+    /// Number of the row in the owner's region.
+    pub index: u32,
+}
+
+/// A node that has rows of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    /// Whom to connect to. The worker need not exist.
+    pub address: WorkerAddr,
+    /// The registered region with the rows, of [`Table::region_words`] words that are zero at first.
+    pub region: RegionKey,
+}
+
+/// A table of fixed-size rows in registered memory. Every user has the same.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Protocol and kind of lock.
+    pub mode: Mode,
+    /// Words of a row without its metadata, at least 1.
+    pub payload_words: usize,
+    /// Rows of each owner.
+    pub rows: u32,
+    /// The nodes that have the rows.
+    pub owners: Vec<Owner>,
+}
+
+impl Table {
+    /// Words of a region with `rows` rows: for each its metadata, then its payload.
+    pub fn region_words(mode: Mode, payload_words: usize, rows: u32) -> usize {
+        (mode.header_words() + payload_words) * rows as usize
+    }
+
+    /// A row's lock word, or a word after it.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub(crate) fn word(&self, row: RowId, offset: usize) -> RemoteAddr {
+        assert!(row.index < self.rows, "row {} of {}", row.index, self.rows);
+        let first = (self.mode.header_words() + self.payload_words) as u64 * u64::from(row.index);
+        RemoteAddr { key: self.owners[row.owner as usize].region, word: first + offset as u64 }
+    }
+}

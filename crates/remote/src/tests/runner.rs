@@ -1,0 +1,286 @@
+//! Clients of a simulated cluster: transactions on few rows, recorded for the checker.
+
+use crate::traps::Trap;
+use crate::{AbortCause, Event, Mode, Owner, RowId, RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits};
+use clearway_env::SeededEntropy;
+use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker, Step};
+use clearway_fabric::{Fabric, FabricWorker, Region, WorkerAddr};
+use clearway_history::{CheckOptions, History, Key, Op, Outcome, Report, Txn};
+use std::collections::BTreeMap;
+
+/// Words of a payload; all of them have the same value, so that a torn one shows.
+const PAYLOAD: usize = 3;
+const ROWS_PER_TXN: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub seed: u64,
+    pub mode: Mode,
+    pub nodes: u32,
+    pub workers: u32,
+    /// Transactions that a worker runs at a time.
+    pub clients: usize,
+    /// Rows of each node.
+    pub rows: u32,
+    /// Transactions to commit.
+    pub commits: u64,
+    pub trap: Option<Trap>,
+}
+
+impl Setup {
+    pub fn new(seed: u64, mode: Mode, commits: u64) -> Self {
+        Self { seed, mode, nodes: 2, workers: 2, clients: 2, rows: 3, commits, trap: None }
+    }
+
+    /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider than real ones.
+    fn config(&self) -> SimConfig {
+        let draw = SeededEntropy::new(self.seed ^ 0x5eed);
+        let jitter_ns = [200, 2_000, 20_000][draw.below(3) as usize];
+        let spread_ns = [150, 1_500, 6_000][draw.below(3) as usize];
+        let atomic_ns = [100, 1_000, 3_000][draw.below(3) as usize];
+        let reads_follow_atomics = draw.below(2) == 0;
+        let queue_depth = [128, 6][draw.below(2) as usize];
+        SimConfig { jitter_ns, spread_ns, atomic_ns, reads_follow_atomics, queue_depth, ..SimConfig::default() }
+    }
+}
+
+/// What a run has shown.
+#[derive(Default)]
+pub struct Found {
+    pub stats: Stats,
+    pub checked: Report,
+    /// Violations of what must hold beside serializability.
+    pub broken: Vec<String>,
+}
+
+impl Found {
+    pub fn is_clean(&self) -> bool {
+        self.broken.is_empty() && self.checked.is_clean()
+    }
+}
+
+/// A client's transaction.
+struct Client {
+    txn: TxnHandle,
+    session: u32,
+    begun_ns: u64,
+    start: StartTimestamp,
+    /// Rows to get, the next one last, and whether for update.
+    plan: Vec<(RowId, bool)>,
+    ops: Vec<Op>,
+}
+
+struct Run<'a> {
+    setup: Setup,
+    rng: SeededEntropy,
+    network: Network,
+    workers: Vec<RowWorker<'a, SimWorker>>,
+    clients: Vec<BTreeMap<TxnHandle, Client>>,
+    history: History,
+    keys: BTreeMap<RowId, Key>,
+    values: u64,
+    committed: u64,
+    found: Found,
+}
+
+/// Runs the clients until enough transactions have committed, and checks.
+pub fn run(setup: Setup) -> Found {
+    let network = Network::new(setup.seed, setup.config());
+    let nodes: Vec<_> = (0..setup.nodes).map(|_| network.add_node()).collect();
+    let words = Table::region_words(setup.mode, PAYLOAD, setup.rows);
+    let regions: Vec<SimRegion> = nodes.iter().map(|node| node.register(words).unwrap()).collect();
+    let address = |node| WorkerAddr { node, port: 100 };
+    let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
+    let table = Table { mode: setup.mode, payload_words: PAYLOAD, rows: setup.rows, owners: owners.collect() };
+    let limits = WorkerLimits { transactions: setup.clients, rows: ROWS_PER_TXN };
+    let mut workers = Vec::new();
+    for (node, region) in nodes.iter().zip(&regions) {
+        for port in 0..setup.workers {
+            let fabric = node.worker(port, limits.scratch_words(PAYLOAD)).unwrap();
+            let number = workers.len() as u16;
+            let mut worker = RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
+            if let Some(trap) = setup.trap {
+                worker.plant(trap, region);
+            }
+            workers.push(worker);
+        }
+    }
+    let mut history = History::new();
+    let rows = (0..setup.nodes).flat_map(|owner| (0..setup.rows).map(move |index| RowId { owner, index }));
+    let keys = rows.map(|row| (row, history.key(&format!("{}.{}", row.owner, row.index)))).collect();
+    let clients = workers.iter().map(|_| BTreeMap::new()).collect();
+    let rng = SeededEntropy::new(setup.seed);
+    let mut run =
+        Run { setup, rng, network, workers, clients, history, keys, values: 0, committed: 0, found: Found::default() };
+    run.run();
+    for worker in &run.workers {
+        run.found.stats.add(worker.stats());
+    }
+    if run.found.broken.is_empty() {
+        run.check_regions(&regions);
+    }
+    run.found.checked = run.history.check(&CheckOptions::default());
+    run.found
+}
+
+impl Run<'_> {
+    fn run(&mut self) {
+        for worker in 0..self.workers.len() {
+            for client in 0..self.setup.clients {
+                let txn = self.workers[worker].begin().unwrap();
+                self.begin(worker, txn, (worker * self.setup.clients + client) as u32);
+            }
+            self.poll(worker);
+        }
+        let mut steps = 0;
+        // Far more than a run needs: transactions that make no progress are a finding, too.
+        let limit = 2_000 * (self.setup.commits + 100);
+        while self.found.broken.is_empty()
+            && let Some(step) = self.network.advance()
+        {
+            let worker = match step {
+                Step::Worker(address) => self.workers.iter_mut().position(|w| w.fabric().address() == address),
+                Step::Timer(worker) => Some(worker as usize),
+            };
+            if let Some(worker) = worker {
+                self.poll(worker);
+            }
+            steps += 1;
+            if steps > limit {
+                self.found.broken.push("no progress".into());
+            }
+        }
+    }
+
+    fn poll(&mut self, worker: usize) {
+        let mut events = Vec::new();
+        if let Err(why) = self.workers[worker].poll(&mut events) {
+            return self.found.broken.push(why.to_string());
+        }
+        for event in events {
+            self.handle(worker, event);
+        }
+        if self.workers[worker].is_ready() {
+            // A waiting access to a local row may be ready for ever: let time pass.
+            self.network.set_timer(worker as u64, self.network.now_ns() + 100);
+        }
+    }
+
+    fn handle(&mut self, worker: usize, event: Event) {
+        match event {
+            Event::Locked(txn, row) => self.locked(worker, txn, row),
+            Event::Committed(txn) => {
+                let client = self.clients[worker].remove(&txn).unwrap();
+                let session = client.session;
+                self.record(client, Outcome::Committed);
+                let under_way: usize = self.clients.iter().map(BTreeMap::len).sum();
+                if self.committed + (under_way as u64) < self.setup.commits {
+                    let txn = self.workers[worker].begin().unwrap();
+                    self.begin(worker, txn, session);
+                }
+            }
+            Event::Aborted(txn, start, cause) => {
+                let client = self.clients[worker].remove(&txn).unwrap();
+                if start != client.start {
+                    self.found.broken.push("an abort changed the start timestamp".into());
+                }
+                self.judge_abort(start, cause);
+                let session = client.session;
+                self.record(client, Outcome::Aborted);
+                // A client that asked for the abort wants another transaction.
+                let next = if cause == AbortCause::Requested {
+                    self.workers[worker].begin()
+                } else {
+                    self.workers[worker].restart(start)
+                };
+                self.begin(worker, next.unwrap(), session);
+            }
+        }
+    }
+
+    fn judge_abort(&mut self, start: StartTimestamp, cause: AbortCause) {
+        let allowed = match cause {
+            AbortCause::Conflict => self.setup.mode.protocol == crate::Protocol::NoWait,
+            AbortCause::Older(holder) => holder < start,
+            AbortCause::TooManyReaders => self.setup.mode.has_array(),
+            AbortCause::Requested => true,
+        };
+        if !allowed {
+            self.found.broken.push(format!("{start:?} was aborted by {cause:?}"));
+        }
+    }
+
+    fn begin(&mut self, worker: usize, txn: TxnHandle, session: u32) {
+        let gets = 1 + self.rng.below(ROWS_PER_TXN as u64);
+        let plan = (0..gets).map(|_| {
+            let owner = self.rng.below(u64::from(self.setup.nodes)) as u32;
+            // The smaller of two: the first row is the hottest.
+            let index = self.rng.below(u64::from(self.setup.rows)).min(self.rng.below(u64::from(self.setup.rows)));
+            (RowId { owner, index: index as u32 }, self.rng.below(2) == 0)
+        });
+        let plan = plan.collect();
+        let start = self.workers[worker].start(txn);
+        let client = Client { txn, session, begun_ns: self.network.now_ns(), start, plan, ops: Vec::new() };
+        self.go_on(worker, client);
+    }
+
+    /// Asks for the next row, or for the end.
+    fn go_on(&mut self, worker: usize, mut client: Client) {
+        let next = client.plan.pop();
+        let txn = client.txn;
+        self.clients[worker].insert(txn, client);
+        let result = match next {
+            Some((row, update)) => self.workers[worker].get(txn, row, update),
+            None if self.rng.below(20) == 0 => self.workers[worker].abort(txn),
+            None => self.workers[worker].commit(txn),
+        };
+        if let Err(why) = result {
+            self.found.broken.push(why.to_string());
+        }
+    }
+
+    fn locked(&mut self, worker: usize, txn: TxnHandle, row: RowId) {
+        let mut client = self.clients[worker].remove(&txn).unwrap();
+        let mut payload = [0; PAYLOAD];
+        self.workers[worker].payload(txn, row, &mut payload);
+        if payload.iter().any(|word| *word != payload[0]) {
+            self.found.broken.push(format!("torn read: {payload:?}"));
+        }
+        let key = self.keys[&row];
+        client.ops.push(Op::Read { key, value: (payload[0] > 0).then_some(payload[0]) });
+        if self.workers[worker].is_for_update(txn, row) {
+            self.values += 1;
+            self.workers[worker].set(txn, row, &[self.values; PAYLOAD]);
+            client.ops.push(Op::Write { key, value: self.values });
+        }
+        self.go_on(worker, client);
+    }
+
+    fn record(&mut self, client: Client, outcome: Outcome) {
+        self.committed += u64::from(outcome == Outcome::Committed);
+        let (session, start, ops) = (client.session, client.begun_ns, client.ops);
+        let txn = Txn { session, start, end: Some(self.network.now_ns()), outcome, ops };
+        self.history.push(txn).unwrap();
+    }
+
+    /// With all transactions at an end every lock is free.
+    fn check_regions(&mut self, regions: &[SimRegion]) {
+        let header = self.setup.mode.header_words();
+        for (owner, region) in regions.iter().enumerate() {
+            for index in 0..self.setup.rows as usize {
+                let first = index * (header + PAYLOAD);
+                let words: Vec<_> = (0..header + PAYLOAD).map(|word| region.load(first + word)).collect();
+                if words[..header].iter().any(|word| *word != 0) {
+                    self.found.broken.push(format!("row {owner}.{index}: the lock leaked: {words:?}"));
+                }
+                if words[header..].iter().any(|word| *word != words[header]) {
+                    self.found.broken.push(format!("row {owner}.{index}: the payload is torn: {words:?}"));
+                }
+            }
+        }
+        let left: usize = self.clients.iter().map(BTreeMap::len).sum();
+        if left > 0 {
+            self.found.broken.push(format!("{left} transactions did not end"));
+        }
+    }
+}

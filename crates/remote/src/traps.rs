@@ -1,0 +1,34 @@
+//! The mistakes that the source found in public implementations. Only tests can plant one: elsewhere
+//! [`Planted::has`] is always false.
+
+/// A mistake to plant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trap {
+    /// One WRITE carries the free lock word and the payload.
+    UnlockWithPayload,
+    /// The lock word is released by a WRITE.
+    ReleaseByWrite,
+    /// The holder's slot is compared where it should be assigned.
+    CompareOwner,
+    /// Metadata that another is changing counts as a conflict.
+    AbortOnBusyMetadata,
+    /// The owner's processor executes its accesses to local rows itself where the fabric does not allow it.
+    #[cfg(test)]
+    DirectLocal,
+}
+
+/// The mistake that a worker makes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Planted(#[cfg(test)] pub Option<Trap>);
+
+impl Planted {
+    #[cfg(test)]
+    pub fn has(self, trap: Trap) -> bool {
+        self.0 == Some(trap)
+    }
+
+    #[cfg(not(test))]
+    pub fn has(self, _: Trap) -> bool {
+        false
+    }
+}

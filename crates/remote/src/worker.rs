@@ -1,0 +1,420 @@
+//! A worker: several transactions at a time, none of which blocks it.
+//!
+//! # Invariants
+//! 1. A transaction has one call under way, or the release of all its locks. An access has at most one batch under way.
+//! 2. [`Event::Aborted`] and [`Event::Committed`] come after every lock of the transaction has been released.
+//! 3. Scratch words belong to one access of one transaction from its first batch until that event.
+//!
+//! Waits and their bounds: a batch that its queue pair has no room for waits in `backlog`, of which there is at most one for
+//! each access. WAIT_DIE waits by trying again, as long as younger transactions hold the row.
+
+use crate::access::{Access, Context, Held, Progress, SCRATCH_HEADER};
+use crate::traps::Planted;
+#[cfg(test)]
+use crate::traps::Trap;
+use crate::{AbortCause, Phase, RemoteError, RowId, StartTimestamp, Stats, Table};
+use clearway_fabric::{Completion, FabricNode, FabricWorker, PostError, QueueId, Region, Request, Verb};
+use std::collections::VecDeque;
+
+/// A transaction of one worker. Never used again, unlike its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxnHandle {
+    slot: usize,
+    serial: u64,
+}
+
+/// What [`RowWorker::poll`] brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The row asked for is locked, and its payload can be read.
+    Locked(TxnHandle, RowId),
+    /// The transaction has committed.
+    Committed(TxnHandle),
+    /// The transaction has been aborted: restart it with [`RowWorker::restart`] and this timestamp.
+    Aborted(TxnHandle, StartTimestamp, AbortCause),
+}
+
+/// Limits of a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerLimits {
+    /// Transactions at a time.
+    pub transactions: usize,
+    /// Rows of one transaction.
+    pub rows: usize,
+}
+
+impl WorkerLimits {
+    /// Scratch words that the worker needs.
+    pub fn scratch_words(&self, payload_words: usize) -> usize {
+        self.transactions * self.rows * (SCRATCH_HEADER + payload_words)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Free,
+    Running,
+    Committing,
+    Aborting(AbortCause),
+}
+
+struct Txn {
+    state: State,
+    handle: TxnHandle,
+    start: StartTimestamp,
+    accesses: Vec<Access>,
+    /// Accesses whose release is under way.
+    releasing: usize,
+}
+
+/// One thread's access to a table.
+pub struct RowWorker<'a, W> {
+    fabric: W,
+    table: Table,
+    limits: WorkerLimits,
+    /// This node's own rows, if its processor may access them beside the fabric.
+    local: Option<(FabricNode, &'a dyn Region)>,
+    /// By owner.
+    queues: Vec<QueueId>,
+    txns: Vec<Txn>,
+    number: u16,
+    /// Transactions begun so far, restarts included.
+    serial: u64,
+    /// Logical time: newer than every start seen.
+    newest: u64,
+    backlog: VecDeque<(QueueId, Vec<Request>)>,
+    /// Accesses whose batch the processor has executed.
+    executed: VecDeque<(usize, usize)>,
+    completions: Vec<Completion>,
+    events: VecDeque<Event>,
+    stats: Stats,
+    planted: Planted,
+}
+
+impl<'a, W: FabricWorker> RowWorker<'a, W> {
+    /// Connects a worker to the owners of a table. `number` is unique among all workers that use it.
+    ///
+    /// `local` is the region of this node's own rows. The worker accesses it directly if the fabric says that
+    /// processor and fabric exclude each other, and otherwise by verbs, as it does if there is none.
+    ///
+    /// # Errors
+    /// [`RemoteError::Fabric`] if an owner cannot be reached.
+    ///
+    /// # Panics
+    /// If the scratch area is smaller than [`WorkerLimits::scratch_words`].
+    pub fn new(
+        mut fabric: W,
+        table: Table,
+        number: u16,
+        limits: WorkerLimits,
+        local: Option<&'a dyn Region>,
+    ) -> Result<Self, RemoteError> {
+        assert!(fabric.scratch_words() >= limits.scratch_words(table.payload_words), "scratch area too small");
+        let connect = |owner: &crate::Owner| fabric.connect(owner.address).map_err(RemoteError::Fabric);
+        let queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
+        let handle = TxnHandle { slot: 0, serial: 0 };
+        let free = || Txn { state: State::Free, handle, start: StartTimestamp(0), accesses: Vec::new(), releasing: 0 };
+        let node = fabric.address().node;
+        let local = local.filter(|_| fabric.guarantees().cpu_atomics).map(|region| (node, region));
+        Ok(Self {
+            fabric,
+            txns: std::iter::repeat_with(free).take(limits.transactions).collect(),
+            table,
+            limits,
+            local,
+            queues,
+            number,
+            serial: 0,
+            newest: 0,
+            backlog: VecDeque::new(),
+            executed: VecDeque::new(),
+            completions: Vec::new(),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            planted: Planted::default(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, trap: Trap, local: &'a dyn Region) {
+        self.planted = Planted(Some(trap));
+        if trap == Trap::DirectLocal {
+            self.local = Some((self.fabric.address().node, local));
+        }
+    }
+
+    /// What the worker has counted.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// The worker's part of the fabric, to wait for completions.
+    pub fn fabric(&mut self) -> &mut W {
+        &mut self.fabric
+    }
+
+    /// Starts a transaction; `None` if there are as many as the limits allow.
+    pub fn begin(&mut self) -> Option<TxnHandle> {
+        self.newest += 1;
+        self.restart(StartTimestamp::new(self.newest, self.number))
+    }
+
+    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as [`RowWorker::begin`].
+    pub fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle> {
+        let slot = self.txns.iter().position(|txn| txn.state == State::Free)?;
+        self.txns[slot].state = State::Running;
+        self.txns[slot].start = start;
+        self.serial += 1;
+        let handle = TxnHandle { slot, serial: self.serial };
+        self.txns[slot].handle = handle;
+        Some(handle)
+    }
+
+    /// When a transaction started first.
+    pub fn start(&self, txn: TxnHandle) -> StartTimestamp {
+        let of_txn = &self.txns[txn.slot];
+        assert!(of_txn.handle == txn && of_txn.state != State::Free, "the transaction has ended");
+        of_txn.start
+    }
+
+    /// Locks a row and reads it: exclusively if `update`, otherwise shared where the mode has shared locks. Ends in
+    /// [`Event::Locked`] or [`Event::Aborted`].
+    ///
+    /// # Panics
+    /// If the transaction is not running or has a call under way, or for too many rows; so do the calls below.
+    pub fn get(&mut self, txn: TxnHandle, row: RowId, update: bool) -> Result<(), RemoteError> {
+        self.assert_idle(txn);
+        let known = self.txns[txn.slot].accesses.iter().position(|access| access.row == row);
+        let access = known.unwrap_or_else(|| self.add_access(txn, row));
+        let of_txn = &self.txns[txn.slot].accesses[access];
+        if of_txn.held == Held::Exclusive || (of_txn.held == Held::Shared && !update) {
+            self.events.push_back(Event::Locked(txn, row));
+            return Ok(());
+        }
+        self.step(txn.slot, access, Phase::Lock, |access, cx| access.lock(update, cx))
+    }
+
+    /// Copies the payload of a row that the transaction has locked, with what it has set.
+    pub fn payload(&self, txn: TxnHandle, row: RowId, out: &mut [u64]) {
+        let access = self.held(txn, row);
+        assert!(self.txns[txn.slot].accesses[access].held != Held::Not, "the row is not locked");
+        self.fabric.load_range(self.txns[txn.slot].accesses[access].payload(), out);
+    }
+
+    /// Whether the transaction holds a row for update.
+    pub fn is_for_update(&self, txn: TxnHandle, row: RowId) -> bool {
+        let access = &self.txns[txn.slot].accesses[self.held(txn, row)];
+        access.held == Held::Exclusive && access.exclusive
+    }
+
+    /// Sets the payload that a row gets at commit.
+    ///
+    /// # Panics
+    /// Also if the row is not locked for update, or the payload has another length.
+    pub fn set(&mut self, txn: TxnHandle, row: RowId, payload: &[u64]) {
+        self.assert_idle(txn);
+        let access = self.held(txn, row);
+        let access = &mut self.txns[txn.slot].accesses[access];
+        assert!(access.held == Held::Exclusive && access.exclusive, "the row is not locked for update");
+        assert_eq!(payload.len(), self.table.payload_words);
+        access.dirty = true;
+        self.fabric.store_range(access.payload(), payload);
+    }
+
+    /// Writes what was set, then releases the locks. Ends in [`Event::Committed`].
+    pub fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
+        self.assert_idle(txn);
+        self.release_all(txn.slot, State::Committing)
+    }
+
+    /// Releases the locks and forgets what was set. Ends in [`Event::Aborted`].
+    pub fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
+        self.assert_idle(txn);
+        self.release_all(txn.slot, State::Aborting(AbortCause::Requested))
+    }
+
+    /// Takes completions, goes on with their transactions, and appends what has happened. Never blocks.
+    ///
+    /// # Errors
+    /// After an error the worker is of no use: locks that it holds stay until somebody recovers them.
+    pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
+        // One round of each: an access that the processor executes must not keep the worker from its completions.
+        for _ in 0..self.executed.len() {
+            let (txn, access) = self.executed.pop_front().expect("counted above");
+            self.txns[txn].accesses[access].pending = 0;
+            self.complete(txn, access)?;
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.fabric.poll(&mut completions);
+        for completion in completions.drain(..) {
+            completion.result.map_err(RemoteError::Verb)?;
+            let (txn, access) = (completion.id as usize / self.limits.rows, completion.id as usize % self.limits.rows);
+            self.txns[txn].accesses[access].pending -= 1;
+            if self.txns[txn].accesses[access].pending == 0 {
+                self.complete(txn, access)?;
+            }
+        }
+        self.completions = completions;
+        for _ in 0..self.backlog.len() {
+            let (queue, batch) = self.backlog.pop_front().expect("counted above");
+            self.post(queue, batch)?;
+        }
+        events.extend(self.events.drain(..));
+        Ok(())
+    }
+
+    /// Whether [`RowWorker::poll`] has something to do before any completion arrives.
+    pub fn is_ready(&self) -> bool {
+        !self.executed.is_empty() || !self.events.is_empty()
+    }
+
+    fn assert_idle(&self, txn: TxnHandle) {
+        let handle = txn;
+        let txn = &self.txns[handle.slot];
+        assert!(txn.handle == handle && txn.state == State::Running, "the transaction is not running");
+        assert!(txn.accesses.iter().all(|access| access.pending == 0), "the transaction has a call under way");
+    }
+
+    fn add_access(&mut self, txn: TxnHandle, row: RowId) -> usize {
+        let index = self.txns[txn.slot].accesses.len();
+        assert!(index < self.limits.rows, "more than {} rows in one transaction", self.limits.rows);
+        let scratch = (txn.slot * self.limits.rows + index) * (SCRATCH_HEADER + self.table.payload_words);
+        self.txns[txn.slot].accesses.push(Access::new(row, scratch));
+        index
+    }
+
+    fn held(&self, txn: TxnHandle, row: RowId) -> usize {
+        assert!(self.txns[txn.slot].handle == txn, "the transaction has ended");
+        let known = self.txns[txn.slot].accesses.iter().position(|access| access.row == row);
+        known.expect("the transaction has not asked for this row")
+    }
+
+    fn release_all(&mut self, txn: usize, state: State) -> Result<(), RemoteError> {
+        self.txns[txn].state = state;
+        // The last access to be released ends the transaction, but not before all have been started.
+        self.txns[txn].releasing = self.txns[txn].accesses.len() + 1;
+        let (phase, commit) = match state {
+            State::Committing => (Phase::Commit, true),
+            _ => (Phase::Abort, false),
+        };
+        for access in 0..self.txns[txn].accesses.len() {
+            self.step(txn, access, phase, |access, cx| access.release(commit, cx))?;
+        }
+        self.released(txn);
+        Ok(())
+    }
+
+    fn released(&mut self, slot: usize) {
+        let txn = &mut self.txns[slot];
+        txn.releasing -= 1;
+        if txn.releasing > 0 {
+            return;
+        }
+        txn.accesses.clear();
+        let event = match std::mem::replace(&mut txn.state, State::Free) {
+            State::Committing => {
+                self.stats.commits += 1;
+                Event::Committed(txn.handle)
+            }
+            State::Aborting(cause) => {
+                self.stats.count_abort(cause);
+                Event::Aborted(txn.handle, txn.start, cause)
+            }
+            State::Free | State::Running => unreachable!("no release is under way"),
+        };
+        self.events.push_back(event);
+    }
+
+    fn complete(&mut self, txn: usize, access: usize) -> Result<(), RemoteError> {
+        let phase = match self.txns[txn].state {
+            State::Committing => Phase::Commit,
+            State::Aborting(_) => Phase::Abort,
+            State::Free | State::Running => Phase::Lock,
+        };
+        self.step(txn, access, phase, Access::advance)
+    }
+
+    /// Lets an access take a step, and does what follows from it.
+    fn step(
+        &mut self,
+        txn: usize,
+        access: usize,
+        phase: Phase,
+        step: impl FnOnce(&mut Access, &mut Context<'_, W>) -> Progress,
+    ) -> Result<(), RemoteError> {
+        let mut batch = Vec::new();
+        let Txn { handle, start, accesses, .. } = &mut self.txns[txn];
+        let mut cx = Context {
+            table: &self.table,
+            txn: *start,
+            fabric: &mut self.fabric,
+            batch: &mut batch,
+            stats: &mut self.stats,
+            newest: &mut self.newest,
+            planted: self.planted,
+        };
+        let row = accesses[access].row;
+        match step(&mut accesses[access], &mut cx) {
+            Progress::Posted => self.send(txn, access, phase, batch)?,
+            Progress::Locked => self.events.push_back(Event::Locked(*handle, row)),
+            Progress::Refused(cause) => self.release_all(txn, State::Aborting(cause))?,
+            Progress::Released => self.released(txn),
+            Progress::LockLost => return Err(RemoteError::LockLost(row)),
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, txn: usize, access: usize, phase: Phase, mut batch: Vec<Request>) -> Result<(), RemoteError> {
+        let owner = self.txns[txn].accesses[access].row.owner as usize;
+        if let Some((node, region)) = self.local
+            && self.table.owners[owner].address.node == node
+        {
+            self.stats.direct += batch.len() as u64;
+            for request in &batch {
+                execute(&mut self.fabric, region, request.verb);
+            }
+            // Not zero: a call is under way until `poll`.
+            self.txns[txn].accesses[access].pending = 1;
+            self.executed.push_back((txn, access));
+            return Ok(());
+        }
+        self.stats.count_batch(phase, batch.len());
+        self.txns[txn].accesses[access].pending = batch.len();
+        for request in &mut batch {
+            request.id = (txn * self.limits.rows + access) as u64;
+        }
+        self.post(self.queues[owner], batch)
+    }
+
+    fn post(&mut self, queue: QueueId, batch: Vec<Request>) -> Result<(), RemoteError> {
+        match self.fabric.post(queue, &batch) {
+            Ok(()) => Ok(()),
+            Err(PostError::QueueFull) => {
+                self.backlog.push_back((queue, batch));
+                Ok(())
+            }
+            Err(why) => Err(RemoteError::Post(why)),
+        }
+    }
+}
+
+/// Executes a verb on this node's own region by the processor.
+fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb: Verb) {
+    let Some(remote) = verb.remote() else { unreachable!("locks need one-sided verbs only") };
+    let word = remote.word as usize;
+    match verb {
+        Verb::Read { local, .. } => {
+            for index in 0..local.words {
+                fabric.store(local.start + index, region.load(word + index));
+            }
+        }
+        Verb::Write { local, .. } => {
+            for index in 0..local.words {
+                region.store(word + index, fabric.load(local.start + index));
+            }
+        }
+        Verb::Cas { expected, new, old, .. } => fabric.store(old, region.compare_exchange(word, expected, new)),
+        Verb::Faa { add, old, .. } => fabric.store(old, region.fetch_add(word, add)),
+        Verb::Send { .. } | Verb::Recv { .. } => unreachable!("locks need one-sided verbs only"),
+    }
+}
