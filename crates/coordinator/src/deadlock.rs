@@ -1,92 +1,209 @@
 //! The waits-for graph of the node: finds deadlocks, whatever partitions their waits are at.
 //!
-//! A transaction that starts to wait at a partition names everyone it waits for: holders and earlier waiters. Waiting is in order, so no
-//! edge appears later without a new wait; a cycle is therefore closed by the wait that is being added, and looking for
-//! one there and then finds every deadlock.
+//! A transaction that waits for a lock waits in a *line* of its partition, and an edge leads from a line to each of those that are named as in the
+//! way of all who wait there: to a few, of which the first is sure to be in the way until the line is told anew ([`clearway_partition::Out::Line`]). A crowd
+//! that waits for one row is one line, so a search is as long as the chain of locks, whatever the number of those who wait.
+//!
+//! Claim: if some transactions can never go on, one of them is told so, at the latest when all others that were in their way are gone. For each of them
+//! waits in a line. The first one named there either is one of them, or ends or gives up some day, and then the line is told anew: as
+//! there are finitely many, some day every first edge of theirs leads to one of them, and stays. Follow these edges: there is a circle. It was
+//! closed by the change that came last: by a wait that joined a line (1), or by a line that was told (2), and after each of these there was a search.
+//! Conversely, whoever is told is in a circle of edges, each of which was true when it was told; an edge that is true no longer leads to
+//! a transaction that is over, and so to nobody.
 //!
 //! Invariants
-//! 1. Only waiting transactions have outgoing edges.
-//! 2. After [`WaitsFor::add`] has found no deadlock in any wait so far, the graph has no cycle.
-//! 3. A wait whose end was told here before its beginning (by another thread, which had the partition next) never gets an edge.
+//! 1. When a transaction joins a line, and some line names it, there is a search for a way from it to itself.
+//! 2. When a line is told anew, there is a search for a way from those that it names to one of its members.
+//! 3. A circle that was found is broken: the wait of the transaction that is told to give up is no edge any more. So there is none in the graph.
+//! 4. The changes of a partition are applied in its order, whoever brings them when: what comes early is kept until all before it has come.
 //!
 //! Locking: the engine keeps it behind a latch, which only waits and their time-outs take. A crash leaves nothing.
+//!
+//! Source: Gray and Reuter, chapter 7.11; to find some deadlocks late rather than look at everybody in line: ours.
 
 use clearway_latch::lockstat::Wait;
+use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};
 use hashbrown::{HashMap, HashSet};
+use std::collections::BTreeMap;
 
-/// A wait, by its number at its partition.
-pub(crate) type WaitId = (PartitionId, u64);
+/// A line, by its number at its partition.
+type LineId = (PartitionId, u64);
 
-struct Edges {
-    id: WaitId,
-    on: Vec<TxnId>,
-    wait: Wait,
-    since: Instant,
+/// A change of a partition's waits or lines.
+pub(crate) enum Change {
+    /// The transaction waits, in a line for a lock or for the partition.
+    Waits { txn: TxnId, wait: u64, line: Option<u64>, counted: Wait },
+    /// These are in the line's way now; nobody: it is gone.
+    Line { line: u64, on: Vec<TxnId> },
+    /// The transaction waits no longer.
+    Over { txn: TxnId, wait: u64 },
 }
 
-/// What became of a wait that was added.
-pub(crate) enum Added {
-    /// It waits.
-    Waits,
-    /// It closes a cycle: it must give up.
-    Deadlock,
-    /// It is over already; this is to be counted.
-    Over(Wait),
+/// What changes have led to.
+#[derive(Default)]
+pub(crate) struct Led {
+    /// These must give up their waits at the partition.
+    pub deadlocks: Vec<TxnId>,
+    /// Waits that are over: they are to be counted.
+    pub over: Vec<Wait>,
+}
+
+struct InLine {
+    partition: PartitionId,
+    wait: u64,
+    line: Option<u64>,
+    counted: Wait,
+    since: Instant,
+    /// It is to give up: invariant 3.
+    told: bool,
+}
+
+impl InLine {
+    /// The line to which an edge leads.
+    fn edge(&self) -> Option<LineId> {
+        self.line.filter(|_| !self.told).map(|line| (self.partition, line))
+    }
+}
+
+/// What a change has added.
+enum Edge {
+    /// The transaction has joined the line.
+    Joined(TxnId, u64),
+    /// The line was told anew.
+    Told(u64),
+}
+
+/// A partition's changes.
+#[derive(Default)]
+struct Order {
+    applied: u64,
+    /// What came before its turn.
+    early: BTreeMap<u64, Change>,
 }
 
 /// Who waits for whom.
 #[derive(Default)]
 pub(crate) struct WaitsFor {
-    edges: HashMap<TxnId, Vec<Edges>>,
-    /// Ends that were told before their beginnings: each is on its way.
-    over: HashSet<WaitId>,
+    orders: HashMap<PartitionId, Order>,
+    waits: HashMap<TxnId, Vec<InLine>>,
+    lines: HashMap<LineId, Vec<TxnId>>,
+    /// How many lines name a transaction.
+    named: HashMap<TxnId, usize>,
 }
 
 impl WaitsFor {
-    /// Notes that `txn` waits for `on`.
-    pub(crate) fn add(&mut self, txn: TxnId, id: WaitId, on: Vec<TxnId>, wait: Wait) -> Added {
-        if self.over.remove(&id) {
-            return Added::Over(wait);
+    /// Takes the change with this number, which counts when all before it have come.
+    pub(crate) fn take(&mut self, partition: PartitionId, number: u64, change: Change, led: &mut Led) {
+        let order = self.orders.entry(partition).or_default();
+        if number != order.applied + 1 {
+            order.early.insert(number, change);
+            return;
         }
-        self.edges.entry(txn).or_default().push(Edges { id, on, wait, since: Instant::now() });
-        if self.reaches_itself(txn) { Added::Deadlock } else { Added::Waits }
+        let mut changed = Vec::new();
+        let mut next = Some(change);
+        while let Some(change) = next {
+            changed.extend(self.apply(partition, change, led));
+            let order = self.orders.entry(partition).or_default();
+            order.applied += 1;
+            next = order.early.remove(&(order.applied + 1));
+        }
+        // Not before all of them are applied: what the last have ended is in no circle.
+        for edge in changed {
+            self.search(partition, edge, led);
+        }
     }
 
-    /// `txn` no longer waits; what is to be counted of that wait.
-    pub(crate) fn remove(&mut self, txn: TxnId, id: WaitId) -> Option<Wait> {
-        let waits = self.edges.get_mut(&txn);
-        let Some((waits, at)) = waits.and_then(|w| w.iter().position(|w| w.id == id).map(|at| (w, at))) else {
-            self.over.insert(id);
-            return None;
-        };
-        let ended = waits.swap_remove(at);
-        if waits.is_empty() {
-            self.edges.remove(&txn);
+    /// Applies a change; where it may have closed a circle.
+    fn apply(&mut self, partition: PartitionId, change: Change, led: &mut Led) -> Option<Edge> {
+        match change {
+            Change::Waits { txn, wait, line, counted } => {
+                let waiting = InLine { partition, wait, line, counted, since: Instant::now(), told: false };
+                self.waits.entry(txn).or_default().push(waiting);
+                line.map(|line| Edge::Joined(txn, line))
+            }
+            Change::Line { line, on } => {
+                let edge = (!on.is_empty()).then_some(Edge::Told(line));
+                self.point((partition, line), on);
+                edge
+            }
+            Change::Over { txn, wait } => {
+                let waits = self.waits.get_mut(&txn)?;
+                let at = waits.iter().position(|w| (w.partition, w.wait) == (partition, wait));
+                led.over.extend(at.map(|at| waits.swap_remove(at).counted));
+                if waits.is_empty() {
+                    self.waits.remove(&txn);
+                }
+                None
+            }
         }
-        Some(ended.wait)
+    }
+
+    /// Invariants 1 and 2.
+    fn search(&mut self, partition: PartitionId, edge: Edge, led: &mut Led) {
+        match edge {
+            Edge::Joined(txn, line) => {
+                let at = (partition, line);
+                let joined = |w: &InLine| w.edge() == Some(at);
+                let waits = || self.waits.get(&txn).is_some_and(|waits| waits.iter().any(joined));
+                if self.named.contains_key(&txn) && waits() && self.way(&at, |behind, _| behind == txn).is_some() {
+                    self.tell(txn, partition, line, led);
+                }
+            }
+            Edge::Told(_) if canary::on(Bug::SkippedSearch) => {}
+            Edge::Told(line) => {
+                // Who is told leaves the line, and there may be more such ways.
+                while let Some(member) = self.way(&(partition, line), |_, to| to == Some((partition, line))) {
+                    self.tell(member, partition, line, led);
+                }
+            }
+        }
+    }
+
+    fn point(&mut self, line: LineId, on: Vec<TxnId>) {
+        for txn in &on {
+            *self.named.entry(*txn).or_default() += 1;
+        }
+        let old = if on.is_empty() { self.lines.remove(&line) } else { self.lines.insert(line, on) };
+        for txn in old.into_iter().flatten() {
+            let Some(count) = self.named.get_mut(&txn) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.named.remove(&txn);
+            }
+        }
+    }
+
+    fn tell(&mut self, txn: TxnId, partition: PartitionId, line: u64, led: &mut Led) {
+        let waits = self.waits.get_mut(&txn).into_iter().flatten();
+        waits.filter(|w| w.edge() == Some((partition, line))).for_each(|w| w.told = true);
+        led.deadlocks.push(txn);
+    }
+
+    /// The first transaction on a way from the line that is found: by itself, or by a line in which it waits.
+    fn way(&self, from: &LineId, found: impl Fn(TxnId, Option<LineId>) -> bool) -> Option<TxnId> {
+        let mut seen = HashSet::new();
+        let mut stack: Vec<TxnId> = self.lines.get(from).into_iter().flatten().copied().collect();
+        while let Some(at) = stack.pop() {
+            if found(at, None) {
+                return Some(at);
+            }
+            for line in self.waits.get(&at).into_iter().flatten().filter_map(InLine::edge) {
+                if found(at, Some(line)) {
+                    return Some(at);
+                }
+                if seen.insert(line) {
+                    stack.extend(self.lines.get(&line).into_iter().flatten());
+                }
+            }
+        }
+        None
     }
 
     /// How long the longest wait of `txn` lasts, if it waits.
     pub(crate) fn longest(&self, txn: TxnId) -> Option<Duration> {
-        self.edges.get(&txn)?.iter().map(|wait| wait.since.elapsed()).max()
-    }
-
-    fn reaches_itself(&self, txn: TxnId) -> bool {
-        let mut seen = HashSet::new();
-        let mut stack = vec![txn];
-        while let Some(at) = stack.pop() {
-            for next in self.edges.get(&at).into_iter().flatten().flat_map(|edges| &edges.on) {
-                if *next == txn {
-                    return true;
-                }
-                if seen.insert(*next) {
-                    stack.push(*next);
-                }
-            }
-        }
-        false
+        self.waits.get(&txn)?.iter().map(|wait| wait.since.elapsed()).max()
     }
 }
 
@@ -96,55 +213,131 @@ mod tests {
     use clearway_latch::lockstat::Class;
     use std::panic::Location;
 
-    fn t(ids: &[u64]) -> Vec<TxnId> {
-        ids.iter().map(|i| TxnId(*i)).collect()
-    }
-
     static CLASS: Class = Class::new("test.waits_for");
 
-    impl WaitsFor {
-        /// Adds the partition's first wait, which is not over; whether it closes a cycle.
-        fn waits(&mut self, txn: u64, partition: u16, on: &[u64]) -> bool {
-            match self.add(TxnId(txn), (PartitionId(partition), 1), t(on), wait()) {
-                Added::Waits => false,
-                Added::Deadlock => true,
-                Added::Over(_) => panic!("nobody has ended it"),
-            }
+    const NOBODY: [u64; 0] = [];
+
+    /// A graph, and how many changes each of its partitions has told.
+    #[derive(Default)]
+    struct Node {
+        graph: WaitsFor,
+        told: HashMap<u16, u64>,
+    }
+
+    impl Node {
+        fn number(&mut self, partition: u16) -> u64 {
+            let told = self.told.entry(partition).or_default();
+            *told += 1;
+            *told
+        }
+
+        fn take(&mut self, partition: u16, number: u64, change: Change) -> Vec<u64> {
+            let mut led = Led::default();
+            self.graph.take(PartitionId(partition), number, change, &mut led);
+            led.over.into_iter().for_each(Wait::end);
+            led.deadlocks.into_iter().map(|txn| txn.0).collect()
+        }
+
+        fn line(&mut self, partition: u16, line: u64, on: &[u64]) -> Vec<u64> {
+            let number = self.number(partition);
+            self.take(partition, number, told(line, on))
+        }
+
+        /// The transaction's number is that of its wait, too.
+        fn waits(&mut self, txn: u64, partition: u16, line: u64) -> Vec<u64> {
+            let number = self.number(partition);
+            self.take(partition, number, waiting(txn, line))
+        }
+
+        fn over(&mut self, txn: u64, partition: u16) {
+            let number = self.number(partition);
+            assert_eq!(self.take(partition, number, Change::Over { txn: TxnId(txn), wait: txn }), NOBODY);
+        }
+
+        fn is_empty(&self) -> bool {
+            let graph = &self.graph;
+            graph.waits.is_empty()
+                && graph.lines.is_empty()
+                && graph.named.is_empty()
+                && graph.orders.values().all(|order| order.early.is_empty())
         }
     }
 
-    fn wait() -> Wait {
-        CLASS.wait(Location::caller())
+    fn told(line: u64, on: &[u64]) -> Change {
+        Change::Line { line, on: on.iter().map(|i| TxnId(*i)).collect() }
+    }
+
+    fn waiting(txn: u64, line: u64) -> Change {
+        Change::Waits { txn: TxnId(txn), wait: txn, line: Some(line), counted: CLASS.wait(Location::caller()) }
     }
 
     #[test]
-    fn a_cycle_over_two_partitions_is_found_by_the_wait_that_closes_it() {
-        let mut g = WaitsFor::default();
-        assert!(!g.waits(1, 0, &[2]));
-        assert!(!g.waits(2, 1, &[3]));
-        assert!(g.waits(3, 2, &[1]));
-        g.remove(TxnId(3), (PartitionId(2), 1)).unwrap().end();
-        assert!(!g.waits(4, 0, &[1, 2, 3]));
+    fn a_cycle_over_three_partitions_is_found_by_the_wait_that_closes_it() {
+        let mut n = Node::default();
+        for (txn, partition, on) in [(1, 0, 2), (2, 1, 3)] {
+            assert_eq!(n.line(partition, 1, &[on]), NOBODY);
+            assert_eq!(n.waits(txn, partition, 1), NOBODY);
+        }
+        assert_eq!(n.line(2, 1, &[9, 1]), NOBODY, "nobody waits there");
+        assert_eq!(n.waits(3, 2, 1), [3]);
+        assert_eq!(n.waits(4, 2, 1), NOBODY, "the circle is broken");
+        n.over(3, 2);
+        assert_eq!(n.waits(5, 0, 1), NOBODY);
+    }
+
+    /// Invariant 2: who was in the way is gone, and who comes instead of him waits for one of those behind him.
+    #[test]
+    fn a_line_that_is_told_anew_may_close_a_circle() {
+        let mut n = Node::default();
+        n.line(0, 1, &[9]);
+        for txn in [1, 2, 3] {
+            assert_eq!(n.waits(txn, 0, 1), NOBODY);
+        }
+        n.line(1, 1, &[2]);
+        assert_eq!(n.waits(1, 1, 1), NOBODY, "it waits at two partitions");
+        n.over(1, 0);
+        assert_eq!(n.line(0, 1, &[1]), [2], "it waits for the first, and the first for it");
+        assert_eq!(n.line(0, 1, &[1, 8]), NOBODY, "that was told");
     }
 
     #[test]
     fn a_wait_that_is_over_closes_nothing() {
-        let mut g = WaitsFor::default();
-        assert!(!g.waits(1, 0, &[2]));
-        g.remove(TxnId(1), (PartitionId(0), 1)).unwrap().end();
-        assert!(!g.waits(2, 0, &[1]));
-        assert!(g.over.is_empty());
+        let mut n = Node::default();
+        n.line(0, 1, &[2]);
+        assert_eq!(n.waits(1, 0, 1), NOBODY);
+        n.over(1, 0);
+        n.line(0, 1, &[]);
+        n.line(0, 2, &[1]);
+        assert_eq!(n.waits(2, 0, 2), NOBODY);
+        n.over(2, 0);
+        n.line(0, 2, &[]);
+        assert!(n.is_empty());
     }
 
-    /// Invariant 3, also where the transaction waits again before it is known that it had waited.
+    /// Invariant 4: a wait and its end, and a line and its next state, come the other way round.
     #[test]
-    fn an_end_may_overtake_its_beginning() {
-        let (mut g, at) = (WaitsFor::default(), PartitionId(0));
-        assert!(g.remove(TxnId(1), (at, 7)).is_none());
-        assert!(matches!(g.add(TxnId(1), (at, 8), t(&[3]), wait()), Added::Waits));
-        assert!(matches!(g.add(TxnId(1), (at, 7), t(&[2]), wait()), Added::Over(_)));
-        assert!(!g.waits(2, 1, &[1]), "the first does not wait for the second any more");
-        assert!(g.remove(TxnId(1), (at, 8)).is_some());
-        assert!(g.over.is_empty() && g.edges.len() == 1);
+    fn changes_of_a_partition_count_in_its_order() {
+        let mut n = Node::default();
+        let over = |txn| Change::Over { txn: TxnId(txn), wait: txn };
+        assert_eq!(n.take(0, 4, told(1, &[])), NOBODY);
+        assert_eq!(n.take(0, 3, over(1)), NOBODY);
+        assert_eq!(n.take(0, 2, waiting(1, 1)), NOBODY);
+        n.told.insert(1, 0);
+        n.line(1, 1, &[1]);
+        assert_eq!(n.waits(2, 1, 1), NOBODY);
+        assert_eq!(n.take(0, 1, told(1, &[2])), NOBODY, "the first does not wait for the second any more");
+        n.over(2, 1);
+        n.line(1, 1, &[]);
+        assert!(n.is_empty());
+    }
+
+    /// A deadlock that comes to light when a late change has come is told to who brings that.
+    #[test]
+    fn a_late_change_finds_what_those_behind_it_close() {
+        let mut n = Node::default();
+        n.line(1, 1, &[1]);
+        assert_eq!(n.waits(2, 1, 1), NOBODY);
+        assert_eq!(n.take(0, 2, waiting(1, 1)), NOBODY);
+        assert_eq!(n.take(0, 1, told(1, &[2])), [1]);
     }
 }

@@ -8,10 +8,11 @@
 //! Locking: none of its own; a port lives in its worker's thread.
 
 use crate::core::Core;
-use crate::deadlock::Added;
+use crate::deadlock::{Change, Led};
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
+use clearway_latch::lockstat::Wait;
 use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply};
 use clearway_plan::Catalog;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
@@ -280,22 +281,22 @@ impl PortInner {
             Out::Yield { partition, txn } => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Waits { txn, partition, wait, on, class, caller, .. } => {
-                let added = self.engine.waits_for().add(txn, (partition, wait), on, class.wait(caller));
-                match added {
-                    Added::Waits => {}
-                    Added::Deadlock => {
-                        self.backlog.borrow_mut().push_back((partition, control(txn, Body::Cancel(deadlock()))));
-                    }
-                    Added::Over(wait) => wait.end(),
-                }
+            Out::Waits { txn, partition, order, wait, line, class, caller, .. } => {
+                self.change_waits(partition, order, Change::Waits { txn, wait, line, counted: class.wait(caller) });
             }
-            Out::Granted { txn, partition, wait } => {
-                let over = self.engine.waits_for().remove(txn, (partition, wait));
-                if let Some(wait) = over {
-                    wait.end();
-                }
+            Out::Line { partition, order, line, on } => self.change_waits(partition, order, Change::Line { line, on }),
+            Out::Granted { txn, partition, order, wait } => {
+                self.change_waits(partition, order, Change::Over { txn, wait });
             }
+        }
+    }
+
+    fn change_waits(&self, partition: PartitionId, order: u64, change: Change) {
+        let mut led = Led::default();
+        self.engine.waits_for().take(partition, order, change, &mut led);
+        led.over.into_iter().for_each(Wait::end);
+        for txn in led.deadlocks {
+            self.backlog.borrow_mut().push_back((partition, control(txn, Body::Cancel(deadlock()))));
         }
     }
 

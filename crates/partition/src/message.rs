@@ -209,24 +209,38 @@ pub enum Out {
         /// The call.
         to: Origin,
     },
-    /// The transaction waits for a lock, or in line for a partition that another has to itself. Whoever carries this out may come to it
-    /// after another thread has carried out the [`Out::Granted`] of the same wait.
+    /// The transaction waits for a lock, or for a partition that another has to itself.
+    ///
+    /// This, [`Out::Line`] and [`Out::Granted`] change the waits-for graph, and two threads that had the partition one after the other may carry
+    /// theirs out in any order: `order` says in which they count. A partition's start with 1 and leave no number out.
     Waits {
         /// Who.
         txn: TxnId,
         /// Where.
         partition: PartitionId,
+        /// See above.
+        order: u64,
         /// Which wait of this partition: never used again.
         wait: u64,
         /// The call that waits.
         origin: Origin,
-        /// For whom: holders, and earlier waiters, in conflict with it. It will wait for nobody else. Nobody: it is in line for the
-        /// partition.
-        on: Vec<TxnId>,
+        /// The line in which it waits for a lock, as numbered by the partition. None: it waits for the partition.
+        line: Option<u64>,
         /// What the wait is counted under, by who has a clock; the request has been counted.
         class: &'static Class,
         /// Where a statement asked for it.
         caller: &'static Location<'static>,
+    },
+    /// From now on these are in the way of everyone in the line. Nobody: the line is gone, and its number is never used again.
+    Line {
+        /// Where.
+        partition: PartitionId,
+        /// As [`Out::Waits::order`].
+        order: u64,
+        /// Which line of this partition.
+        line: u64,
+        /// Some of those that hold locks in conflict, or wait for such ones further ahead. The first is in the way until the line is told anew.
+        on: Vec<TxnId>,
     },
     /// It no longer waits (granted, or the wait was cancelled).
     Granted {
@@ -234,6 +248,8 @@ pub enum Out {
         txn: TxnId,
         /// Where.
         partition: PartitionId,
+        /// As [`Out::Waits::order`].
+        order: u64,
         /// Which wait.
         wait: u64,
     },

@@ -50,6 +50,10 @@ pub enum Bug {
     ReusedRowNumber,
     /// Recovery undoes a transaction's changes oldest first.
     UndoneOldestFirst,
+    /// A line of waiting transactions whose way another one blocks now is not told anew: the waits-for graph keeps the old edge.
+    StaleEdge,
+    /// When a line is told anew, nobody looks whether that closes a circle.
+    SkippedSearch,
 }
 
 /// What the simulation of the whole engine must find.
@@ -71,6 +75,8 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::RecycledHeader,
     Bug::ReusedRowNumber,
     Bug::UndoneOldestFirst,
+    Bug::StaleEdge,
+    Bug::SkippedSearch,
 ];
 
 /// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.

@@ -135,7 +135,7 @@ impl<T: Trees> Cx<'_, T> {
 pub(crate) fn granted(acquired: Acquired, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
     match acquired {
         Acquired::Granted => Ok(()),
-        Acquired::Waits(on) => Err(Stop::Wait(Wait { on, class: class(target, mode), caller: Location::caller() })),
+        Acquired::Waits(line) => Err(Stop::Wait(Wait { line, class: class(target, mode), caller: Location::caller() })),
     }
 }
 

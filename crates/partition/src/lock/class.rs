@@ -1,8 +1,7 @@
 //! What requests for locks are counted under: what is asked for, and how.
 
-use super::{Mode, Target};
+use super::{InLine, Mode, Target};
 use clearway_latch::lockstat::Class;
-use clearway_types::TxnId;
 use std::panic::Location;
 
 static KEY_SHARED: Class = Class::new("lock.key_shared");
@@ -30,10 +29,10 @@ pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
     }
 }
 
-/// A request that waits: whom for, and what its wait is counted under.
+/// A request that waits: where, and what its wait is counted under.
 #[derive(Debug)]
 pub(crate) struct Wait {
-    pub on: Vec<TxnId>,
+    pub line: InLine,
     pub class: &'static Class,
     /// Where a statement asked.
     pub caller: &'static Location<'static>,

@@ -3,27 +3,44 @@
 //! Key locks name a key whether it is there or not, and range locks cover exactly the keys between their bounds, so that a
 //! phantom is a conflict like any other (predicate locks whose predicates are ranges).
 //!
+//! Requests for the same place in the same mode wait in one *line*, in order of arrival. A line *watches* one transaction that is in the way of
+//! its first member: a conflicting request further ahead if there is one, else the holder of a conflicting lock. Nobody looks at a line before
+//! the watched transaction ends or stops waiting. So a wait, a grant and a release cost O(1) in the number of waiters (O(log n) where ranges are waited for),
+//! and the waits-for graph has the edges of lines, not of waiters.
+//!
 //! Invariants
 //! 1. Two transactions never hold locks that conflict.
 //! 2. A request waits exactly while it conflicts with a lock that another transaction holds, or with a waiting request that goes before it.
-//!    Of two conflicting requests the earlier goes first, unless it waits for the later one's transaction itself, directly or through
-//!    others (an upgrade by a holder passes the line, or it would wait for those who wait for it).
-//! 3. Whom a request waits for is known when it starts to wait, and nobody is added later: the list holds those that its rivals wait for, too.
+//!    Of two conflicting requests the earlier goes first, unless it waits for the later one's transaction, directly or through others:
+//!    an upgrade by a holder passes the line, or it would wait for those who wait for it. A request that passes and must
+//!    still wait has a line of its own. Whether to pass is decided when a request arrives, and when it is the first of its line. A request that
+//!    could pass only later, or only by way of more than 64 lines, waits in a deadlock, which the coordinator finds.
+//! 3. A line that is not empty watches a transaction that is in the way of all its members (but for itself, if it is one of them). When that
+//!    transaction ends or stops waiting, the line looks again: it grants what it can, and then watches somebody else. Each change is an [`Event`].
 //! 4. A transaction waits for at most one lock here.
+//! 5. Events are in the order in which things happened: a grant comes before the line that names its transaction as a holder.
+//!
+//! On (3): a watched request stays in the way when it is granted, as it then holds the lock. The members of a line have the same place and
+//! mode, so they conflict with the same locks and requests, and whatever goes before the first of them goes before all. Only what a member holds
+//! itself is no obstacle to it; then the line leads back to it, and that is a circle that the coordinator finds.
 //!
 //! Locking: none, a partition is run by one thread at a time. A crash leaves nothing: recovery undoes before it lets anyone in.
 //!
-//! Source: Gray and Reuter, chapter 7 (modes, intents, queues); Eswaran and others 1976 (predicates).
+//! Source: Gray and Reuter, chapter 7 (modes, intents, queues); Eswaran and others 1976 (predicates). Lines and what they watch: ours, see
+//! docs/decisions/lines.md.
 
 mod class;
+mod intervals;
+mod line;
 mod scope;
 mod spans;
 mod table;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub(crate) use class::{PARTITION, Wait, class};
-pub(crate) use table::{Acquired, LockTable};
+pub(crate) use table::{Acquired, Event, InLine, LockTable};
 
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;
@@ -40,6 +57,9 @@ pub(crate) enum Mode {
     /// Changes.
     Exclusive = 8,
 }
+
+/// All modes.
+pub(crate) const MODES: [Mode; 4] = [Mode::IntentShared, Mode::IntentExclusive, Mode::Shared, Mode::Exclusive];
 
 impl Mode {
     /// The set of this mode.

@@ -1,10 +1,12 @@
-//! The locks of one table, or of one tree's keys: what can conflict with each other.
+//! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What can conflict with each other is in one scope.
 
-use super::spans::{Span, Spans};
-use super::{Mode, Target};
+use super::intervals::{Asked, Intervals};
+use super::spans::{Keys, Span, Spans};
+use super::work::look;
+use super::{MODES, Mode, Target};
 use clearway_types::TxnId;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A request's target within its scope, owned.
@@ -12,7 +14,8 @@ use std::sync::Arc;
 pub(super) enum Place {
     Whole,
     Key(Arc<[u8]>),
-    Range(Bound<Vec<u8>>, Bound<Vec<u8>>),
+    /// `None`: there can be no key between the bounds.
+    Range(Option<Span>),
 }
 
 impl Place {
@@ -20,99 +23,73 @@ impl Place {
         match target {
             Target::Table(_) => Self::Whole,
             Target::Key(_, key) => Self::Key(key.into()),
-            Target::Range(_, lo, hi) => Self::Range(lo.map(<[u8]>::to_vec), hi.map(<[u8]>::to_vec)),
+            Target::Range(_, lo, hi) => Self::Range(Span::of(lo, hi)),
         }
     }
-    fn spot(&self) -> Spot<'_> {
+
+    pub(super) fn keys(&self) -> Keys<'_> {
         match self {
-            Self::Whole => Spot::Whole,
-            Self::Key(key) => Spot::Key(key),
-            Self::Range(lo, hi) => Spot::Range(lo.as_ref().map(Vec::as_slice), hi.as_ref().map(Vec::as_slice)),
+            Self::Key(key) => Keys::One(key),
+            Self::Range(Some(span)) => Keys::Span(span.clone()),
+            Self::Whole | Self::Range(None) => Keys::None,
         }
     }
 }
 
-/// The same, borrowed.
-#[derive(Clone, Copy)]
-pub(super) enum Spot<'a> {
-    Whole,
-    Key(&'a [u8]),
-    Range(Bound<&'a [u8]>, Bound<&'a [u8]>),
-}
-
-impl<'a> Spot<'a> {
-    pub(super) fn of(target: Target<'a>) -> Self {
-        match target {
-            Target::Table(_) => Self::Whole,
-            Target::Key(_, key) => Self::Key(key),
-            Target::Range(_, lo, hi) => Self::Range(lo, hi),
-        }
-    }
-    fn overlaps(self, other: Spot<'a>) -> bool {
-        match (self, other) {
-            (Self::Key(a), Self::Key(b)) => a == b,
-            (Self::Key(k), Self::Range(lo, hi)) | (Self::Range(lo, hi), Self::Key(k)) => contains(lo, hi, k),
-            (Self::Range(a, b), Self::Range(c, d)) => meets(a, d) && meets(c, b) && meets(a, b) && meets(c, d),
-            _ => true,
-        }
+/// The keys of a target.
+pub(super) fn keys_of(target: Target<'_>) -> Keys<'_> {
+    match target {
+        Target::Table(_) => Keys::None,
+        Target::Key(_, key) => Keys::One(key),
+        Target::Range(_, lo, hi) => Span::of(lo, hi).map_or(Keys::None, Keys::Span),
     }
 }
 
-/// Whether a range lies between the bounds' sides: some key may be at or above `lo` and at or below `hi`.
-fn meets(lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
-    match (lo, hi) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => true,
-        (Bound::Included(a), Bound::Included(b)) => a <= b,
-        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => a < b,
-    }
-}
-
-fn contains(lo: Bound<&[u8]>, hi: Bound<&[u8]>, key: &[u8]) -> bool {
-    let above = match lo {
-        Bound::Unbounded => true,
-        Bound::Included(a) => key >= a,
-        Bound::Excluded(a) => key > a,
-    };
-    above
-        && match hi {
-            Bound::Unbounded => true,
-            Bound::Included(b) => key <= b,
-            Bound::Excluded(b) => key < b,
-        }
+/// A line at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LineRef {
+    pub id: u64,
+    pub mode: Mode,
+    /// It is one transaction's alone, which has gone before others.
+    pub private: bool,
 }
 
 /// Who holds a key: shared by all of them, or exclusive by the only one.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Holders {
     exclusive: bool,
-    first: TxnId,
+    first: Option<TxnId>,
     /// Empty, and without memory, in most cases.
-    more: Vec<TxnId>,
+    more: BTreeSet<TxnId>,
 }
 
 impl Holders {
     fn iter(&self) -> impl Iterator<Item = TxnId> + '_ {
-        std::iter::once(self.first).chain(self.more.iter().copied())
+        self.first.into_iter().chain(self.more.iter().copied())
+    }
+    fn has(&self, txn: TxnId) -> bool {
+        self.first == Some(txn) || self.more.contains(&txn)
+    }
+    fn clash(&self, mode: Mode) -> bool {
+        self.exclusive || mode == Mode::Exclusive
     }
 }
 
+/// A key that somebody holds or waits for.
+#[derive(Debug, Default)]
+struct Key {
+    holders: Holders,
+    lines: Vec<LineRef>,
+}
+
 /// The ranges that a transaction holds.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Ranges {
-    txn: TxnId,
     shared: Spans,
     exclusive: Spans,
 }
 
 impl Ranges {
-    fn new(txn: TxnId) -> Self {
-        Self { txn, shared: Spans::default(), exclusive: Spans::default() }
-    }
-
-    fn of(&mut self, mode: Mode) -> &mut Spans {
-        if mode == Mode::Exclusive { &mut self.exclusive } else { &mut self.shared }
-    }
-
     /// Whether a lock of this mode on these keys conflicts with them.
     fn clash(&self, keys: &Keys<'_>, mode: Mode) -> bool {
         keys.meet(&self.exclusive) || (mode == Mode::Exclusive && keys.meet(&self.shared))
@@ -124,237 +101,291 @@ impl Ranges {
     }
 }
 
-/// The keys of a request, as sets of ranges are asked for them.
-enum Keys<'a> {
-    One(&'a [u8]),
-    Span(Span),
-    None,
+/// A table as a whole.
+#[derive(Debug, Default)]
+struct Whole {
+    /// Who holds it, by mode.
+    holders: [BTreeSet<TxnId>; MODES.len()],
+    lines: Vec<LineRef>,
 }
 
-impl<'a> Keys<'a> {
-    fn of(spot: Spot<'a>) -> Self {
-        match spot {
-            Spot::Whole => Self::None,
-            Spot::Key(key) => Self::One(key),
-            Spot::Range(lo, hi) => Span::of(lo, hi).map_or(Self::None, Self::Span),
-        }
-    }
-    fn meet(&self, set: &Spans) -> bool {
-        match self {
-            Self::One(key) => set.contains(key),
-            Self::Span(span) => set.overlaps(span),
-            Self::None => false,
-        }
-    }
-    fn lie_in(&self, set: &Spans) -> bool {
-        match self {
-            Self::One(key) => set.contains(key),
-            Self::Span(span) => set.covers(span),
-            Self::None => false,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Waiter {
-    txn: TxnId,
-    mode: Mode,
-    place: Place,
-    /// Whom it waits for, directly or through other waiters, as of its arrival.
-    on: Vec<TxnId>,
-}
+/// As in [`Scope::held`]. In tests both ways are gone.
+const FEW: usize = if cfg!(test) { 2 } else { 8 };
 
 #[derive(Debug, Default)]
 pub(super) struct Scope {
-    whole: Vec<(TxnId, u8)>,
-    keys: BTreeMap<Arc<[u8]>, Holders>,
-    /// One for each transaction that has locked a range.
-    ranges: Vec<Ranges>,
-    /// In order of arrival.
-    waiters: Vec<Waiter>,
-}
-
-fn clash(a: Mode, b: Mode) -> bool {
-    a.conflicts() & b.bit() != 0
-}
-
-fn note(on: &mut Vec<TxnId>, txn: TxnId) {
-    if !on.contains(&txn) {
-        on.push(txn);
-    }
+    whole: Whole,
+    keys: BTreeMap<Arc<[u8]>, Key>,
+    ranges: HashMap<TxnId, Ranges>,
+    /// The same ranges, of all transactions, from the moment on at which more than a [`FEW`] have ranges: those are asked one by one.
+    held: Option<Intervals>,
+    range_lines: BTreeMap<Span, Vec<LineRef>>,
+    /// All lines for keys and ranges, under the number of the first who waited there, from the first line for a range on: before that, keys are
+    /// asked for theirs.
+    waiting: Option<Intervals>,
 }
 
 impl Scope {
     pub(super) fn is_empty(&self) -> bool {
-        self.whole.is_empty() && self.keys.is_empty() && self.ranges.is_empty() && self.waiters.is_empty()
+        let held = self.whole.holders.iter().any(|h| !h.is_empty()) || !self.keys.is_empty() || !self.ranges.is_empty();
+        !held && self.whole.lines.is_empty() && self.range_lines.is_empty()
     }
 
-    /// Calls `each` with every other transaction that holds a lock in conflict, until it says true.
-    fn any_holder(&self, txn: TxnId, spot: Spot<'_>, mode: Mode, mut each: impl FnMut(TxnId) -> bool) -> bool {
-        let mut other = |t: TxnId| t != txn && each(t);
-        let key_clash = |h: &Holders| h.exclusive || mode == Mode::Exclusive;
-        match spot {
-            Spot::Whole => return self.whole.iter().any(|(t, held)| held & mode.conflicts() != 0 && other(*t)),
-            Spot::Key(key) => {
-                if let Some(h) = self.keys.get(key)
-                    && key_clash(h)
-                    && h.iter().any(&mut other)
+    /// Calls `each` with other transactions that hold a lock in conflict, some of them more than once, until it says true.
+    pub(super) fn any_holder(
+        &self,
+        txn: TxnId,
+        place: &Keys<'_>,
+        mode: Mode,
+        mut each: impl FnMut(TxnId) -> bool,
+    ) -> bool {
+        let mut other = |t: TxnId| {
+            look();
+            t != txn && each(t)
+        };
+        match place {
+            Keys::None => {
+                let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
+                let mut clashing = MODES.iter().zip(&self.whole.holders).filter(clash);
+                return clashing.any(|(_, holders)| holders.iter().any(|t| other(*t)));
+            }
+            Keys::One(key) => {
+                if let Some(k) = self.keys.get(*key)
+                    && k.holders.clash(mode)
+                    && k.holders.iter().any(&mut other)
                 {
                     return true;
                 }
             }
-            Spot::Range(lo, hi) => {
-                if !self.keys.is_empty()
-                    && meets(lo, hi)
-                    && self.keys.range::<[u8], _>((lo, hi)).any(|(_, h)| key_clash(h) && h.iter().any(&mut other))
-                {
+            Keys::Span(span) => {
+                let mut inside = self.keys_in(span);
+                if inside.any(|(_, k)| k.holders.clash(mode) && k.holders.iter().any(&mut other)) {
                     return true;
                 }
             }
         }
-        if self.ranges.is_empty() {
-            return false;
+        match &self.held {
+            // In the order of their numbers, whatever that of the map is.
+            None if self.ranges.len() > 1 => {
+                let clashing = self.ranges.iter().filter(|(t, r)| **t != txn && r.clash(place, mode)).map(|(t, _)| *t);
+                let mut clashing: Vec<TxnId> = clashing.collect();
+                clashing.sort_unstable();
+                clashing.into_iter().any(other)
+            }
+            None => self.ranges.iter().any(|(t, ranges)| *t != txn && ranges.clash(place, mode) && other(*t)),
+            Some(held) => {
+                let asked = Asked { keys: place, modes: mode.conflicts(), before: u64::MAX };
+                held.find(&asked, |t| other(TxnId(t))).is_some()
+            }
         }
-        let keys = Keys::of(spot);
-        self.ranges.iter().any(|r| r.txn != txn && r.clash(&keys, mode) && other(r.txn))
     }
 
-    /// Waiters in conflict with a request.
-    fn rivals(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> impl DoubleEndedIterator<Item = &Waiter> {
-        self.waiters.iter().filter(move |w| w.txn != txn && clash(mode, w.mode) && w.place.spot().overlaps(spot))
+    fn keys_in<'a>(&'a self, span: &'a Span) -> impl Iterator<Item = (&'a Arc<[u8]>, &'a Key)> {
+        use std::ops::Bound::{Excluded, Included, Unbounded};
+        let to = span.to.as_deref().map_or(Unbounded, Excluded);
+        self.keys.range::<[u8], _>((Included(span.from.as_slice()), to))
     }
 
-    /// Whether a request could be granted at once.
-    pub(super) fn free(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> bool {
-        !self.any_holder(txn, spot, mode, |_| true) && self.rivals(txn, spot, mode).all(|w| w.on.contains(&txn))
+    /// Whether a key or range lock of this transaction's is in conflict with such a request. `own`: its keys in this scope.
+    pub(super) fn holds_against(
+        &self,
+        txn: TxnId,
+        place: &Keys<'_>,
+        mode: Mode,
+        mut own: impl Iterator<Item = Arc<[u8]>>,
+    ) -> bool {
+        let key = |key: &[u8]| self.keys.get(key).is_some_and(|k| k.holders.clash(mode) && k.holders.has(txn));
+        let keys = match place {
+            Keys::None => {
+                let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
+                return MODES.iter().zip(&self.whole.holders).filter(clash).any(|(_, holders)| holders.contains(&txn));
+            }
+            Keys::One(at) => key(at),
+            Keys::Span(_) => own.any(|at| key(&at)),
+        };
+        keys || self.ranges.get(&txn).is_some_and(|ranges| ranges.clash(place, mode))
     }
 
     /// Whether the transaction holds as much already.
-    pub(super) fn covered(&self, txn: TxnId, spot: Spot<'_>, mode: Mode) -> bool {
-        let in_key = match spot {
-            Spot::Whole => {
-                return self.whole.iter().any(|(t, held)| *t == txn && held & mode.covered_by() != 0);
+    pub(super) fn covered(&self, txn: TxnId, place: &Keys<'_>, mode: Mode) -> bool {
+        let in_key = match place {
+            Keys::None => {
+                let covers = |(held, _): &(&Mode, _)| held.bit() & mode.covered_by() != 0;
+                return MODES.iter().zip(&self.whole.holders).filter(covers).any(|(_, holders)| holders.contains(&txn));
             }
-            Spot::Key(key) => {
-                self.keys.get(key).is_some_and(|h| (h.exclusive || mode == Mode::Shared) && h.iter().any(|t| t == txn))
+            Keys::One(key) => {
+                self.keys.get(*key).is_some_and(|k| (k.holders.exclusive || mode == Mode::Shared) && k.holders.has(txn))
             }
-            Spot::Range(..) => false,
+            Keys::Span(_) => false,
         };
-        in_key || self.ranges.iter().find(|r| r.txn == txn).is_some_and(|r| r.cover(&Keys::of(spot), mode))
+        in_key || (!self.ranges.is_empty() && self.ranges.get(&txn).is_some_and(|r| r.cover(place, mode)))
     }
 
     /// How many ranges that do not touch the transaction holds.
     pub(super) fn ranges_of(&self, txn: TxnId) -> usize {
-        let own = self.ranges.iter().find(|r| r.txn == txn);
-        own.map_or(0, |r| r.shared.len() + r.exclusive.len())
+        self.ranges.get(&txn).map_or(0, |r| r.shared.len() + r.exclusive.len())
     }
 
     /// Notes a lock; true if the transaction had none at this very place before.
-    pub(super) fn grant(&mut self, txn: TxnId, place: Place, mode: Mode) -> bool {
+    pub(super) fn grant(&mut self, txn: TxnId, place: &Place, mode: Mode) -> bool {
         match place {
-            Place::Whole => match self.whole.iter_mut().find(|(t, _)| *t == txn) {
-                Some((_, held)) => {
-                    *held |= mode.bit();
-                    false
-                }
-                None => {
-                    self.whole.push((txn, mode.bit()));
-                    true
-                }
-            },
-            Place::Key(key) => {
-                let exclusive = mode == Mode::Exclusive;
-                let mut new = false;
-                let holders = self.keys.entry(key).or_insert_with(|| {
-                    new = true;
-                    Holders { exclusive, first: txn, more: Vec::new() }
-                });
-                holders.exclusive |= exclusive;
-                if !holders.iter().any(|t| t == txn) {
-                    holders.more.push(txn);
-                    new = true;
+            Place::Whole => {
+                let new = self.whole.holders.iter().all(|h| !h.contains(&txn));
+                for (_, holders) in MODES.iter().zip(&mut self.whole.holders).filter(|(m, _)| **m == mode) {
+                    holders.insert(txn);
                 }
                 new
             }
-            Place::Range(..) => {
-                let own = self.ranges.iter().position(|r| r.txn == txn);
-                let at = own.unwrap_or_else(|| {
-                    self.ranges.push(Ranges::new(txn));
-                    self.ranges.len() - 1
-                });
-                if let Keys::Span(span) = Keys::of(place.spot()) {
-                    self.ranges[at].of(mode).insert(span);
+            Place::Key(key) => {
+                let holders = &mut self.keys.entry(key.clone()).or_default().holders;
+                holders.exclusive |= mode == Mode::Exclusive;
+                match holders.first {
+                    None => holders.first = Some(txn),
+                    Some(first) => return first != txn && holders.more.insert(txn),
                 }
-                own.is_none()
+                true
+            }
+            Place::Range(span) => {
+                let new = !self.ranges.contains_key(&txn);
+                let own = self.ranges.entry(txn).or_default();
+                if let Some(span) = span {
+                    let set = if mode == Mode::Exclusive { &mut own.exclusive } else { &mut own.shared };
+                    let (held, id) = (&mut self.held, (txn.0, mode));
+                    let whole = set.insert(span.clone(), |gone| held.iter_mut().for_each(|h| h.remove(gone, id)));
+                    held.iter_mut().for_each(|h| h.insert(whole.clone(), id, 0));
+                }
+                if self.held.is_none() && self.ranges.len() > FEW {
+                    self.held = Some(self.all_ranges());
+                }
+                new
             }
         }
-    }
-
-    /// Puts a request in line; returns everyone that it has to wait for.
-    pub(super) fn wait(&mut self, txn: TxnId, place: Place, mode: Mode) -> Vec<TxnId> {
-        let mut on: Vec<TxnId> = Vec::new();
-        // From the last in line, who in most cases waits for all the others.
-        for w in self.rivals(txn, place.spot(), mode).rev().filter(|w| !w.on.contains(&txn)) {
-            if !on.contains(&w.txn) {
-                on.push(w.txn);
-                w.on.iter().for_each(|t| note(&mut on, *t));
-            }
-        }
-        self.any_holder(txn, place.spot(), mode, |t| {
-            note(&mut on, t);
-            false
-        });
-        self.waiters.push(Waiter { txn, mode, place, on: on.clone() });
-        on
-    }
-
-    /// Who waits for it, directly or through others.
-    pub(super) fn waiters_of(&self, txn: TxnId) -> impl Iterator<Item = TxnId> + '_ {
-        self.waiters.iter().filter(move |w| w.on.contains(&txn)).map(|w| w.txn)
-    }
-
-    pub(super) fn stop_waiting(&mut self, txn: TxnId) {
-        self.waiters.retain(|w| w.txn != txn);
     }
 
     pub(super) fn release_key(&mut self, txn: TxnId, key: &[u8]) {
-        let Some(h) = self.keys.get_mut(key) else { return };
-        h.more.retain(|t| *t != txn);
-        if h.first == txn {
-            match h.more.pop() {
-                Some(t) => h.first = t,
-                None => {
-                    self.keys.remove(key);
-                    return;
-                }
-            }
+        let Some(k) = self.keys.get_mut(key) else { return };
+        let holders = &mut k.holders;
+        if holders.first == Some(txn) {
+            holders.first = holders.more.pop_first();
+        } else {
+            holders.more.remove(&txn);
         }
         // Whoever is left shared it.
-        h.exclusive = false;
+        holders.exclusive = false;
+        self.forget_key(key);
     }
 
     pub(super) fn release_ranges(&mut self, txn: TxnId) {
-        self.ranges.retain(|r| r.txn != txn);
+        let Some(ranges) = self.ranges.remove(&txn) else { return };
+        for (set, mode) in [(&ranges.shared, Mode::Shared), (&ranges.exclusive, Mode::Exclusive)] {
+            let held = self.held.iter_mut();
+            held.for_each(|held| set.spans().for_each(|span| held.remove(&span.from, (txn.0, mode))));
+        }
+    }
+
+    fn all_ranges(&self) -> Intervals {
+        let mut all = Intervals::default();
+        for (txn, ranges) in &self.ranges {
+            for (set, mode) in [(&ranges.shared, Mode::Shared), (&ranges.exclusive, Mode::Exclusive)] {
+                set.spans().for_each(|span| all.insert(span, (txn.0, mode), 0));
+            }
+        }
+        all
     }
 
     pub(super) fn release_whole(&mut self, txn: TxnId) {
-        self.whole.retain(|(t, _)| *t != txn);
+        for holders in &mut self.whole.holders {
+            holders.remove(&txn);
+        }
     }
 
-    /// Grants what need not wait any longer, in order; calls `granted` for each.
-    pub(super) fn grant_waiters(&mut self, mut granted: impl FnMut(TxnId, &Place, bool)) {
-        let mut at = 0;
-        while at < self.waiters.len() {
-            let w = &self.waiters[at];
-            let blocked = self.any_holder(w.txn, w.place.spot(), w.mode, |_| true)
-                || self.rivals(w.txn, w.place.spot(), w.mode).any(|rival| w.on.contains(&rival.txn));
-            if blocked {
-                at += 1;
-                continue;
+    fn forget_key(&mut self, key: &[u8]) {
+        if self.keys.get(key).is_some_and(|k| k.lines.is_empty() && k.holders.first.is_none()) {
+            self.keys.remove(key);
+        }
+    }
+
+    /// The lines at exactly this place.
+    pub(super) fn lines_at(&self, place: &Keys<'_>) -> &[LineRef] {
+        match place {
+            Keys::None => &self.whole.lines,
+            Keys::One(key) => self.keys.get(*key).map_or(&[], |k| &k.lines),
+            Keys::Span(span) => self.range_lines.get(span).map_or(&[], |lines| lines),
+        }
+    }
+
+    /// A line for keys or ranges that meets the place, is in conflict, was made before `before`, and is accepted, as the last one that was asked
+    /// about: of all lines the newest, so that not all who come wait for the same one, and look again when that is gone.
+    pub(super) fn find_line(
+        &self,
+        place: &Keys<'_>,
+        mode: Mode,
+        before: u64,
+        mut accept: impl FnMut(u64) -> bool,
+    ) -> Option<u64> {
+        let Some(waiting) = &self.waiting else {
+            let Keys::Span(span) = place else { return None };
+            let clash = |l: &&LineRef| l.mode.bit() & mode.conflicts() != 0;
+            let lines = self.keys_in(span).flat_map(|(_, k)| &k.lines).filter(clash);
+            return lines.map(|l| l.id).find(|line| accept(*line));
+        };
+        if waiting.is_empty() || (self.range_lines.is_empty() && !matches!(place, Keys::Span(_))) {
+            return None;
+        }
+        let asked = Asked { keys: place, modes: mode.conflicts(), before };
+        // All are older than a new request.
+        if before == u64::MAX { waiting.newest(&asked, accept) } else { waiting.find(&asked, accept) }
+    }
+
+    /// Notes a line whose first member has this number; `number_of`: that of another line.
+    pub(super) fn add_line(&mut self, place: &Place, line: LineRef, number: u64, number_of: impl Fn(u64) -> u64) {
+        match place {
+            Place::Whole | Place::Range(None) => self.whole.lines.push(line),
+            Place::Key(key) => {
+                self.keys.entry(key.clone()).or_default().lines.push(line);
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.insert(Span::of_key(key), (line.id, line.mode), number);
+                }
             }
-            let w = self.waiters.remove(at);
-            let new = self.grant(w.txn, w.place.clone(), w.mode);
-            granted(w.txn, &w.place, new);
+            Place::Range(Some(span)) => {
+                if self.waiting.is_none() {
+                    let mut waiting = Intervals::default();
+                    let of_keys = self.keys.iter().flat_map(|(key, k)| k.lines.iter().map(move |l| (key, l)));
+                    of_keys.for_each(|(key, l)| waiting.insert(Span::of_key(key), (l.id, l.mode), number_of(l.id)));
+                    self.waiting = Some(waiting);
+                }
+                self.range_lines.entry(span.clone()).or_default().push(line);
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.insert(span.clone(), (line.id, line.mode), number);
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_line(&mut self, place: &Place, line: LineRef) {
+        let others = |l: &LineRef| l.id != line.id;
+        match place {
+            Place::Whole | Place::Range(None) => self.whole.lines.retain(others),
+            Place::Key(key) => {
+                if let Some(k) = self.keys.get_mut(key) {
+                    k.lines.retain(others);
+                }
+                self.forget_key(key);
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.remove(key, (line.id, line.mode));
+                }
+            }
+            Place::Range(Some(span)) => {
+                if let Some(lines) = self.range_lines.get_mut(span) {
+                    lines.retain(others);
+                    if lines.is_empty() {
+                        self.range_lines.remove(span);
+                    }
+                }
+                if let Some(waiting) = &mut self.waiting {
+                    waiting.remove(&span.from, (line.id, line.mode));
+                }
+            }
         }
     }
 }

@@ -5,14 +5,15 @@
 //!
 //! A span is half open. Keys are byte strings, and the first key behind `k` is `k` with a zero byte: every pair of bounds is such a span.
 
+use super::work::look;
 use std::collections::BTreeMap;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 /// The keys from `from` up to, and without, `to`; `None`: all from there on. Not empty.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Span {
-    from: Vec<u8>,
-    to: Option<Vec<u8>>,
+    pub from: Vec<u8>,
+    pub to: Option<Vec<u8>>,
 }
 
 impl Span {
@@ -29,6 +30,67 @@ impl Span {
             Excluded(k) => Some(k.to_vec()),
         };
         ends_behind(&to, &from).then_some(Self { from, to })
+    }
+
+    /// Of one key.
+    pub(super) fn of_key(key: &[u8]) -> Self {
+        Self { from: key.to_vec(), to: Some(behind(key)) }
+    }
+
+    /// Whether it has keys behind the end of the other.
+    pub(super) fn ends_behind(&self, other: &Span) -> bool {
+        other.to.as_ref().is_some_and(|end| ends_behind(&self.to, end))
+    }
+}
+
+/// The keys of a request, as sets of ranges are asked for them.
+pub(super) enum Keys<'a> {
+    One(&'a [u8]),
+    Span(Span),
+    None,
+}
+
+impl Keys<'_> {
+    pub(super) fn meet(&self, set: &Spans) -> bool {
+        match self {
+            Self::One(key) => set.contains(key),
+            Self::Span(span) => set.overlaps(span),
+            Self::None => false,
+        }
+    }
+
+    pub(super) fn lie_in(&self, set: &Spans) -> bool {
+        match self {
+            Self::One(key) => set.contains(key),
+            Self::Span(span) => set.covers(span),
+            Self::None => false,
+        }
+    }
+
+    /// Whether some of them lie before the span's end, or in it.
+    pub(super) fn begin_before(&self, span: &Span) -> bool {
+        match self {
+            Self::One(key) => ends_behind(&span.to, key),
+            Self::Span(own) => ends_behind(&span.to, &own.from),
+            Self::None => false,
+        }
+    }
+
+    /// Whether some of them are this key or lie behind it.
+    pub(super) fn end_behind(&self, key: &[u8]) -> bool {
+        match self {
+            Self::One(own) => *own >= key,
+            Self::Span(own) => ends_behind(&own.to, key),
+            Self::None => false,
+        }
+    }
+
+    pub(super) fn has(&self, key: &[u8]) -> bool {
+        match self {
+            Self::One(own) => *own == key,
+            Self::Span(own) => own.from.as_slice() <= key && ends_behind(&own.to, key),
+            Self::None => false,
+        }
     }
 }
 
@@ -83,37 +145,25 @@ impl Spans {
         self.last(before).is_some_and(|(_, to)| ends_behind(to, &span.from))
     }
 
-    /// Adds the keys of the span: it takes in all spans that it meets or touches.
-    pub(super) fn insert(&mut self, span: Span) {
+    /// Adds the keys of the span: it takes in all spans that it meets or touches, whose begins go to `gone`. The span that it has become.
+    pub(super) fn insert(&mut self, span: Span, mut gone: impl FnMut(&[u8])) -> Span {
         let Span { mut from, mut to } = span;
         loop {
             let near = self.last(to.as_deref().map_or(Unbounded, Included));
             let touches = |end: &Option<Vec<u8>>| end.as_ref().is_none_or(|end| *end >= from);
             let Some(begin) = near.filter(|(_, end)| touches(end)).map(|(begin, _)| begin.clone()) else { break };
             let end = self.spans.remove(&begin).flatten();
+            gone(&begin);
             from = from.min(begin);
             to = to.zip(end).map(|(a, b)| a.max(b));
         }
-        self.spans.insert(from, to);
+        self.spans.insert(from.clone(), to.clone());
+        Span { from, to }
     }
-}
 
-/// Counts what is looked at, for tests: work, and not time.
-#[inline]
-fn look() {
-    #[cfg(test)]
-    LOOKS.with(|looks| looks.set(looks.get() + 1));
-}
-
-#[cfg(test)]
-thread_local! {
-    static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-}
-
-/// How many spans this thread has looked at.
-#[cfg(test)]
-pub(super) fn looks() -> u64 {
-    LOOKS.with(std::cell::Cell::get)
+    pub(super) fn spans(&self) -> impl Iterator<Item = Span> {
+        self.spans.iter().map(|(from, to)| Span { from: from.clone(), to: to.clone() })
+    }
 }
 
 #[cfg(test)]
@@ -163,7 +213,7 @@ mod tests {
             let ranges: Vec<_> = (0..3).map(|_| (bound(), bound())).collect();
             let asked = (bound(), bound());
             let mut set = Spans::default();
-            ranges.iter().filter_map(|(lo, hi)| Span::of(*lo, *hi)).for_each(|span| set.insert(span));
+            ranges.iter().filter_map(|(lo, hi)| Span::of(*lo, *hi)).for_each(|span| drop(set.insert(span, |_| ())));
             let listed = |key: &[u8]| ranges.iter().any(|(lo, hi)| inside(*lo, *hi, key));
             for key in &keys {
                 assert_eq!(set.contains(key), listed(key), "{ranges:?} {key:?}");
@@ -182,7 +232,7 @@ mod tests {
     fn ranges_that_touch_become_one() {
         let mut set = Spans::default();
         let mut add = |lo, hi| {
-            set.insert(Span::of(lo, hi).unwrap());
+            set.insert(Span::of(lo, hi).unwrap(), |_| ());
             set.len()
         };
         assert_eq!(add(Included(&b"a"[..]), Excluded(&b"b"[..])), 1);

@@ -1,24 +1,51 @@
 //! Who holds and waits for what, over all scopes.
 
-use super::scope::{Place, Scope, Spot};
+use super::line::{Line, NAMED, Waiting};
+use super::scope::{LineRef, Place, Scope, keys_of};
+use super::spans::Keys;
+use super::work::look;
 use super::{Mode, Target, class};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{TableId, TreeId, TxnId};
 use hashbrown::HashMap;
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// From so many lines on, one behind the other, nobody looks whether the last of them waits for a request's transaction. Who could have passed
+/// them, and waits behind them instead, is in a deadlock with them, which is found.
+const FAR: usize = 64;
 
 /// What a request led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
     /// It is held.
     Granted,
-    /// It waits for these, and for nobody else.
-    Waits(Vec<TxnId>),
+    /// It waits.
+    Waits(InLine),
+}
+
+/// Where a request waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InLine {
+    /// The number of its line at the partition, never used again.
+    pub line: u64,
+    /// Some of those in the line's way.
+    pub on: Vec<TxnId>,
+}
+
+/// What has become of waits and lines, in the order in which it happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The transaction waits no longer: it has its lock.
+    Granted(TxnId),
+    /// From now on these are in the line's way; nobody: the line is gone.
+    Line(InLine),
 }
 
 /// Locks conflict within a scope only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum ScopeId {
+pub(super) enum ScopeId {
     Table(TableId),
     Tree(TreeId),
 }
@@ -35,20 +62,56 @@ impl ScopeId {
 #[derive(Debug, Default)]
 struct Owner {
     tables: Vec<TableId>,
-    keys: Vec<(TreeId, Arc<[u8]>)>,
+    keys: BTreeSet<(TreeId, Arc<[u8]>)>,
     /// Trees with range locks of it.
     ranges: Vec<TreeId>,
-    waits: Option<ScopeId>,
+    waits: Option<Waiting>,
+    /// The lines that watch it.
+    watched: BTreeSet<u64>,
 }
 
 impl Owner {
     fn note(&mut self, id: ScopeId, place: &Place) {
         match (id, place) {
             (ScopeId::Table(t), _) => self.tables.push(t),
-            (ScopeId::Tree(t), Place::Key(key)) => self.keys.push((t, key.clone())),
+            (ScopeId::Tree(t), Place::Key(key)) => drop(self.keys.insert((t, key.clone()))),
             (ScopeId::Tree(t), _) => self.ranges.push(t),
         }
     }
+
+    fn holds_in(&self, scope: ScopeId) -> bool {
+        match scope {
+            ScopeId::Table(table) => self.tables.contains(&table),
+            ScopeId::Tree(tree) => {
+                let first = || self.keys.range((tree, Arc::default())..).next();
+                self.ranges.contains(&tree) || (!self.keys.is_empty() && first().is_some_and(|(t, _)| *t == tree))
+            }
+        }
+    }
+
+    fn holds_nothing(&self) -> bool {
+        self.tables.is_empty() && self.keys.is_empty() && self.ranges.is_empty()
+    }
+}
+
+/// A request, as it is held against others.
+struct Request<'a> {
+    txn: TxnId,
+    scope: ScopeId,
+    keys: Keys<'a>,
+    mode: Mode,
+    /// Its own line, if it is in one, and since when it waits.
+    line: Option<u64>,
+    number: u64,
+}
+
+/// What is in a request's way.
+#[derive(Default)]
+struct Obstacles {
+    /// Up to [`NAMED`]; the first is to be watched. Nobody: the way is free.
+    on: Vec<TxnId>,
+    /// The request goes before one that came earlier.
+    passes: bool,
 }
 
 /// The lock table.
@@ -58,12 +121,23 @@ pub(crate) struct LockTable {
     escalate_at: usize,
     scopes: HashMap<ScopeId, Scope>,
     owners: HashMap<TxnId, Owner>,
+    lines: HashMap<u64, Line>,
+    /// Lines and waits so far.
+    numbers: u64,
+    events: VecDeque<Event>,
 }
 
 impl LockTable {
     /// An empty one, in which a transaction takes a table instead of the next key or range when it has so many.
     pub(crate) fn new(escalate_at: usize) -> Self {
-        Self { escalate_at, scopes: HashMap::new(), owners: HashMap::new() }
+        Self {
+            escalate_at,
+            scopes: HashMap::new(),
+            owners: HashMap::new(),
+            lines: HashMap::new(),
+            numbers: 0,
+            events: VecDeque::new(),
+        }
     }
 
     /// Whether nothing is held or waited for.
@@ -72,36 +146,59 @@ impl LockTable {
         self.owners.is_empty()
     }
 
+    /// The next thing that has become of a wait or a line.
+    #[inline]
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
     /// Whether a request could be granted at once; nothing is noted.
     pub(crate) fn free(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
-        self.scopes.get(&ScopeId::of(target)).is_none_or(|s| s.free(txn, Spot::of(target), mode))
+        let (scope, keys) = (ScopeId::of(target), keys_of(target));
+        self.is_free(&Request { txn, scope, keys, mode, line: None, number: u64::MAX })
+    }
+
+    fn is_free(&self, r: &Request<'_>) -> bool {
+        let Some(scope) = self.scopes.get(&r.scope) else { return true };
+        !scope.any_holder(r.txn, &r.keys, r.mode, |_| true) && self.rival(scope, r, &Cell::new(false)).is_none()
     }
 
     /// Whether the transaction holds as much already.
     pub(crate) fn covered(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
-        self.scopes.get(&ScopeId::of(target)).is_some_and(|s| s.covered(txn, Spot::of(target), mode))
+        self.scopes.get(&ScopeId::of(target)).is_some_and(|s| s.covered(txn, &keys_of(target), mode))
     }
 
     /// Takes a lock, or its place in line for it. What the transaction has already is no request.
     pub(crate) fn acquire(&mut self, txn: TxnId, target: Target<'_>, mode: Mode) -> Acquired {
-        let (id, spot) = (ScopeId::of(target), Spot::of(target));
+        let (id, keys) = (ScopeId::of(target), keys_of(target));
         let scope = self.scopes.entry(id).or_default();
-        if scope.covered(txn, spot, mode) {
+        if scope.covered(txn, &keys, mode) {
             return Acquired::Granted;
         }
         class(target, mode).request();
         let owner = self.owners.entry(txn).or_default();
         assert!(owner.waits.is_none(), "invariant 4: {txn} waits already");
-        if scope.free(txn, spot, mode) {
-            let place = Place::of(target);
-            if scope.grant(txn, place.clone(), mode) {
+        let place = Place::of(target);
+        if self.lines.is_empty() && !scope.any_holder(txn, &keys, mode, |_| true) {
+            if scope.grant(txn, &place, mode) {
                 owner.note(id, &place);
             }
             return Acquired::Granted;
         }
-        let on = scope.wait(txn, Place::of(target), mode);
-        owner.waits = Some(id);
-        Acquired::Waits(on)
+        let request = Request { txn, scope: id, keys, mode, line: None, number: u64::MAX };
+        let line = self.line_of(&request);
+        if let Some(line) = line
+            && !self.waits_for(line, txn)
+        {
+            return Acquired::Waits(self.join(line, txn));
+        }
+        let obstacles = self.obstacles(&request);
+        if obstacles.on.is_empty() {
+            self.grant(txn, id, &place, mode);
+            return Acquired::Granted;
+        }
+        let private = obstacles.passes || line.is_some();
+        Acquired::Waits(self.open(txn, id, place, mode, private, obstacles.on))
     }
 
     /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held. Who has many takes the table's instead, if
@@ -130,75 +227,268 @@ impl LockTable {
         self.owners.get(&txn).is_some_and(|o| o.waits.is_some())
     }
 
-    /// Who waits for a lock of the transaction, directly or through others.
+    /// The members of all lines that name the transaction as in their way. Looks at every line.
     pub(crate) fn waiters_of(&self, txn: TxnId) -> Vec<TxnId> {
-        let mut waiters: Vec<TxnId> = self.scopes.values().flat_map(|scope| scope.waiters_of(txn)).collect();
+        let naming = self.lines.values().filter(|line| line.on.contains(&txn)).map(|line| line.at.id);
+        let mut lines: Vec<u64> = naming.collect();
         // The order of a hash map is nobody's.
-        waiters.sort_unstable();
-        waiters
+        lines.sort_unstable();
+        lines.into_iter().flat_map(|line| self.members(line)).collect()
     }
 
-    /// Ends a wait; those that its end lets through are appended to `granted`.
-    pub(crate) fn stop_waiting(&mut self, txn: TxnId, granted: &mut VecDeque<TxnId>) {
-        let Some(id) = self.owners.get_mut(&txn).and_then(|o| o.waits.take()) else { return };
-        if let Some(scope) = self.scopes.get_mut(&id) {
-            scope.stop_waiting(txn);
+    /// Who waits in a line, in order.
+    pub(crate) fn members(&self, line: u64) -> impl Iterator<Item = TxnId> + '_ {
+        let first = self.lines.get(&line).map(|l| l.first);
+        std::iter::successors(first, |txn| self.owners.get(txn)?.waits?.behind)
+    }
+
+    /// Ends a wait.
+    pub(crate) fn stop_waiting(&mut self, txn: TxnId) {
+        let Some(owner) = self.owners.get_mut(&txn) else { return };
+        let Some(waiting) = owner.waits.take() else { return };
+        let watched = owner.watched.clone();
+        if self.leave(waiting) {
+            self.serve(waiting.line);
         }
-        self.serve(id, granted);
-        if self.owners.get(&txn).is_some_and(|o| o.tables.is_empty() && o.keys.is_empty() && o.ranges.is_empty()) {
+        self.serve_all(txn, &watched);
+        if self.owners.get(&txn).is_some_and(|o| o.waits.is_none() && o.holds_nothing()) {
             self.owners.remove(&txn);
         }
     }
 
-    /// Lets go of everything, a wait included; those that this lets through are appended to `granted`.
-    pub(crate) fn release(&mut self, txn: TxnId, granted: &mut VecDeque<TxnId>) {
-        self.stop_waiting(txn, granted);
+    /// Lets go of everything, a wait included.
+    pub(crate) fn release(&mut self, txn: TxnId) {
+        self.stop_waiting(txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
-        let mut touched = Vec::new();
-        let mut touch = |id| {
-            if !touched.contains(&id) {
-                touched.push(id);
-            }
-        };
-        for (tree, key) in owner.keys {
-            let id = ScopeId::Tree(tree);
-            if let Some(scope) = self.scopes.get_mut(&id) {
-                scope.release_key(txn, &key);
-            }
-            touch(id);
+        for (tree, key) in &owner.keys {
+            self.in_scope(ScopeId::Tree(*tree), |scope| scope.release_key(txn, key));
         }
         for tree in owner.ranges {
-            let id = ScopeId::Tree(tree);
-            if let Some(scope) = self.scopes.get_mut(&id) {
-                scope.release_ranges(txn);
-            }
-            touch(id);
+            self.in_scope(ScopeId::Tree(tree), |scope| scope.release_ranges(txn));
         }
         for table in owner.tables {
-            let id = ScopeId::Table(table);
-            if let Some(scope) = self.scopes.get_mut(&id) {
-                scope.release_whole(txn);
-            }
-            touch(id);
+            self.in_scope(ScopeId::Table(table), |scope| scope.release_whole(txn));
         }
-        for id in touched {
-            self.serve(id, granted);
+        self.serve_all(txn, &owner.watched);
+    }
+
+    /// Changes a scope, which is forgotten if nothing is left in it.
+    fn in_scope(&mut self, id: ScopeId, change: impl FnOnce(&mut Scope)) {
+        let Some(scope) = self.scopes.get_mut(&id) else { return };
+        change(scope);
+        if scope.is_empty() {
+            self.scopes.remove(&id);
         }
     }
 
-    fn serve(&mut self, id: ScopeId, granted: &mut VecDeque<TxnId>) {
-        let Some(scope) = self.scopes.get_mut(&id) else { return };
-        let owners = &mut self.owners;
-        scope.grant_waiters(|txn, place, new| {
-            let owner = owners.entry(txn).or_default();
-            owner.waits = None;
-            if new {
-                owner.note(id, place);
+    fn grant(&mut self, txn: TxnId, id: ScopeId, place: &Place, mode: Mode) {
+        if self.scopes.entry(id).or_default().grant(txn, place, mode) {
+            self.owners.entry(txn).or_default().note(id, place);
+        }
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+}
+
+/// What is in whose way.
+impl LockTable {
+    /// The line that such a request would be the last of.
+    fn line_of(&self, r: &Request<'_>) -> Option<u64> {
+        let lines = self.scopes.get(&r.scope)?.lines_at(&r.keys);
+        lines.iter().find(|l| l.mode == r.mode && !l.private).map(|l| l.id)
+    }
+
+    /// Whether the line waits for the transaction: for a lock that it holds in the same scope, or for somebody who does, as far as lines know whom
+    /// they watch.
+    fn waits_for(&self, line: u64, txn: TxnId) -> bool {
+        let Some(scope) = self.lines.get(&line).map(|l| l.scope) else { return false };
+        let Some(owner) = self.owners.get(&txn).filter(|owner| owner.holds_in(scope)) else { return false };
+        let mut at = line;
+        for _ in 0..FAR {
+            look();
+            if self.holds_against(at, txn, owner) {
+                return true;
             }
-            granted.push_back(txn);
+            let watched = self.lines.get(&at).and_then(|l| l.on.first());
+            let Some(next) = watched.and_then(|txn| self.owners.get(txn)?.waits) else { return false };
+            at = next.line;
+        }
+        false
+    }
+
+    fn holds_against(&self, line: u64, txn: TxnId, owner: &Owner) -> bool {
+        let Some(line) = self.lines.get(&line) else { return false };
+        let Some(scope) = self.scopes.get(&line.scope) else { return false };
+        let keys = line.place.keys();
+        // The own keys from where a range begins to where it ends.
+        let begin = match (&keys, line.scope) {
+            (Keys::Span(span), ScopeId::Tree(tree)) => Some((tree, Arc::from(span.from.as_slice()))),
+            _ => None,
+        };
+        let tree = begin.clone().map(|(tree, _)| tree);
+        let own = begin.into_iter().flat_map(|begin| owner.keys.range(begin..));
+        let own = own.take_while(|(t, key)| Some(*t) == tree && keys.has(key)).map(|(_, key)| key.clone());
+        scope.holds_against(txn, &keys, line.at.mode, own)
+    }
+
+    /// If the line goes before the request: the last of it that does. One that waits for the request's transaction does not: `passes` is set.
+    fn goes_first(&self, line: u64, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
+        look();
+        let found = self.lines.get(&line).filter(|_| Some(line) != r.line)?;
+        let earlier = |txn: &TxnId| {
+            *txn != r.txn && self.owners.get(txn).and_then(|o| o.waits).is_some_and(|w| w.number < r.number)
+        };
+        let one = [found.last, found.first].into_iter().find(earlier)?;
+        if self.waits_for(line, r.txn) {
+            passes.set(true);
+            return None;
+        }
+        Some(one)
+    }
+
+    /// Somebody who waits, in conflict with the request, and goes before it. Those at the same place come first.
+    fn rival(&self, scope: &Scope, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let clash = |l: &&LineRef| l.mode.bit() & r.mode.conflicts() != 0;
+        let here = scope.lines_at(&r.keys).iter().filter(clash).find_map(|l| self.goes_first(l.id, r, passes));
+        if here.is_some() {
+            return here;
+        }
+        let mut found = None;
+        scope.find_line(&r.keys, r.mode, r.number, |line| {
+            let first = self.goes_first(line, r, passes);
+            found = first.or(found);
+            first.is_some()
         });
-        if scope.is_empty() {
-            self.scopes.remove(&id);
+        found
+    }
+
+    /// Who is to be watched goes first: who waits before the request, as he stays in its way until he has had his turn, or else one who
+    /// holds a lock.
+    fn obstacles(&self, r: &Request<'_>) -> Obstacles {
+        let mut found = Obstacles::default();
+        let Some(scope) = self.scopes.get(&r.scope) else { return found };
+        let passes = Cell::new(false);
+        found.on.extend(self.rival(scope, r, &passes));
+        // Not so many different ones, but so many in all: one transaction may hold very many keys of a range.
+        let mut looks = 0;
+        scope.any_holder(r.txn, &r.keys, r.mode, |holder| {
+            if !found.on.contains(&holder) {
+                found.on.push(holder);
+            }
+            looks += 1;
+            looks == NAMED || found.on.len() == NAMED
+        });
+        found.passes = passes.get();
+        found
+    }
+}
+
+/// Lines.
+impl LockTable {
+    /// Puts a transaction at the end of a line.
+    fn join(&mut self, line: u64, txn: TxnId) -> InLine {
+        let number = self.next_number();
+        let Some(found) = self.lines.get_mut(&line) else { return InLine { line, on: Vec::new() } };
+        let last = std::mem::replace(&mut found.last, txn);
+        let joined = InLine { line, on: found.on.clone() };
+        if let Some(waiting) = self.owners.get_mut(&last).and_then(|o| o.waits.as_mut()) {
+            waiting.behind = Some(txn);
+        }
+        self.owners.entry(txn).or_default().waits = Some(Waiting { line, number, before: Some(last), behind: None });
+        joined
+    }
+
+    /// Opens a line.
+    fn open(&mut self, txn: TxnId, scope: ScopeId, place: Place, mode: Mode, private: bool, on: Vec<TxnId>) -> InLine {
+        let (id, number) = (self.next_number(), self.next_number());
+        let at = LineRef { id, mode, private };
+        let number_of = |line| {
+            let first = self.lines.get(&line).and_then(|l| self.owners.get(&l.first)?.waits);
+            first.map_or(0, |waiting| waiting.number)
+        };
+        self.scopes.entry(scope).or_default().add_line(&place, at, number, number_of);
+        self.owners.entry(txn).or_default().waits = Some(Waiting { line: id, number, before: None, behind: None });
+        self.lines.insert(id, Line { at, scope, place, first: txn, last: txn, on: Vec::new() });
+        self.point(id, on.clone());
+        InLine { line: id, on }
+    }
+
+    /// Has a line watch the first of these.
+    fn point(&mut self, line: u64, on: Vec<TxnId>) {
+        let Some(found) = self.lines.get_mut(&line).filter(|found| found.on != on) else { return };
+        let (old, new) = (found.on.first().copied(), on.first().copied());
+        found.on.clone_from(&on);
+        if let Some(owner) = old.filter(|_| old != new).and_then(|old| self.owners.get_mut(&old)) {
+            owner.watched.remove(&line);
+        }
+        if let Some(new) = new {
+            self.owners.entry(new).or_default().watched.insert(line);
+        }
+        let stale = canary::on(Bug::StaleEdge) && old.is_some() && new.is_some();
+        if !stale {
+            self.events.push_back(Event::Line(InLine { line, on }));
+        }
+    }
+
+    /// Takes a member out of its line; true if it was the first.
+    fn leave(&mut self, waiting: Waiting) -> bool {
+        if let Some(before) = waiting.before.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut()) {
+            before.behind = waiting.behind;
+        }
+        if let Some(behind) = waiting.behind.and_then(|txn| self.owners.get_mut(&txn)?.waits.as_mut()) {
+            behind.before = waiting.before;
+        }
+        let Some(line) = self.lines.get_mut(&waiting.line) else { return false };
+        match (waiting.before, waiting.behind) {
+            (None, None) => self.close(waiting.line),
+            (None, Some(behind)) => line.first = behind,
+            (Some(before), None) => line.last = before,
+            (Some(_), Some(_)) => {}
+        }
+        waiting.before.is_none()
+    }
+
+    /// The line's last member has left it.
+    fn close(&mut self, line: u64) {
+        self.point(line, Vec::new());
+        let Some(line) = self.lines.remove(&line) else { return };
+        self.in_scope(line.scope, |scope| scope.remove_line(&line.place, line.at));
+    }
+
+    /// Has those lines look again that watched the transaction, oldest first.
+    fn serve_all(&mut self, txn: TxnId, watched: &BTreeSet<u64>) {
+        let number = |line: &u64| {
+            let line = self.lines.get(line).filter(|l| l.on.first() == Some(&txn))?;
+            Some((self.owners.get(&line.first)?.waits?.number, line.at.id))
+        };
+        let mut lines: Vec<(u64, u64)> = watched.iter().filter_map(number).collect();
+        lines.sort_unstable();
+        lines.into_iter().for_each(|(_, line)| self.serve(line));
+    }
+
+    /// Grants what need not wait any longer of a line, in order, and has it watch somebody else.
+    fn serve(&mut self, id: u64) {
+        while let Some(line) = self.lines.get(&id) {
+            look();
+            let (txn, scope, mode) = (line.first, line.scope, line.at.mode);
+            let Some(waiting) = self.owners.get(&txn).and_then(|o| o.waits) else { return };
+            let keys = line.place.keys();
+            let request = Request { txn, scope, keys, mode, line: Some(id), number: waiting.number };
+            let on = self.obstacles(&request).on;
+            if !on.is_empty() {
+                return self.point(id, on);
+            }
+            let place = line.place.clone();
+            self.owners.entry(txn).or_default().waits = None;
+            self.grant(txn, scope, &place, mode);
+            self.events.push_back(Event::Granted(txn));
+            self.leave(waiting);
         }
     }
 }

@@ -120,10 +120,11 @@ impl<T: Trees> Partition<T> {
 
     /// Puts the message in line.
     pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
-        let (wait, caller) = (self.next_wait(), Location::caller());
+        let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
         let Message { txn, origin, .. } = message;
         self.blocking.line.push_back((wait, message));
-        out.push(Out::Waits { txn, partition: self.id, wait, origin, on: Vec::new(), class: &PARTITION, caller });
+        let partition = self.id;
+        out.push(Out::Waits { txn, partition, order, wait, origin, line: None, class: &PARTITION, caller });
     }
 
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody
@@ -137,7 +138,7 @@ impl<T: Trees> Partition<T> {
             return true;
         }
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
-        out.push(Out::Granted { txn: id, partition: self.id, wait });
+        self.tell_granted(id, wait, out);
         if call.is_none() {
             return false;
         }

@@ -22,7 +22,7 @@ use self::blocking::Blocking;
 use self::stranded::Stranded;
 use crate::exec::{Cx, Locking, Scratch, Stop};
 use crate::limits::Limits;
-use crate::lock::{LockTable, PARTITION, Wait};
+use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
 use crate::scheme::{BlockingLocking, Scheme};
 use crate::trees::{Trees, UndoLog};
@@ -44,9 +44,7 @@ pub struct Partition<T: Trees = Store> {
     stranded: Stranded,
     limits: Limits,
     txns: HashMap<TxnId, Box<Txn<T::Log>>>,
-    /// Transactions whose wait for a lock is over, which is to be told before `on_message` returns.
-    granted: VecDeque<TxnId>,
-    /// Those of which it has been told: they go on in this order.
+    /// Transactions whose wait for a lock is over, and which are told so: they go on in this order.
     ready: VecDeque<TxnId>,
     /// An [`Out::Yield`] of the partition itself is on its way.
     behind: bool,
@@ -54,6 +52,8 @@ pub struct Partition<T: Trees = Store> {
     last_commit: Lsn,
     /// Waits so far, for locks and in line.
     waits: u64,
+    /// Changes of waits and lines that have been told so far.
+    told: u64,
     /// The least good version of tables that have changed since the start.
     versions: HashMap<TableId, u64>,
     scratch: Scratch,
@@ -85,11 +85,11 @@ impl<T: Trees> Partition<T> {
             stranded: Stranded::default(),
             limits,
             txns: HashMap::new(),
-            granted: VecDeque::new(),
             ready: VecDeque::new(),
             behind: false,
             last_commit: Lsn(0),
             waits: 0,
+            told: 0,
             versions: HashMap::new(),
             scratch: Scratch::default(),
         }
@@ -118,17 +118,17 @@ impl<T: Trees> Partition<T> {
             self.take(message, out);
         }
         for _ in 0..self.limits.turns {
-            self.tell_granted(out);
+            self.tell_events(out);
             if let Some(txn) = self.ready.pop_front() {
                 self.resume(txn, out);
             } else if let Some((wait, message)) = self.blocking.next() {
-                out.push(Out::Granted { txn: message.txn, partition: self.id, wait });
+                self.tell_granted(message.txn, wait, out);
                 self.take_up(message, out);
             } else if !self.run_stranded(out) {
                 return;
             }
         }
-        self.tell_granted(out);
+        self.tell_events(out);
         let more = !self.ready.is_empty() || self.blocking.has_next() || self.has_stranded_work();
         if more && !std::mem::replace(&mut self.behind, true) {
             out.push(Out::Yield { partition: self.id, txn: NOBODY });
@@ -176,17 +176,35 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    /// Tells whose waits for locks are over, at once: whoever does not wait must not look as if in a circle. Their tasks wait for their turn only.
-    fn tell_granted(&mut self, out: &mut Outbox) {
-        while let Some(id) = self.granted.pop_front() {
-            if let Some(task) = self.txns.get_mut(&id).and_then(|txn| txn.task.as_mut())
-                && let Waiting::Lock(wait) = task.waiting
-            {
-                task.waiting = Waiting::Resume;
-                out.push(Out::Granted { txn: id, partition: self.id, wait });
-                self.ready.push_back(id);
+    /// Tells what has become of waits, at once: whoever does not wait must not look as if in a circle. Tasks that have their locks wait for their
+    /// turn only.
+    fn tell_events(&mut self, out: &mut Outbox) {
+        while let Some(event) = self.locks.next_event() {
+            match event {
+                Event::Granted(id) => {
+                    if let Some(task) = self.txns.get_mut(&id).and_then(|txn| txn.task.as_mut())
+                        && let Waiting::Lock(wait) = task.waiting
+                    {
+                        task.waiting = Waiting::Resume;
+                        self.tell_granted(id, wait, out);
+                        self.ready.push_back(id);
+                    }
+                }
+                Event::Line(InLine { line, on }) => {
+                    self.turn_away_line(line, &on);
+                    out.push(Out::Line { partition: self.id, order: self.next_order(), line, on });
+                }
             }
         }
+    }
+
+    fn tell_granted(&mut self, txn: TxnId, wait: u64, out: &mut Outbox) {
+        out.push(Out::Granted { txn, partition: self.id, order: self.next_order(), wait });
+    }
+
+    fn next_order(&mut self) -> u64 {
+        self.told += 1;
+        self.told
     }
 
     /// Runs the transaction's task until it is answered or suspended.
@@ -270,14 +288,16 @@ impl<T: Trees> Partition<T> {
                 task.waiting = Waiting::Resume;
                 out.push(Out::Yield { partition, txn: id });
             }
-            Stop::Wait(Wait { on, class, caller }) => {
+            Stop::Wait(Wait { line: InLine { line, on }, class, caller }) => {
                 if let Some(error) = self.stranded.among(&on) {
-                    self.locks.stop_waiting(id, &mut self.granted);
+                    self.locks.stop_waiting(id);
                     return self.fail(id, txn, task, Failure::Sql(error), out);
                 }
-                let wait = self.next_wait();
+                self.tell_events(out);
+                let (wait, order) = (self.next_wait(), self.next_order());
                 task.waiting = Waiting::Lock(wait);
-                out.push(Out::Waits { txn: id, partition, wait, origin: task.origin, on, class, caller });
+                let (origin, line) = (task.origin, Some(line));
+                out.push(Out::Waits { txn: id, partition, order, wait, origin, line, class, caller });
             }
             Stop::Conflict => {
                 let error = SqlError::internal("a locking transaction met a conflict");
@@ -322,7 +342,7 @@ impl<T: Trees> Partition<T> {
             Then::Done => self.reply(task.origin, Ok(Reply::default()), out),
             Then::End(failure) => {
                 self.end_log(id, txn);
-                self.locks.release(id, &mut self.granted);
+                self.locks.release(id);
                 self.reply(task.origin, Err(failure), out);
                 return After::End;
             }
@@ -402,8 +422,9 @@ impl<T: Trees> Partition<T> {
         if let Waiting::Lock(wait) = task.waiting
             && self.locks.waits(id)
         {
-            self.locks.stop_waiting(id, &mut self.granted);
-            out.push(Out::Granted { txn: id, partition: self.id, wait });
+            // Before what its place in line has held up is told anew: it does not wait any more.
+            self.tell_granted(id, wait, out);
+            self.locks.stop_waiting(id);
         }
     }
 

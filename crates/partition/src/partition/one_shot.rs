@@ -108,7 +108,7 @@ impl<T: Trees> Partition<T> {
             // The store may count it among the active ones: it tried to change something.
             self.end_log(id, txn);
         }
-        self.locks.release(id, &mut self.granted);
+        self.locks.release(id);
         Ok(reply)
     }
 

@@ -4,10 +4,14 @@
 //! Invariants
 //! 1. A stranded transaction keeps its locks until it is rolled back: its effects are there, and nobody may see them. If it lacks
 //!    space, this process tries again; otherwise the next start undoes it, or says which page is in the way.
-//! 2. Nobody waits for it: who waits when it is stranded, and who would have to wait later, gets an error that says why.
+//! 2. Nobody waits for it alone: who waits when it is stranded, and who would have to wait later, gets an error that says why.
 //! 3. Its last call is answered once, when it is stranded first.
 //! 4. A rollback that lacks space is tried again when somebody wants its locks, and when another transaction ends, which may have
 //!    given pages back. At most one attempt of a transaction is under way.
+//!
+//! For (2) it is enough to turn away the lines that name it: those that do when it is stranded, each that does when it is told anew, and whoever
+//! joins such a line. A line that does not name it watches somebody else, who waits in another line or holds a lock. When that one is turned
+//! away, or ends, the line looks again; so each line whose chain ends at a stranded transaction comes to name it.
 
 use super::{After, Partition};
 use crate::message::{Failure, Outbox, Reply};
@@ -68,6 +72,7 @@ fn in_the_way(failure: &Failure) -> SqlError {
 
 impl Stranded {
     /// Why none of these can be waited for, if one of them is stranded. Its rollback is tried again soon.
+    #[inline]
     pub(super) fn among(&mut self, txns: &[TxnId]) -> Option<SqlError> {
         let entry = self.txns.iter_mut().find(|entry| txns.contains(&entry.txn))?;
         entry.want();
@@ -107,6 +112,16 @@ impl<T: Trees> Partition<T> {
             self.stranded.txns.push(Entry { txn: id, error: in_the_way(&failure), retry });
         }
         self.reply(task.origin, Err(failure), out);
+    }
+
+    /// These are in the line's way: if one of them is stranded, all of the line are to be told.
+    #[inline]
+    pub(super) fn turn_away_line(&mut self, line: u64, on: &[TxnId]) {
+        if self.stranded.among(on).is_some() {
+            let stranded = self.stranded.txns.iter().find(|entry| on.contains(&entry.txn)).map(|entry| entry.txn);
+            let told = stranded.into_iter().flat_map(|on| self.locks.members(line).map(move |waiter| (waiter, on)));
+            self.stranded.waiters.extend(told);
+        }
     }
 
     /// A transaction has ended: answers its last call, unless that was answered when it was stranded.

@@ -24,13 +24,15 @@ fn all_others_wait_in_line_and_go_on_in_their_order() {
     d.call(multi, add(1).statement(&table())).unwrap();
     let g = d.send(general, add(2).statement(&table()));
     let s = d.send(single, select(Find::All { a_less: None }).one_shot(&table()));
-    assert!(d.take(g).is_none() && d.take(s).is_none() && d.waits.is_empty());
+    assert!(
+        d.take(g).is_none() && d.take(s).is_none() && d.in_way_of(general).is_empty() && d.in_way_of(single).is_empty()
+    );
     assert_eq!(d.waiting(), 2, "to wait in line is told, too");
     commit(&mut d, multi);
     assert_eq!(as_expected(&d.take(g).unwrap()), Ok(vec![(2, Some(3), 2)]));
     assert!(d.take(s).is_none(), "it came later and waits for the row now");
     assert_eq!(d.waiting(), 1);
-    assert_eq!(d.waits[&single], [general]);
+    assert_eq!(d.in_way_of(single), [general]);
     commit(&mut d, general);
     assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1), (2, Some(3), 2)]);
     assert!(d.owes_nothing() && d.partition.active() == 0);
@@ -133,7 +135,7 @@ fn what_takes_more_than_a_slice_trades_the_partition_for_a_table_lock() {
     assert_eq!(one(&mut d, &select(Find::Point(7))).unwrap().count, 1, "readers go on");
     d.call(reader, select(Find::Point(8)).statement(&table())).expect("readers go on");
     let g = d.send(general, add(1).statement(&table()));
-    assert_eq!(d.waits[&general], [multi], "the table is locked");
+    assert_eq!(d.in_way_of(general), [multi], "the table is locked");
     d.settle();
     assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
     commit(&mut d, multi);
@@ -158,7 +160,7 @@ fn a_page_that_is_not_there_frees_the_partition_but_not_what_was_changed() {
     }
     let p = d.send(single, select(Find::Point(3)).one_shot(&table()));
     d.settle();
-    assert_eq!(d.waits[&single], [multi]);
+    assert_eq!(d.in_way_of(single), [multi]);
     assert_eq!(d.take(s).unwrap().unwrap().count, 60);
     abort(&mut d, multi);
     d.settle();
@@ -198,7 +200,7 @@ fn letting_go_keeps_locks_on_what_was_used() {
     d.call(multi, add(1).statement(&table())).unwrap();
     let s = d.send(single, select(Find::Point(1)).one_shot(&table()));
     d.send(multi, Body::Unblock);
-    assert_eq!(d.waits[&single], [multi]);
+    assert_eq!(d.in_way_of(single), [multi]);
     d.send(multi, Body::Unblock);
     commit(&mut d, multi);
     assert_eq!(rows_of(&d.take(s).unwrap().unwrap()), [(1, Some(2), 1)]);

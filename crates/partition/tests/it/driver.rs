@@ -54,7 +54,11 @@ pub struct Driver<T: Paged> {
     /// The commit that the newest answer depends on.
     pub depends_on: Lsn,
     pub suspended: Vec<(TxnId, Vec<Want>)>,
-    pub waits: BTreeMap<TxnId, Vec<TxnId>>,
+    /// The lines that transactions wait in for locks, and who is in their way.
+    in_line: BTreeMap<TxnId, u64>,
+    lines: BTreeMap<u64, Vec<TxnId>>,
+    /// Changes of waits that were told.
+    told: u64,
     /// Whose waits have not ended, by their numbers.
     numbers: BTreeMap<u64, TxnId>,
     pub suspensions: u64,
@@ -83,7 +87,9 @@ impl<T: Paged> Driver<T> {
             answers: Vec::new(),
             depends_on: Lsn(0),
             suspended: Vec::new(),
-            waits: BTreeMap::new(),
+            in_line: BTreeMap::new(),
+            lines: BTreeMap::new(),
+            told: 0,
             numbers: BTreeMap::new(),
             suspensions: 0,
             deadlocks: 0,
@@ -91,6 +97,11 @@ impl<T: Paged> Driver<T> {
             log_reads: 0,
             next_txn: 0,
         }
+    }
+
+    /// Who is in the way of a transaction: nobody if it does not wait for a lock.
+    pub fn in_way_of(&self, txn: TxnId) -> &[TxnId] {
+        self.in_line.get(&txn).map_or(&[], |line| &self.lines[line])
     }
 
     /// How many wait, for locks and in line.
@@ -131,20 +142,29 @@ impl<T: Paged> Driver<T> {
                     self.suspended.push((txn, Vec::new()));
                 }
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
-                Out::Waits { txn, wait, on, .. } => {
-                    assert!(!on.contains(&txn));
+                Out::Waits { txn, order, wait, line, .. } => {
+                    self.count(order);
                     assert!(self.numbers.insert(wait, txn).is_none(), "a wait has its own number");
-                    // Nobody: it is in line for the partition, which is no edge of the graph.
-                    if !on.is_empty() {
-                        self.waits.insert(txn, on);
-                    }
-                    if self.reaches(txn) {
-                        victims.push(txn);
+                    // None: it waits for the partition, which is no edge of the graph.
+                    if let Some(line) = line {
+                        self.in_line.insert(txn, line);
+                        victims.extend(self.reached(line, |at, _| at == txn));
                     }
                 }
-                Out::Granted { txn, wait, .. } => {
+                Out::Line { order, line, on, .. } => {
+                    self.count(order);
+                    if on.is_empty() {
+                        assert!(self.lines.remove(&line).is_some(), "it was told");
+                        assert!(self.in_line.values().all(|l| *l != line), "somebody waits there");
+                    } else {
+                        self.lines.insert(line, on);
+                        victims.extend(self.reached(line, |_, to| to == Some(line)));
+                    }
+                }
+                Out::Granted { txn, order, wait, .. } => {
+                    self.count(order);
                     assert_eq!(self.numbers.remove(&wait), Some(txn), "a grant ends its wait");
-                    self.waits.remove(&txn);
+                    self.in_line.remove(&txn);
                 }
             }
         }
@@ -155,19 +175,24 @@ impl<T: Paged> Driver<T> {
         seq
     }
 
-    fn reaches(&self, txn: TxnId) -> bool {
-        let (mut seen, mut stack) = (BTreeSet::new(), vec![txn]);
+    fn count(&mut self, order: u64) {
+        self.told += 1;
+        assert_eq!(order, self.told, "changes of waits are numbered");
+    }
+
+    /// The transaction behind a line that is found, by itself or by the line in which it waits.
+    fn reached(&self, line: u64, found: impl Fn(TxnId, Option<u64>) -> bool) -> Option<TxnId> {
+        let (mut seen, mut stack) = (BTreeSet::new(), self.lines[&line].clone());
         while let Some(at) = stack.pop() {
-            for next in self.waits.get(&at).into_iter().flatten() {
-                if *next == txn {
-                    return true;
-                }
-                if seen.insert(*next) {
-                    stack.push(*next);
-                }
+            let to = self.in_line.get(&at).copied();
+            if found(at, to) {
+                return Some(at);
+            }
+            if let Some(to) = to.filter(|to| seen.insert(*to)) {
+                stack.extend(&self.lines[&to]);
             }
         }
-        false
+        None
     }
 
     /// Resumes a suspended transaction, with what it wants at hand.
@@ -201,6 +226,7 @@ impl<T: Paged> Driver<T> {
     }
 
     pub fn owes_nothing(&self) -> bool {
-        self.owed.is_empty() && self.numbers.is_empty() && self.suspended.is_empty()
+        let waiting = self.numbers.len() + self.in_line.len() + self.lines.len();
+        self.owed.is_empty() && waiting == 0 && self.suspended.is_empty()
     }
 }

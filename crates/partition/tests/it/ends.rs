@@ -134,6 +134,33 @@ fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
     assert!(d.owes_nothing() && d.partition.active() == 1);
 }
 
+/// Invariant 2 of `stranded`: whoever is behind others in line, or waits for another holder first, comes to the stranded transaction in the end.
+#[test]
+fn a_line_behind_others_comes_to_the_stranded_transaction() {
+    let mut d = driver(&numbers(3));
+    let read = |id| select(Find::Point(id)).statement(&table());
+    let others: Vec<TxnId> = (0..8).map(|_| d.txn()).collect();
+    others.iter().for_each(|other| drop(d.call(*other, read(1)).unwrap()));
+    let (t, writer, behind, late) = (d.txn(), d.txn(), d.txn(), d.txn());
+    d.call(t, read(1)).unwrap();
+    d.call(t, add(2).statement(&table())).unwrap();
+    let first = d.send(writer, add(1).statement(&table()));
+    let second = d.send(behind, read(1));
+    assert_eq!(d.in_way_of(writer), others, "it has enough to name without the ninth");
+    assert_eq!(d.in_way_of(behind), [writer]);
+    d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
+    assert_eq!(state_of(&d.call(t, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(d.waiting(), 2, "they wait for others, too");
+    others[1..].iter().for_each(|other| abort(&mut d, *other));
+    assert_eq!(d.waiting(), 2, "for the one that they watch");
+    abort(&mut d, others[0]);
+    assert_eq!(state_of(&d.take(first).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+    assert_eq!(d.waiting(), 0, "a reader waits for no reader");
+    d.take(second).expect("an answer").unwrap();
+    let third = d.send(late, add(1).statement(&table()));
+    assert_eq!(state_of(&d.take(third).expect("an answer")), Some(SqlState::DATA_CORRUPTED));
+}
+
 /// A transaction that has the partition to itself keeps the rows that it has changed, and not the partition.
 #[test]
 fn who_has_the_partition_to_himself_and_cannot_be_undone_keeps_only_what_he_has_used() {

@@ -1,6 +1,7 @@
 //! Partitions as their surroundings see them: messages in, replies and requests out.
 
 mod blocking;
+mod crowd;
 mod driver;
 mod ends;
 mod history;

@@ -145,8 +145,8 @@ fn waiting_is_in_order_and_ends_with_the_holder() {
     d.call(t1, add(1).statement(&table())).unwrap();
     let s2 = d.send(t2, add(1).statement(&table()));
     let s3 = d.send(t3, select(Find::Point(1)).one_shot(&table()));
-    assert_eq!(d.waits[&t2], [t1]);
-    assert_eq!(d.waits[&t3], [t2, t1]);
+    assert_eq!(d.in_way_of(t2), [t1]);
+    assert_eq!(d.in_way_of(t3), [t2, t1]);
     assert!(rows_of(&one(&mut d, &select(Find::Point(2))).unwrap()).is_empty(), "another key is free");
     abort(&mut d, t1);
     assert_eq!(as_expected(&d.take(s2).unwrap()), Ok(vec![(1, Some(2), 1)]));
@@ -236,7 +236,7 @@ fn an_absent_key_and_a_range_are_locked_against_phantoms() {
             d.call(other, insert(miss).one_shot(&table())).unwrap();
         }
         let s = d.send(writer, insert(hit).one_shot(&table()));
-        assert_eq!(d.waits[&writer], [reader], "{read:?}");
+        assert_eq!(d.in_way_of(writer), [reader], "{read:?}");
         assert_eq!(rows_of(&d.call(reader, select(read).statement(&table())).unwrap()), before);
         abort(&mut d, reader);
         d.take(s).unwrap().unwrap();
@@ -296,7 +296,7 @@ fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
     d.call(t, Body::DropTreesAtCommit(vec![BY_A])).unwrap();
     let waiting = d.txn();
     let s = d.send(waiting, select(Find::Point(1)).one_shot(&table()));
-    assert_eq!(d.waits[&waiting], [t]);
+    assert_eq!(d.in_way_of(waiting), [t]);
     d.call(t, Body::Finish { commit: Some(Lsn(9)) }).unwrap();
     assert_eq!(d.take(s), Some(Err(Failure::StalePlan)), "what waited for the change plans again");
     assert_eq!(one(&mut d, &select(Find::Point(1))), Err(Failure::StalePlan));
@@ -366,7 +366,7 @@ fn long_scans_and_changes_run_in_slices() {
     assert!(d.take(s).is_none() && !d.suspended.is_empty(), "others have a turn");
     let other = d.txn();
     let blocked = d.send(other, select(Find::Point(1)).one_shot(&table()));
-    assert_eq!(d.waits[&other], [txn], "what it did without locks is under the table's lock");
+    assert_eq!(d.in_way_of(other), [txn], "what it did without locks is under the table's lock");
     d.settle();
     assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
     d.take(blocked).unwrap().unwrap();
@@ -492,7 +492,7 @@ fn raw_rows_are_locked_and_undone() {
     d.call(t1, Body::Raw(RawOp::Delete { tree, key: b"b".to_vec() })).unwrap();
     assert_eq!(d.call(t1, get(b"b")).unwrap().count, 0);
     let s = d.send(t2, Body::Raw(RawOp::Scan { tree }));
-    assert_eq!(d.waits[&t2], [t1]);
+    assert_eq!(d.in_way_of(t2), [t1]);
     abort(&mut d, t1);
     let rows = d.take(s).unwrap().unwrap().rows;
     assert_eq!(rows.iter().map(|r| r.bytes().to_vec()).collect::<Vec<_>>(), [b"1", b"2"]);

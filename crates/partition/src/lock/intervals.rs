@@ -1,0 +1,342 @@
+//! Spans that may overlap: finds one that meets a request, in a conflicting mode, entered before a given number.
+//!
+//! A treap ordered by where a span begins. Each node knows the furthest end of its subtree and, for each mode, the least and the greatest number in
+//! it: a search skips every subtree that ends too early, or has no conflicting mode, or has nothing that is old enough, or new enough.
+//!
+//! Invariants
+//! 1. Nodes are in the order of (begin, owner, mode), and no node has a higher priority than its parent: the depth is O(log n) in expectation.
+//! 2. `far`, `least` and `most` of a node are those of its subtree.
+//!
+//! A search costs O(log n) where spans are keys, or do not lie in one another. Where long spans lie around short ones, it may look at more.
+//!
+//! Source: Seidel and Aragon, Algorithmica 1996 (treaps); Cormen and others, chapter 14.3 (interval trees).
+
+use super::Mode;
+use super::spans::{Keys, Span};
+use super::work::look;
+use std::cmp::Ordering;
+
+const NONE: usize = usize::MAX;
+
+/// What identifies a span beside its begin: whose it is, and its mode.
+type Id = (u64, Mode);
+
+#[derive(Debug)]
+struct Node {
+    span: Span,
+    id: Id,
+    number: u64,
+    priority: u64,
+    left: usize,
+    right: usize,
+    /// The node of this subtree that ends last.
+    far: usize,
+    /// Of shared and of exclusive spans; `u64::MAX`: there is none.
+    least: [u64; 2],
+    /// The same; 0: there is none.
+    most: [u64; 2],
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Intervals {
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    root: usize,
+    /// The state of the generator of priorities: any sequence will do that spans do not follow.
+    random: u64,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Self { nodes: Vec::new(), free: Vec::new(), root: NONE, random: 0x9e37_79b9_7f4a_7c15 }
+    }
+}
+
+/// What is asked for.
+pub(super) struct Asked<'a> {
+    pub keys: &'a Keys<'a>,
+    /// The modes that conflict, as a set.
+    pub modes: u8,
+    /// Only spans with a lower number.
+    pub before: u64,
+}
+
+fn slot(mode: Mode) -> usize {
+    usize::from(mode == Mode::Exclusive)
+}
+
+impl Asked<'_> {
+    fn least(&self, of: &[u64; 2]) -> u64 {
+        let of_mode = |mode: Mode| if self.modes & mode.bit() == 0 { u64::MAX } else { of[slot(mode)] };
+        of_mode(Mode::Shared).min(of_mode(Mode::Exclusive))
+    }
+
+    fn most(&self, of: &[u64; 2]) -> u64 {
+        let of_mode = |mode: Mode| if self.modes & mode.bit() == 0 { 0 } else { of[slot(mode)] };
+        of_mode(Mode::Shared).max(of_mode(Mode::Exclusive))
+    }
+}
+
+impl Intervals {
+    pub(super) fn is_empty(&self) -> bool {
+        self.root == NONE
+    }
+
+    /// Enters a span under a number; it is not there yet.
+    pub(super) fn insert(&mut self, span: Span, id: Id, number: u64) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let (left, right) = self.split(self.root, &span, id);
+        let none = [0; 2];
+        let node = Node {
+            span,
+            id,
+            number,
+            priority: self.random,
+            left: NONE,
+            right: NONE,
+            far: NONE,
+            least: none,
+            most: none,
+        };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.nodes[at] = node;
+                at
+            }
+            None => {
+                self.nodes.push(node);
+                self.nodes.len() - 1
+            }
+        };
+        self.pull(at);
+        let left = self.merge(left, at);
+        self.root = self.merge(left, right);
+    }
+
+    /// Takes a span out, if it is there.
+    pub(super) fn remove(&mut self, from: &[u8], id: Id) {
+        self.root = self.without(self.root, from, id);
+        if self.root == NONE {
+            // Nothing is kept for a tree that is quiet again.
+            self.nodes.clear();
+            self.free.clear();
+        }
+    }
+
+    /// The owner of the first span that is asked for and accepted, in the order of their begins.
+    pub(super) fn find(&self, asked: &Asked<'_>, mut accept: impl FnMut(u64) -> bool) -> Option<u64> {
+        self.find_in(self.root, asked, &mut accept)
+    }
+
+    fn find_in<F: FnMut(u64) -> bool>(&self, at: usize, asked: &Asked<'_>, accept: &mut F) -> Option<u64> {
+        let node = self.nodes.get(at)?;
+        look();
+        if asked.least(&node.least) >= asked.before || !asked.keys.begin_before(&self.nodes[node.far].span) {
+            return None;
+        }
+        if let Some(found) = self.find_in(node.left, asked, accept) {
+            return Some(found);
+        }
+        if !asked.keys.end_behind(&node.span.from) {
+            return None;
+        }
+        let (owner, mode) = node.id;
+        let fits = mode.bit() & asked.modes != 0 && node.number < asked.before && asked.keys.begin_before(&node.span);
+        if fits && accept(owner) {
+            return Some(owner);
+        }
+        self.find_in(node.right, asked, accept)
+    }
+
+    /// The owner with the greatest number of those that are asked for and accepted: the last that `accept` has accepted. Whatever number
+    /// they have: [`Asked::before`] does not count.
+    pub(super) fn newest(&self, asked: &Asked<'_>, mut accept: impl FnMut(u64) -> bool) -> Option<u64> {
+        let mut best = None;
+        self.newest_in(self.root, asked, &mut accept, &mut best);
+        best.map(|(_, owner)| owner)
+    }
+
+    fn newest_in<F: FnMut(u64) -> bool>(
+        &self,
+        at: usize,
+        asked: &Asked<'_>,
+        accept: &mut F,
+        best: &mut Option<(u64, u64)>,
+    ) {
+        let Some(node) = self.nodes.get(at) else { return };
+        look();
+        let most = |at: usize| self.nodes.get(at).map_or(0, |node| asked.most(&node.most));
+        let least = best.map_or(0, |(number, _)| number);
+        if most(at) <= least || !asked.keys.begin_before(&self.nodes[node.far].span) {
+            return;
+        }
+        let right = if asked.keys.end_behind(&node.span.from) { node.right } else { NONE };
+        let (first, second) = if most(node.left) > most(right) { (node.left, right) } else { (right, node.left) };
+        self.newest_in(first, asked, accept, best);
+        let newer = best.is_none_or(|(number, _)| node.number > number);
+        let fits = node.id.1.bit() & asked.modes != 0 && asked.keys.end_behind(&node.span.from);
+        if newer && fits && asked.keys.begin_before(&node.span) && accept(node.id.0) {
+            *best = Some((node.number, node.id.0));
+        }
+        self.newest_in(second, asked, accept, best);
+    }
+
+    fn order(&self, at: usize, from: &[u8], id: Id) -> Ordering {
+        look();
+        let node = &self.nodes[at];
+        let by_id = || (node.id.0, node.id.1.bit()).cmp(&(id.0, id.1.bit()));
+        node.span.from.as_slice().cmp(from).then_with(by_id)
+    }
+
+    /// Those before a span, and those behind it.
+    fn split(&mut self, at: usize, span: &Span, id: Id) -> (usize, usize) {
+        if at == NONE {
+            return (NONE, NONE);
+        }
+        if self.order(at, &span.from, id) == Ordering::Less {
+            let (left, right) = self.split(self.nodes[at].right, span, id);
+            self.nodes[at].right = left;
+            self.pull(at);
+            (at, right)
+        } else {
+            let (left, right) = self.split(self.nodes[at].left, span, id);
+            self.nodes[at].left = right;
+            self.pull(at);
+            (left, at)
+        }
+    }
+
+    /// All of `left` lie before all of `right`.
+    fn merge(&mut self, left: usize, right: usize) -> usize {
+        if left == NONE {
+            return right;
+        }
+        if right == NONE {
+            return left;
+        }
+        look();
+        if self.nodes[left].priority > self.nodes[right].priority {
+            self.nodes[left].right = self.merge(self.nodes[left].right, right);
+            self.pull(left);
+            left
+        } else {
+            self.nodes[right].left = self.merge(left, self.nodes[right].left);
+            self.pull(right);
+            right
+        }
+    }
+
+    fn without(&mut self, at: usize, from: &[u8], id: Id) -> usize {
+        if at == NONE {
+            return NONE;
+        }
+        let (left, right) = (self.nodes[at].left, self.nodes[at].right);
+        match self.order(at, from, id) {
+            Ordering::Equal => {
+                self.free.push(at);
+                return self.merge(left, right);
+            }
+            Ordering::Less => self.nodes[at].right = self.without(right, from, id),
+            Ordering::Greater => self.nodes[at].left = self.without(left, from, id),
+        }
+        self.pull(at);
+        at
+    }
+
+    /// Invariant 2, from the children's.
+    fn pull(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        let (mut far, mut least, mut most) = (at, [u64::MAX; 2], [0; 2]);
+        least[slot(node.id.1)] = node.number;
+        most[slot(node.id.1)] = node.number;
+        for child in [node.left, node.right] {
+            let Some(child) = self.nodes.get(child) else { continue };
+            if self.nodes[child.far].span.ends_behind(&self.nodes[far].span) {
+                far = child.far;
+            }
+            least = [least[0].min(child.least[0]), least[1].min(child.least[1])];
+            most = [most[0].max(child.most[0]), most[1].max(child.most[1])];
+        }
+        let node = &mut self.nodes[at];
+        (node.far, node.least, node.most) = (far, least, most);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::work::steps;
+    use super::*;
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+
+    fn span(from: u32, to: u32) -> Span {
+        Span::of(Included(&from.to_be_bytes()), Excluded(&to.to_be_bytes())).expect("not empty")
+    }
+
+    /// Random inserts, removals and searches, against a list.
+    #[test]
+    fn finds_what_a_list_has() {
+        let mut state = 7_u64;
+        let mut below = |n: u32| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32 % n
+        };
+        for _ in 0..50 {
+            let (mut set, mut list) = (Intervals::default(), Vec::<(u32, u32, Id, u64)>::new());
+            for n in 0..400_u64 {
+                if below(3) == 0 && !list.is_empty() {
+                    let (from, _, id, _) = list.swap_remove(below(list.len() as u32) as usize);
+                    set.remove(&from.to_be_bytes(), id);
+                } else {
+                    let from = below(60);
+                    let to = from + 1 + below(8) * below(8);
+                    let mode = if below(2) == 0 { Mode::Shared } else { Mode::Exclusive };
+                    list.push((from, to, (n, mode), 1 + u64::from(below(100))));
+                    set.insert(span(from, to), (n, mode), list[list.len() - 1].3);
+                }
+                let (from, before) = (below(60), 1 + u64::from(below(120)));
+                let to = from + 1 + below(20);
+                let modes = [Mode::Exclusive.bit(), Mode::Shared.bit() | Mode::Exclusive.bit()][below(2) as usize];
+                let asked_span = span(from, to);
+                let asked = Asked { keys: &Keys::Span(asked_span), modes, before };
+                let mut found = Vec::new();
+                assert_eq!(
+                    set.find(&asked, |id| {
+                        found.push(id);
+                        false
+                    }),
+                    None
+                );
+                found.sort_unstable();
+                let fits =
+                    |e: &&(u32, u32, Id, u64)| e.0 < to && from < e.1 && e.2.1.bit() & modes != 0 && e.3 < before;
+                let mut listed: Vec<u64> = list.iter().filter(fits).map(|e| e.2.0).collect();
+                listed.sort_unstable();
+                assert_eq!(found, listed);
+                let newest = list.iter().filter(|e| fits(&&(e.0, e.1, e.2, 0))).map(|e| e.3).max();
+                let found = set.newest(&asked, |_| true);
+                let number = |id: u64| list.iter().find(|e| e.2.0 == id).map(|e| e.3);
+                assert_eq!(found.and_then(number), newest);
+            }
+        }
+    }
+
+    /// Work, and not time: a search for what is older than all of 100,000 keys looks at few of them.
+    #[test]
+    fn a_search_does_not_walk() {
+        let mut set = Intervals::default();
+        for n in 0..100_000_u32 {
+            set.insert(span(2 * n, 2 * n + 1), (u64::from(n), Mode::Exclusive), u64::from(n) + 10);
+        }
+        let all = Keys::Span(Span::of(Unbounded, Unbounded).expect("all"));
+        let begin = steps();
+        assert_eq!(set.find(&Asked { keys: &all, modes: Mode::Exclusive.bit(), before: 10 }, |_| true), None);
+        assert_eq!(set.find(&Asked { keys: &all, modes: Mode::Shared.bit(), before: 100 }, |_| true), None);
+        let gap = 1_001_u32.to_be_bytes();
+        assert_eq!(set.find(&Asked { keys: &Keys::One(&gap), modes: 12, before: u64::MAX }, |_| true), None);
+        assert!(set.find(&Asked { keys: &all, modes: 12, before: 5_000 }, |_| true).is_some());
+        assert!(steps() - begin < 300, "{} steps", steps() - begin);
+    }
+}

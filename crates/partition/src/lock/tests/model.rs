@@ -1,0 +1,336 @@
+//! Random requests, cancellations and ends.
+
+use super::super::{Acquired, Event, InLine, LockTable, Mode, Target};
+use super::rules::{MANY, TABLE, TREE};
+use clearway_types::TxnId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+const KEYS: u8 = 6;
+
+/// xorshift64*: a test names its seed.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    Table,
+    Key(u8),
+    Range(Bound<u8>, Bound<u8>),
+}
+
+impl What {
+    /// The places it covers, as a set: even ones are keys, odd ones lie between two keys; the last is the table.
+    fn places(self) -> u32 {
+        let (lo, hi) = match self {
+            What::Table => return 1 << 31,
+            What::Key(k) => return 1 << (k * 2 + 1),
+            What::Range(lo, hi) => (lo, hi),
+        };
+        let lo = match lo {
+            Bound::Unbounded => 0,
+            Bound::Included(k) => k * 2 + 1,
+            Bound::Excluded(k) => k * 2 + 2,
+        };
+        let end = match hi {
+            Bound::Unbounded => KEYS * 2 + 2,
+            Bound::Included(k) => k * 2 + 2,
+            Bound::Excluded(k) => k * 2 + 1,
+        };
+        (lo..end.max(lo)).map(|place| 1 << place).sum()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lock {
+    txn: TxnId,
+    what: What,
+    mode: Mode,
+    places: u32,
+}
+
+fn conflict(a: &Lock, b: &Lock) -> bool {
+    a.txn != b.txn && a.mode.conflicts() & b.mode.bit() != 0 && a.places & b.places != 0
+}
+
+fn random_lock(rng: &mut Rng, txn: TxnId) -> Lock {
+    let key = |rng: &mut Rng| rng.below(u64::from(KEYS)) as u8;
+    let bound = |rng: &mut Rng| match rng.below(5) {
+        0 => Bound::Unbounded,
+        1 | 2 => Bound::Included(key(rng)),
+        _ => Bound::Excluded(key(rng)),
+    };
+    let mode = if rng.below(2) == 0 { Mode::Shared } else { Mode::Exclusive };
+    let (what, mode) = match rng.below(8) {
+        0 => (What::Table, mode),
+        1 => (What::Table, mode.intent()),
+        2..=3 => (What::Range(bound(rng), bound(rng)), mode),
+        _ => (What::Key(key(rng)), mode),
+    };
+    Lock { txn, what, mode, places: what.places() }
+}
+
+fn acquire(table: &mut LockTable, lock: Lock) -> Option<InLine> {
+    let bytes: Vec<[u8; 1]> = (0..KEYS).map(|k| [k]).collect();
+    let at = |k: u8| &bytes[usize::from(k)][..];
+    let target = match lock.what {
+        What::Table => Target::Table(TABLE),
+        What::Key(k) => Target::Key(TREE, at(k)),
+        What::Range(lo, hi) => Target::Range(TREE, lo.map(at), hi.map(at)),
+    };
+    let free = table.covered(lock.txn, target, lock.mode) || table.free(lock.txn, target, lock.mode);
+    let line = match table.acquire(lock.txn, target, lock.mode) {
+        Acquired::Granted => None,
+        Acquired::Waits(line) => Some(line),
+    };
+    assert_eq!(free, line.is_none());
+    line
+}
+
+/// What was told of lines and who waits in which: a waits-for graph, searched as the coordinator's is.
+#[derive(Default)]
+struct Graph {
+    lines: BTreeMap<u64, Vec<TxnId>>,
+    waits: BTreeMap<TxnId, u64>,
+}
+
+impl Graph {
+    /// Who waits in this line, among those that can be come to from these.
+    fn member_behind(&self, on: &[TxnId], line: u64) -> Option<TxnId> {
+        let (mut seen, mut stack) = (BTreeSet::new(), on.to_vec());
+        while let Some(txn) = stack.pop() {
+            match self.waits.get(&txn) {
+                Some(at) if *at == line => return Some(txn),
+                Some(at) if seen.insert(*at) => stack.extend(self.lines.get(at).into_iter().flatten()),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+struct World {
+    table: LockTable,
+    graph: Graph,
+    held: Vec<Lock>,
+    /// In the order of their arrival.
+    waiting: Vec<Lock>,
+    /// Told that they are in a deadlock, and not yet gone.
+    victims: BTreeSet<TxnId>,
+    deadlocks: u64,
+    passed: u64,
+    seed: u64,
+}
+
+impl World {
+    fn waits(&self, txn: TxnId) -> Option<usize> {
+        self.waiting.iter().position(|w| w.txn == txn)
+    }
+
+    /// Those whom the request would wait for, if it came as number `at`.
+    fn obstacles(&self, want: &Lock, at: usize) -> Vec<TxnId> {
+        let in_way = self.held.iter().chain(&self.waiting[..at]).filter(|l| conflict(want, l));
+        in_way.map(|l| l.txn).collect()
+    }
+
+    /// Whether one transaction waits for the other, directly or through others, if nobody passes anybody.
+    fn leads_to(&self, from: TxnId, to: TxnId) -> bool {
+        let (mut seen, mut stack) = (BTreeSet::new(), vec![from]);
+        while let Some(txn) = stack.pop() {
+            let Some(at) = self.waits(txn) else { continue };
+            for next in self.obstacles(&self.waiting[at], at) {
+                if next == to {
+                    return true;
+                }
+                if seen.insert(next) {
+                    stack.push(next);
+                }
+            }
+        }
+        false
+    }
+
+    /// Invariant 2: who goes on is in nobody's way, and passes only those who wait for him.
+    fn check_grant(&self, want: &Lock, at: usize) {
+        let held: Vec<_> = self.held.iter().filter(|h| conflict(want, h)).collect();
+        assert!(held.is_empty(), "seed {}: {want:?} is granted beside {held:?}", self.seed);
+        for earlier in self.waiting[..at].iter().filter(|w| conflict(want, w)) {
+            assert!(self.leads_to(earlier.txn, want.txn), "seed {}: {want:?} passes {earlier:?}", self.seed);
+        }
+    }
+
+    /// Invariant 2: what is in the way of a waiter: no lock of his own keeps it from going first.
+    fn has_reason(&self, want: &Lock, at: usize) -> bool {
+        let own = |w: &Lock| self.held.iter().any(|h| h.txn == want.txn && conflict(h, w));
+        self.held.iter().any(|h| conflict(want, h)) || self.waiting[..at].iter().any(|w| conflict(want, w) && !own(w))
+    }
+
+    fn events(&mut self) {
+        while let Some(event) = self.table.next_event() {
+            match event {
+                Event::Granted(txn) => {
+                    let at = self.waits(txn).expect("a waiter");
+                    let want = self.waiting[at];
+                    self.check_grant(&want, at);
+                    self.waiting.remove(at);
+                    self.held.push(want);
+                    self.graph.waits.remove(&txn).expect("told");
+                }
+                Event::Line(InLine { line, on }) if on.is_empty() => {
+                    assert!(self.graph.lines.remove(&line).is_some() && !self.graph.waits.values().any(|l| *l == line));
+                }
+                Event::Line(InLine { line, on }) => {
+                    let found = self.graph.member_behind(&on, line);
+                    self.graph.lines.insert(line, on);
+                    self.deadlock(found);
+                }
+            }
+        }
+    }
+
+    /// A deadlock is one.
+    fn deadlock(&mut self, victim: Option<TxnId>) {
+        let Some(victim) = victim else { return };
+        assert!(self.leads_to(victim, victim), "seed {}: {victim} is in no circle", self.seed);
+        self.deadlocks += 1;
+        self.victims.insert(victim);
+    }
+
+    fn acquire(&mut self, want: Lock) {
+        let waiting = self.waiting.len();
+        match acquire(&mut self.table, want) {
+            None => {
+                self.check_grant(&want, waiting);
+                self.passed += u64::from(self.waiting.iter().any(|w| conflict(&want, w)));
+                self.held.push(want);
+                self.events();
+            }
+            Some(line) => {
+                assert!(self.has_reason(&want, waiting), "seed {}: {want:?} waits for nothing", self.seed);
+                self.events();
+                self.waiting.push(want);
+                self.graph.waits.insert(want.txn, line.line);
+                let on = self.graph.lines[&line.line].clone();
+                assert_eq!(line.on, on, "what is told is what is so");
+                let found = self.graph.member_behind(&on, u64::MAX);
+                assert_eq!(found, None);
+                let found = self.circle(&on, want.txn);
+                self.deadlock(found);
+            }
+        }
+    }
+
+    /// The transaction, if it can be come to from these.
+    fn circle(&self, on: &[TxnId], txn: TxnId) -> Option<TxnId> {
+        let (mut seen, mut stack) = (BTreeSet::new(), on.to_vec());
+        while let Some(at) = stack.pop() {
+            if at == txn {
+                return Some(txn);
+            }
+            let next = self.graph.waits.get(&at).and_then(|line| self.graph.lines.get(line));
+            if seen.insert(at) {
+                stack.extend(next.into_iter().flatten());
+            }
+        }
+        None
+    }
+
+    fn stop_waiting(&mut self, txn: TxnId) {
+        self.waiting.retain(|w| w.txn != txn);
+        self.graph.waits.remove(&txn);
+        self.table.stop_waiting(txn);
+        self.victims.remove(&txn);
+        self.events();
+    }
+
+    fn end(&mut self, txn: TxnId) {
+        self.stop_waiting(txn);
+        self.held.retain(|h| h.txn != txn);
+        self.table.release(txn);
+        self.events();
+    }
+
+    fn check(&self) {
+        let seed = self.seed;
+        for (i, a) in self.held.iter().enumerate() {
+            for b in &self.held[i + 1..] {
+                assert!(!conflict(a, b), "seed {seed}: invariant 1: {a:?} {b:?}");
+            }
+        }
+        for (at, w) in self.waiting.iter().enumerate() {
+            // Who is in line when it comes out that he could pass somebody is in a deadlock with him, and that is told.
+            let told = || self.leads_to(w.txn, w.txn) && !self.victims.is_empty();
+            let has_reason = self.has_reason(w, at) || told();
+            assert!(self.table.waits(w.txn) && has_reason, "seed {seed}: invariant 2: {w:?}");
+            let on = &self.graph.lines[&self.graph.waits[&w.txn]];
+            let watched = self.obstacles(w, at).contains(&on[0]);
+            assert!(watched || on[0] == w.txn, "seed {seed}: invariant 3: {w:?} {on:?}");
+        }
+        assert_eq!(self.graph.waits.len(), self.waiting.len());
+        assert_eq!(self.table.is_empty(), self.held.is_empty() && self.waiting.is_empty(), "seed {seed}");
+    }
+}
+
+/// Some steps, and then everything is brought to its end: how many deadlocks there were, and requests that passed others.
+fn run(seed: u64, txns: u64, steps: usize) -> (u64, u64) {
+    let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut w = World {
+        table: LockTable::new(MANY),
+        graph: Graph::default(),
+        held: Vec::new(),
+        waiting: Vec::new(),
+        victims: BTreeSet::new(),
+        deadlocks: 0,
+        passed: 0,
+        seed,
+    };
+    let mut active: Vec<TxnId> = (1..=txns).map(TxnId).collect();
+    let mut next = txns;
+    for _ in 0..steps {
+        let at = rng.below(txns) as usize;
+        let txn = active[at];
+        let waits = w.waits(txn).is_some();
+        match rng.below(12) {
+            0 => {
+                // Who has ended never comes back: an edge to him leads nowhere.
+                w.end(txn);
+                next += 1;
+                active[at] = TxnId(next);
+            }
+            1 if waits => w.stop_waiting(txn),
+            2..=3 if w.victims.contains(&txn) => w.stop_waiting(txn),
+            _ if waits => {}
+            _ => w.acquire(random_lock(&mut rng, txn)),
+        }
+        w.check();
+    }
+    // Whoever can end ends. Where nobody can, somebody has been told that he must.
+    while !active.is_empty() {
+        let free = active.iter().position(|txn| w.waits(*txn).is_none());
+        let told = || active.iter().position(|txn| w.victims.contains(txn));
+        let at = free.or_else(told).unwrap_or_else(|| panic!("seed {seed}: a deadlock is not found: {:?}", w.waiting));
+        w.end(active.swap_remove(at));
+        w.check();
+    }
+    assert!(w.table.is_empty() && w.graph.lines.is_empty(), "seed {seed}");
+    (w.deadlocks, w.passed)
+}
+
+/// Invariants 1 to 5.
+#[test]
+fn what_the_table_does_is_what_it_may() {
+    let (mut deadlocks, mut passed) = (0, 0);
+    for seed in 1..=4_000 {
+        let (d, p) = run(seed, 2 + seed % 9, 150);
+        (deadlocks, passed) = (deadlocks + d, passed + p);
+    }
+    assert!(deadlocks > 1_000 && passed > 100, "{deadlocks} deadlocks, {passed} passed");
+}

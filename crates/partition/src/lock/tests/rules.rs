@@ -1,0 +1,158 @@
+//! Single rules.
+
+use super::super::work::steps;
+use super::super::{Acquired, Event, LockTable, Mode, Target};
+use clearway_types::{TableId, TreeId, TxnId};
+use std::ops::Bound;
+
+/// Key locks after which a transaction takes the table.
+pub(super) const MANY: usize = 4096;
+
+pub(super) const TREE: TreeId = TreeId(7);
+pub(super) const TABLE: TableId = TableId(3);
+
+/// Asks; in whose way it would be, if it waits: nobody if it is granted.
+pub(super) fn ask(t: &mut LockTable, txn: u64, target: Target<'_>, mode: Mode) -> Vec<u64> {
+    match t.acquire(TxnId(txn), target, mode) {
+        Acquired::Granted => Vec::new(),
+        Acquired::Waits(line) => line.on.iter().map(|txn| txn.0).collect(),
+    }
+}
+
+/// Who has been granted something since the last look.
+pub(super) fn granted(t: &mut LockTable) -> Vec<u64> {
+    let events = std::iter::from_fn(|| t.next_event());
+    events.filter_map(|e| if let Event::Granted(txn) = e { Some(txn.0) } else { None }).collect()
+}
+
+const KEY: Target<'_> = Target::Key(TREE, b"k");
+
+#[test]
+fn waits_in_order_but_for_an_upgrade() {
+    let mut t = LockTable::new(MANY);
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Shared), []);
+    assert_eq!(ask(&mut t, 2, KEY, Mode::Exclusive), [1]);
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Shared), [2], "a reader does not pass a writer in line");
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Exclusive), [], "an upgrade does");
+    t.release(TxnId(1));
+    assert_eq!(granted(&mut t), [2]);
+    t.release(TxnId(2));
+    assert_eq!(granted(&mut t), [3]);
+    t.release(TxnId(3));
+    assert!(t.is_empty());
+}
+
+/// It has to wait for the other reader, and for nobody who waits for it, be it through others.
+#[test]
+fn an_upgrade_that_waits_goes_first() {
+    let mut t = LockTable::new(MANY);
+    for reader in [1, 2] {
+        assert_eq!(ask(&mut t, reader, KEY, Mode::Shared), []);
+    }
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [1, 2]);
+    assert_eq!(ask(&mut t, 4, KEY, Mode::Shared), [3]);
+    assert_eq!(ask(&mut t, 2, KEY, Mode::Exclusive), [1], "the others in line wait for it");
+    t.release(TxnId(1));
+    assert_eq!(granted(&mut t), [2]);
+    t.release(TxnId(2));
+    assert_eq!(granted(&mut t), [3]);
+    t.release(TxnId(3));
+    assert_eq!(granted(&mut t), [4]);
+}
+
+/// The second writes what it has read; then the third, a reader of everything, waits for both, and neither waits for it.
+#[test]
+fn a_holder_passes_those_who_wait_for_it_through_others() {
+    let mut t = LockTable::new(MANY);
+    let at = |k: &'static [u8]| Target::Key(TREE, k);
+    let span = |lo: &'static [u8], hi: &'static [u8]| Target::Range(TREE, Bound::Included(lo), Bound::Included(hi));
+    assert_eq!(ask(&mut t, 1, span(b"b", b"d"), Mode::Shared), []);
+    assert_eq!(ask(&mut t, 2, at(b"c"), Mode::Exclusive), [1]);
+    assert_eq!(ask(&mut t, 3, span(b"c", b"x"), Mode::Shared), [2]);
+    assert_eq!(ask(&mut t, 4, at(b"x"), Mode::Exclusive), [3], "nobody waits for it");
+    assert_eq!(ask(&mut t, 1, at(b"w"), Mode::Exclusive), [], "the third waits for it through the second");
+    t.release(TxnId(1));
+    assert_eq!(granted(&mut t), [2]);
+    t.release(TxnId(2));
+    assert_eq!(granted(&mut t), [3]);
+    t.release(TxnId(3));
+    assert_eq!(granted(&mut t), [4]);
+}
+
+#[test]
+fn who_leaves_a_line_lets_the_others_look_again() {
+    let mut t = LockTable::new(MANY);
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Shared), []);
+    assert_eq!(ask(&mut t, 2, KEY, Mode::Exclusive), [1]);
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [1], "it is in the second's line");
+    assert_eq!(ask(&mut t, 4, KEY, Mode::Shared), [3], "it watches the nearest");
+    t.stop_waiting(TxnId(3));
+    let events: Vec<Event> = std::iter::from_fn(|| t.next_event()).collect();
+    let Some(Event::Line(last)) = events.last() else { panic!("{events:?}") };
+    assert_eq!(last.on, [TxnId(2)]);
+    t.stop_waiting(TxnId(2));
+    assert_eq!(granted(&mut t), [4], "beside the first");
+}
+
+#[test]
+fn many_key_locks_become_one_table_lock() {
+    let mut t = LockTable::new(MANY);
+    let txn = TxnId(1);
+    assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
+    for k in 0..MANY as u32 + 10 {
+        let got = t.acquire_in(txn, TABLE, Target::Key(TREE, &k.to_be_bytes()), Mode::Exclusive);
+        assert_eq!(got, Acquired::Granted);
+    }
+    assert!(t.covered(txn, Target::Table(TABLE), Mode::Exclusive));
+    assert_eq!(ask(&mut t, 2, Target::Table(TABLE), Mode::IntentShared), [1]);
+    t.release(txn);
+    assert_eq!(granted(&mut t), [2]);
+}
+
+/// The keys of a number, as an index lookup locks them.
+fn lookup(prefix: &[u8; 4]) -> Target<'_> {
+    Target::Range(TREE, Bound::Included(prefix), Bound::Included(prefix))
+}
+
+#[test]
+fn many_range_locks_become_one_table_lock() {
+    let mut t = LockTable::new(MANY);
+    let txn = TxnId(1);
+    assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
+    for n in 0..100_000_u32 {
+        assert!(!t.covered(txn, Target::Table(TABLE), Mode::Shared) || n >= MANY as u32, "after {n}");
+        assert_eq!(t.acquire_in(txn, TABLE, lookup(&(2 * n).to_be_bytes()), Mode::Shared), Acquired::Granted);
+    }
+    assert!(t.covered(txn, Target::Table(TABLE), Mode::Shared));
+    assert_eq!(ask(&mut t, 2, Target::Table(TABLE), Mode::IntentExclusive), [1]);
+    t.release(txn);
+    assert_eq!(granted(&mut t), [2]);
+    t.release(TxnId(2));
+    assert!(t.is_empty());
+}
+
+/// Where somebody's intent keeps the ranges from becoming a table's lock, there may be very many.
+#[test]
+fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
+    const LOOKUPS: u32 = 100_000;
+    let mut t = LockTable::new(MANY);
+    let (reader, writer) = (TxnId(1), TxnId(2));
+    assert_eq!(t.acquire(writer, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
+    assert_eq!(t.acquire(reader, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
+    let before = steps();
+    for n in 0..LOOKUPS {
+        // Scattered, so that no two meet on their way.
+        let key = (2 * (n * 7_919 % LOOKUPS)).to_be_bytes();
+        assert_eq!(t.acquire_in(reader, TABLE, lookup(&key), Mode::Shared), Acquired::Granted);
+    }
+    let each = (steps() - before) / u64::from(LOOKUPS);
+    assert!(each <= 4, "{each} spans looked at for a lookup");
+    let before = steps();
+    for n in 0..1_000_u32 {
+        let (locked, free) = ((2 * n).to_be_bytes(), (2 * n + 1).to_be_bytes());
+        assert!(!t.free(writer, Target::Key(TREE, &locked), Mode::Exclusive));
+        assert!(t.free(writer, Target::Key(TREE, &free), Mode::Exclusive));
+        assert!(t.covered(reader, Target::Key(TREE, &locked), Mode::Shared));
+    }
+    assert!(steps() - before <= 7_000, "{} spans and holders looked at for 3000 questions", steps() - before);
+}
