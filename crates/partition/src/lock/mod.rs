@@ -30,6 +30,7 @@
 //! docs/decisions/lines.md.
 
 mod class;
+mod few;
 mod intervals;
 mod line;
 mod scope;

@@ -1,12 +1,12 @@
 //! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What can conflict with each other is in one scope.
 
+use super::few::Few;
 use super::intervals::{Asked, Intervals};
 use super::spans::{Keys, Span, Spans};
 use super::work::look;
 use super::{MODES, Mode, Target};
 use clearway_types::TxnId;
-use hashbrown::HashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A request's target within its scope, owned.
@@ -58,18 +58,10 @@ pub(super) struct LineRef {
 #[derive(Debug, Default)]
 struct Holders {
     exclusive: bool,
-    first: Option<TxnId>,
-    /// Empty, and without memory, in most cases.
-    more: BTreeSet<TxnId>,
+    txns: Few<TxnId>,
 }
 
 impl Holders {
-    fn iter(&self) -> impl Iterator<Item = TxnId> + '_ {
-        self.first.into_iter().chain(self.more.iter().copied())
-    }
-    fn has(&self, txn: TxnId) -> bool {
-        self.first == Some(txn) || self.more.contains(&txn)
-    }
     fn clash(&self, mode: Mode) -> bool {
         self.exclusive || mode == Mode::Exclusive
     }
@@ -105,7 +97,7 @@ impl Ranges {
 #[derive(Debug, Default)]
 struct Whole {
     /// Who holds it, by mode.
-    holders: [BTreeSet<TxnId>; MODES.len()],
+    holders: [Few<TxnId>; MODES.len()],
     lines: Vec<LineRef>,
 }
 
@@ -116,7 +108,7 @@ const FEW: usize = if cfg!(test) { 2 } else { 8 };
 pub(super) struct Scope {
     whole: Whole,
     keys: BTreeMap<Arc<[u8]>, Key>,
-    ranges: HashMap<TxnId, Ranges>,
+    ranges: BTreeMap<TxnId, Ranges>,
     /// The same ranges, of all transactions, from the moment on at which more than a [`FEW`] have ranges: those are asked one by one.
     held: Option<Intervals>,
     range_lines: BTreeMap<Span, Vec<LineRef>>,
@@ -147,31 +139,24 @@ impl Scope {
             Keys::None => {
                 let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
                 let mut clashing = MODES.iter().zip(&self.whole.holders).filter(clash);
-                return clashing.any(|(_, holders)| holders.iter().any(|t| other(*t)));
+                return clashing.any(|(_, holders)| holders.iter().copied().any(&mut other));
             }
             Keys::One(key) => {
                 if let Some(k) = self.keys.get(*key)
                     && k.holders.clash(mode)
-                    && k.holders.iter().any(&mut other)
+                    && k.holders.txns.iter().copied().any(&mut other)
                 {
                     return true;
                 }
             }
             Keys::Span(span) => {
                 let mut inside = self.keys_in(span);
-                if inside.any(|(_, k)| k.holders.clash(mode) && k.holders.iter().any(&mut other)) {
+                if inside.any(|(_, k)| k.holders.clash(mode) && k.holders.txns.iter().copied().any(&mut other)) {
                     return true;
                 }
             }
         }
         match &self.held {
-            // In the order of their numbers, whatever that of the map is.
-            None if self.ranges.len() > 1 => {
-                let clashing = self.ranges.iter().filter(|(t, r)| **t != txn && r.clash(place, mode)).map(|(t, _)| *t);
-                let mut clashing: Vec<TxnId> = clashing.collect();
-                clashing.sort_unstable();
-                clashing.into_iter().any(other)
-            }
             None => self.ranges.iter().any(|(t, ranges)| *t != txn && ranges.clash(place, mode) && other(*t)),
             Some(held) => {
                 let asked = Asked { keys: place, modes: mode.conflicts(), before: u64::MAX };
@@ -194,7 +179,8 @@ impl Scope {
         mode: Mode,
         mut own: impl Iterator<Item = Arc<[u8]>>,
     ) -> bool {
-        let key = |key: &[u8]| self.keys.get(key).is_some_and(|k| k.holders.clash(mode) && k.holders.has(txn));
+        let key =
+            |key: &[u8]| self.keys.get(key).is_some_and(|k| k.holders.clash(mode) && k.holders.txns.contains(&txn));
         let keys = match place {
             Keys::None => {
                 let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
@@ -213,9 +199,10 @@ impl Scope {
                 let covers = |(held, _): &(&Mode, _)| held.bit() & mode.covered_by() != 0;
                 return MODES.iter().zip(&self.whole.holders).filter(covers).any(|(_, holders)| holders.contains(&txn));
             }
-            Keys::One(key) => {
-                self.keys.get(*key).is_some_and(|k| (k.holders.exclusive || mode == Mode::Shared) && k.holders.has(txn))
-            }
+            Keys::One(key) => self
+                .keys
+                .get(*key)
+                .is_some_and(|k| (k.holders.exclusive || mode == Mode::Shared) && k.holders.txns.contains(&txn)),
             Keys::Span(_) => false,
         };
         in_key || (!self.ranges.is_empty() && self.ranges.get(&txn).is_some_and(|r| r.cover(place, mode)))
@@ -239,11 +226,7 @@ impl Scope {
             Place::Key(key) => {
                 let holders = &mut self.keys.entry(key.clone()).or_default().holders;
                 holders.exclusive |= mode == Mode::Exclusive;
-                match holders.first {
-                    None => holders.first = Some(txn),
-                    Some(first) => return first != txn && holders.more.insert(txn),
-                }
-                true
+                holders.txns.insert(txn)
             }
             Place::Range(span) => {
                 let new = !self.ranges.contains_key(&txn);
@@ -265,11 +248,7 @@ impl Scope {
     pub(super) fn release_key(&mut self, txn: TxnId, key: &[u8]) {
         let Some(k) = self.keys.get_mut(key) else { return };
         let holders = &mut k.holders;
-        if holders.first == Some(txn) {
-            holders.first = holders.more.pop_first();
-        } else {
-            holders.more.remove(&txn);
-        }
+        holders.txns.remove(&txn);
         // Whoever is left shared it.
         holders.exclusive = false;
         self.forget_key(key);
@@ -300,7 +279,7 @@ impl Scope {
     }
 
     fn forget_key(&mut self, key: &[u8]) {
-        if self.keys.get(key).is_some_and(|k| k.lines.is_empty() && k.holders.first.is_none()) {
+        if self.keys.get(key).is_some_and(|k| k.lines.is_empty() && k.holders.txns.is_empty()) {
             self.keys.remove(key);
         }
     }

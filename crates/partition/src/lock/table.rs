@@ -1,5 +1,6 @@
 //! Who holds and waits for what, over all scopes.
 
+use super::few::Few;
 use super::line::{Line, NAMED, Waiting};
 use super::scope::{LineRef, Place, Scope, keys_of};
 use super::spans::Keys;
@@ -62,7 +63,7 @@ impl ScopeId {
 #[derive(Debug, Default)]
 struct Owner {
     tables: Vec<TableId>,
-    keys: BTreeSet<(TreeId, Arc<[u8]>)>,
+    keys: Few<(TreeId, Arc<[u8]>)>,
     /// Trees with range locks of it.
     ranges: Vec<TreeId>,
     waits: Option<Waiting>,
@@ -83,8 +84,8 @@ impl Owner {
         match scope {
             ScopeId::Table(table) => self.tables.contains(&table),
             ScopeId::Tree(tree) => {
-                let first = || self.keys.range((tree, Arc::default())..).next();
-                self.ranges.contains(&tree) || (!self.keys.is_empty() && first().is_some_and(|(t, _)| *t == tree))
+                let first = (tree, Arc::default());
+                self.ranges.contains(&tree) || self.keys.stretch(&first, &|(t, _)| *t == tree).next().is_some()
             }
         }
     }
@@ -260,7 +261,7 @@ impl LockTable {
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.stop_waiting(txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
-        for (tree, key) in &owner.keys {
+        for (tree, key) in owner.keys.iter() {
             self.in_scope(ScopeId::Tree(*tree), |scope| scope.release_key(txn, key));
         }
         for tree in owner.ranges {
@@ -328,9 +329,8 @@ impl LockTable {
             (Keys::Span(span), ScopeId::Tree(tree)) => Some((tree, Arc::from(span.from.as_slice()))),
             _ => None,
         };
-        let tree = begin.clone().map(|(tree, _)| tree);
-        let own = begin.into_iter().flat_map(|begin| owner.keys.range(begin..));
-        let own = own.take_while(|(t, key)| Some(*t) == tree && keys.has(key)).map(|(_, key)| key.clone());
+        let inside = |(tree, key): &(TreeId, Arc<[u8]>)| line.scope == ScopeId::Tree(*tree) && keys.has(key);
+        let own = begin.iter().flat_map(|begin| owner.keys.stretch(begin, &inside)).map(|(_, key)| key.clone());
         scope.holds_against(txn, &keys, line.at.mode, own)
     }
 
