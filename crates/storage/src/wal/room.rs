@@ -11,8 +11,8 @@
 //!    at the same time may both be: what they exceed comes out of the reserve, and there is one such record a thread.
 //! 2. Whoever waits is answered: with room, or because the log is full, has failed, or is closed. Who must append
 //!    (`must`: half of the reserve is his, too) is not refused because the log is full.
-//! 3. A full log is not full for good: the maker tries again every [`SpaceWaits::retry`], and asks for checkpoints as long as someone
-//!    waits or was refused.
+//! 3. A full log is not full for good: the maker tries again every [`SpaceWaits::retry`] and after each checkpoint. As long as someone
+//!    waits or was refused it asks for checkpoints, at most one in that time: they end at once where they help nobody.
 //!
 //! Locking: one monitor, held for moments, nothing is called under it. A crash leaves nothing of it.
 //!
@@ -76,6 +76,8 @@ struct State {
     short: Option<Instant>,
     /// A checkpoint has ended since.
     helped: bool,
+    /// When a checkpoint was last asked for.
+    asked: Option<Instant>,
     /// Who waits for space is refused with this.
     full: Option<Told>,
     /// The maker has something to look at.
@@ -142,7 +144,7 @@ impl Room {
         }
     }
 
-    /// A segment cannot be made for lack of space. Whether a checkpoint may help someone.
+    /// A segment cannot be made for lack of space. Whether to ask for a checkpoint.
     fn short(&self, error: &io::Error) -> bool {
         let mut state = self.state();
         let since = *state.short.get_or_insert_with(|| {
@@ -155,7 +157,11 @@ impl Room {
             state.full = Some((error.kind(), error.to_string()));
         }
         state.helped = false;
-        needed || state.full.is_some()
+        let asks = (needed || state.full.is_some()) && state.asked.is_none_or(|at| at.elapsed() >= self.waits.retry);
+        if asks {
+            state.asked = Some(Instant::now());
+        }
+        asks
     }
 
     /// A checkpoint has ended.

@@ -3,14 +3,14 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clearway_env::MemDisk;
 use clearway_types::Lsn;
 
 use super::fake::controlled;
 use super::*;
-use crate::wal::record_size;
+use crate::wal::{SpaceWaits, record_size};
 
 const SEGMENT: u64 = 64 << 10;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -66,6 +66,30 @@ fn a_full_log_refuses_and_goes_on_when_there_is_space() {
     ask(&wal, SEGMENT, false).recv_timeout(LIMIT).unwrap().unwrap();
     wal.shutdown();
     assert_eq!(wal.failed(), None);
+}
+
+/// Invariant 3: checkpoints that free nothing do not follow one another without a pause.
+#[test]
+fn a_full_log_asks_for_a_checkpoint_once_in_a_while() {
+    const RETRY: Duration = Duration::from_millis(10);
+    const ASKED: usize = 10;
+    let disk = MemDisk::new();
+    let config = WalConfig { space: SpaceWaits { retry: RETRY, ..SpaceWaits::default() }, ..config() };
+    let wal = Arc::new(Wal::open(Arc::new(disk.clone()), config, Lsn(0)).unwrap());
+    disk.set_capacity(10 * SEGMENT);
+    let (tell, asked) = channel();
+    let checkpointed = Arc::downgrade(&wal);
+    wal.on_short(Box::new(move || {
+        let Some(wal) = checkpointed.upgrade() else { return };
+        wal.remove_before(Lsn(0)).unwrap();
+        // Nobody listens any more only when the test is over.
+        tell.send(Instant::now()).ok();
+    }));
+    until_refused(&wal);
+    let times: Vec<Instant> = (0..ASKED).map(|_| asked.recv_timeout(LIMIT).unwrap()).collect();
+    // The maker asks and tells by itself: the second is asked for after the first was told.
+    assert!(times[ASKED - 1] - times[0] >= RETRY * (ASKED as u32 - 2), "{times:?}");
+    wal.shutdown();
 }
 
 /// Invariant 2: the maker has looked how much is wanted, and before it has made that, more is pledged.
