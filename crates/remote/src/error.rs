@@ -16,6 +16,8 @@ pub enum RemoteError {
     Verb(VerbError),
     /// The metadata of a row is not what its holder left: somebody broke the protocol.
     LockLost(RowId),
+    /// A bucket of a store's index names this row for a key that the row does not have.
+    IndexBroken(RowId),
 }
 
 impl fmt::Display for RemoteError {
@@ -27,6 +29,9 @@ impl fmt::Display for RemoteError {
             Self::LockLost(row) => {
                 write!(f, "the lock of row {} of owner {} was changed by another", row.index, row.owner)
             }
+            Self::IndexBroken(row) => {
+                write!(f, "the index of owner {} and its row {} contradict each other", row.owner, row.index)
+            }
         }
     }
 }
@@ -37,7 +42,7 @@ impl Error for RemoteError {
             Self::Fabric(why) => Some(why),
             Self::Post(why) => Some(why),
             Self::Verb(why) => Some(why),
-            Self::LockLost(_) => None,
+            Self::LockLost(_) | Self::IndexBroken(_) => None,
         }
     }
 }

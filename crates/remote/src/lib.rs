@@ -3,18 +3,20 @@
 //! A [`Table`] has fixed-size rows in the registered memory of several nodes, each with its lock beside its payload. A
 //! [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under strict two-phase locking, several at a
 //! time; nothing in it blocks. The protocols are NO_WAIT and WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`].
-//! [`LockKind::OneRound`] goes past the source: a lock and its payload arrive in one round.
+//! [`LockKind::OneRound`] goes past the source: a lock and its payload arrive in one round. A [`StoreWorker`] puts keys on the
+//! rows, by a hash index that is in registered memory as well.
 //!
 //! ```
 //! use clearway_fabric::sim::{Network, SimConfig};
 //! use clearway_fabric::{Fabric, Region, WorkerAddr};
-//! use clearway_remote::{Event, Mode, Owner, RowId, RowWorker, Table, WorkerLimits};
+//! use clearway_remote::{Buckets, Event, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits};
 //!
 //! let network = Network::new(1, SimConfig::default());
 //! let (owner, user) = (network.add_node(), network.add_node());
 //! let region = owner.register(Table::region_words(Mode::ONE_ROUND, 2, 100))?;
 //! let owners = vec![Owner { address: WorkerAddr { node: owner.node(), port: 0 }, region: region.key() }];
-//! let table = Table { mode: Mode::ONE_ROUND, payload_words: 2, rows: 100, owners };
+//! let buckets = Buckets::default();
+//! let table = Table { mode: Mode::ONE_ROUND, payload_words: 2, rows: 100, buckets, owners };
 //! let limits = WorkerLimits { transactions: 1, rows: 4 };
 //! let mut worker = RowWorker::new(user.worker(0, limits.scratch_words(2))?, table, 1, limits, None)?;
 //!
@@ -70,17 +72,21 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod client;
 mod error;
 mod mode;
 mod stats;
+mod store;
 mod table;
 #[cfg(test)]
 mod tests;
 mod traps;
 mod worker;
 
+pub use client::RowClient;
 pub use error::RemoteError;
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
 pub use stats::{AbortCause, Phase, PhaseCount, Stats};
-pub use table::{Owner, RowId, Table};
+pub use store::{Answer, PROBES, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};
+pub use table::{Buckets, Owner, RowId, Table};
 pub use worker::{Event, RowWorker, TxnHandle, WorkerLimits};

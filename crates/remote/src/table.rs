@@ -21,6 +21,15 @@ pub struct Owner {
     pub region: RegionKey,
 }
 
+/// Rows behind those of a table, which a store keeps its index in. None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buckets {
+    /// Words of a payload.
+    pub payload_words: usize,
+    /// Rows of each owner.
+    pub rows: u32,
+}
+
 /// A table of fixed-size rows in registered memory. Every user has the same.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -30,6 +39,8 @@ pub struct Table {
     pub payload_words: usize,
     /// Rows of each owner.
     pub rows: u32,
+    /// Rows with payloads of another size, numbered and placed behind the others.
+    pub buckets: Buckets,
     /// The nodes that have the rows.
     pub owners: Vec<Owner>,
 }
@@ -40,13 +51,32 @@ impl Table {
         (mode.header_words() + payload_words) * rows as usize
     }
 
+    /// Words of a row without its metadata.
+    ///
+    /// # Panics
+    /// If there is no such row.
+    pub fn payload_words_of(&self, row: RowId) -> usize {
+        assert!(row.index < self.rows + self.buckets.rows, "row {} of {}", row.index, self.rows);
+        if row.index < self.rows { self.payload_words } else { self.buckets.payload_words }
+    }
+
+    /// Words of the longest payload.
+    pub fn longest_payload(&self) -> usize {
+        self.payload_words.max(self.buckets.payload_words)
+    }
+
     /// A row's lock word, or a word after it.
     ///
     /// # Panics
     /// If there is no such row.
     pub(crate) fn word(&self, row: RowId, offset: usize) -> RemoteAddr {
-        assert!(row.index < self.rows, "row {} of {}", row.index, self.rows);
-        let first = (self.mode.header_words() + self.payload_words) as u64 * u64::from(row.index);
+        let length = (self.mode.header_words() + self.payload_words_of(row)) as u64;
+        let first = if row.index < self.rows {
+            length * u64::from(row.index)
+        } else {
+            let rows = Self::region_words(self.mode, self.payload_words, self.rows) as u64;
+            rows + length * u64::from(row.index - self.rows)
+        };
         RemoteAddr { key: self.owners[row.owner as usize].region, word: first + offset as u64 }
     }
 }

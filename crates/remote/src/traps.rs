@@ -12,6 +12,10 @@ pub(crate) enum Trap {
     CompareOwner,
     /// Metadata that another is changing counts as a conflict.
     AbortOnBusyMetadata,
+    /// A row at a cached location is used without a look at its key.
+    TrustLocation,
+    /// A bucket that was read without a lock decides that a key is absent.
+    TrustBucket,
     /// The owner's processor executes its accesses to local rows itself where the fabric does not allow it.
     #[cfg(test)]
     DirectLocal,

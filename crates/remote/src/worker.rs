@@ -12,7 +12,7 @@ use crate::access::{Access, Context, Held, Progress, SCRATCH_HEADER};
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
-use crate::{AbortCause, Phase, RemoteError, RowId, StartTimestamp, Stats, Table};
+use crate::{AbortCause, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table};
 use clearway_fabric::{Completion, FabricNode, FabricWorker, PostError, QueueId, Region, Request, Verb};
 use std::collections::VecDeque;
 
@@ -23,14 +23,18 @@ pub struct TxnHandle {
     serial: u64,
 }
 
-/// What [`RowWorker::poll`] brings.
+/// What [`RowClient::poll`] brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The row asked for is locked, and its payload can be read.
     Locked(TxnHandle, RowId),
+    /// The row has been read without a lock: its words may be of several versions.
+    Peeked(TxnHandle, RowId),
+    /// The row is no longer locked.
+    Released(TxnHandle, RowId),
     /// The transaction has committed.
     Committed(TxnHandle),
-    /// The transaction has been aborted: restart it with [`RowWorker::restart`] and this timestamp.
+    /// The transaction has been aborted: restart it with [`RowClient::restart`] and this timestamp.
     Aborted(TxnHandle, StartTimestamp, AbortCause),
 }
 
@@ -44,7 +48,7 @@ pub struct WorkerLimits {
 }
 
 impl WorkerLimits {
-    /// Scratch words that the worker needs.
+    /// Scratch words that the worker needs for payloads of at most `payload_words`.
     pub fn scratch_words(&self, payload_words: usize) -> usize {
         self.transactions * self.rows * (SCRATCH_HEADER + payload_words)
     }
@@ -109,7 +113,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         limits: WorkerLimits,
         local: Option<&'a dyn Region>,
     ) -> Result<Self, RemoteError> {
-        assert!(fabric.scratch_words() >= limits.scratch_words(table.payload_words), "scratch area too small");
+        assert!(fabric.scratch_words() >= limits.scratch_words(table.longest_payload()), "scratch area too small");
         let connect = |owner: &crate::Owner| fabric.connect(owner.address).map_err(RemoteError::Fabric);
         let queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
         let handle = TxnHandle { slot: 0, serial: 0 };
@@ -143,129 +147,9 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         }
     }
 
-    /// What the worker has counted.
-    pub fn stats(&self) -> &Stats {
-        &self.stats
-    }
-
     /// The worker's part of the fabric, to wait for completions.
     pub fn fabric(&mut self) -> &mut W {
         &mut self.fabric
-    }
-
-    /// Starts a transaction; `None` if there are as many as the limits allow.
-    pub fn begin(&mut self) -> Option<TxnHandle> {
-        self.newest += 1;
-        self.restart(StartTimestamp::new(self.newest, self.number))
-    }
-
-    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as [`RowWorker::begin`].
-    pub fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle> {
-        let slot = self.txns.iter().position(|txn| txn.state == State::Free)?;
-        self.txns[slot].state = State::Running;
-        self.txns[slot].start = start;
-        self.serial += 1;
-        let handle = TxnHandle { slot, serial: self.serial };
-        self.txns[slot].handle = handle;
-        Some(handle)
-    }
-
-    /// When a transaction started first.
-    pub fn start(&self, txn: TxnHandle) -> StartTimestamp {
-        let of_txn = &self.txns[txn.slot];
-        assert!(of_txn.handle == txn && of_txn.state != State::Free, "the transaction has ended");
-        of_txn.start
-    }
-
-    /// Locks a row and reads it: exclusively if `update`, otherwise shared where the mode has shared locks. Ends in
-    /// [`Event::Locked`] or [`Event::Aborted`].
-    ///
-    /// # Panics
-    /// If the transaction is not running or has a call under way, or for too many rows; so do the calls below.
-    pub fn get(&mut self, txn: TxnHandle, row: RowId, update: bool) -> Result<(), RemoteError> {
-        self.assert_idle(txn);
-        let known = self.txns[txn.slot].accesses.iter().position(|access| access.row == row);
-        let access = known.unwrap_or_else(|| self.add_access(txn, row));
-        let of_txn = &self.txns[txn.slot].accesses[access];
-        if of_txn.held == Held::Exclusive || (of_txn.held == Held::Shared && !update) {
-            self.events.push_back(Event::Locked(txn, row));
-            return Ok(());
-        }
-        self.step(txn.slot, access, Phase::Lock, |access, cx| access.lock(update, cx))
-    }
-
-    /// Copies the payload of a row that the transaction has locked, with what it has set.
-    pub fn payload(&self, txn: TxnHandle, row: RowId, out: &mut [u64]) {
-        let access = self.held(txn, row);
-        assert!(self.txns[txn.slot].accesses[access].held != Held::Not, "the row is not locked");
-        self.fabric.load_range(self.txns[txn.slot].accesses[access].payload(), out);
-    }
-
-    /// Whether the transaction holds a row for update.
-    pub fn is_for_update(&self, txn: TxnHandle, row: RowId) -> bool {
-        let access = &self.txns[txn.slot].accesses[self.held(txn, row)];
-        access.held == Held::Exclusive && access.exclusive
-    }
-
-    /// Sets the payload that a row gets at commit.
-    ///
-    /// # Panics
-    /// Also if the row is not locked for update, or the payload has another length.
-    pub fn set(&mut self, txn: TxnHandle, row: RowId, payload: &[u64]) {
-        self.assert_idle(txn);
-        let access = self.held(txn, row);
-        let access = &mut self.txns[txn.slot].accesses[access];
-        assert!(access.held == Held::Exclusive && access.exclusive, "the row is not locked for update");
-        assert_eq!(payload.len(), self.table.payload_words);
-        access.dirty = true;
-        self.fabric.store_range(access.payload(), payload);
-    }
-
-    /// Writes what was set, then releases the locks. Ends in [`Event::Committed`].
-    pub fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
-        self.assert_idle(txn);
-        self.release_all(txn.slot, State::Committing)
-    }
-
-    /// Releases the locks and forgets what was set. Ends in [`Event::Aborted`].
-    pub fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
-        self.assert_idle(txn);
-        self.release_all(txn.slot, State::Aborting(AbortCause::Requested))
-    }
-
-    /// Takes completions, goes on with their transactions, and appends what has happened. Never blocks.
-    ///
-    /// # Errors
-    /// After an error the worker is of no use: locks that it holds stay until somebody recovers them.
-    pub fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
-        // One round of each: an access that the processor executes must not keep the worker from its completions.
-        for _ in 0..self.executed.len() {
-            let (txn, access) = self.executed.pop_front().expect("counted above");
-            self.txns[txn].accesses[access].pending = 0;
-            self.complete(txn, access)?;
-        }
-        let mut completions = std::mem::take(&mut self.completions);
-        self.fabric.poll(&mut completions);
-        for completion in completions.drain(..) {
-            completion.result.map_err(RemoteError::Verb)?;
-            let (txn, access) = (completion.id as usize / self.limits.rows, completion.id as usize % self.limits.rows);
-            self.txns[txn].accesses[access].pending -= 1;
-            if self.txns[txn].accesses[access].pending == 0 {
-                self.complete(txn, access)?;
-            }
-        }
-        self.completions = completions;
-        for _ in 0..self.backlog.len() {
-            let (queue, batch) = self.backlog.pop_front().expect("counted above");
-            self.post(queue, batch)?;
-        }
-        events.extend(self.events.drain(..));
-        Ok(())
-    }
-
-    /// Whether [`RowWorker::poll`] has something to do before any completion arrives.
-    pub fn is_ready(&self) -> bool {
-        !self.executed.is_empty() || !self.events.is_empty()
     }
 
     fn assert_idle(&self, txn: TxnHandle) {
@@ -275,18 +159,27 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         assert!(txn.accesses.iter().all(|access| access.pending == 0), "the transaction has a call under way");
     }
 
-    fn add_access(&mut self, txn: TxnHandle, row: RowId) -> usize {
-        let index = self.txns[txn.slot].accesses.len();
+    /// The transaction's access to a row; of a new row in the place of one that was let go of, if there is any.
+    fn access(&mut self, txn: TxnHandle, row: RowId) -> usize {
+        self.assert_idle(txn);
+        if let Some(known) = self.known(txn, row) {
+            return known;
+        }
+        let accesses = &mut self.txns[txn.slot].accesses;
+        let index = accesses.iter().position(|access| access.held == Held::Not).unwrap_or(accesses.len());
         assert!(index < self.limits.rows, "more than {} rows in one transaction", self.limits.rows);
-        let scratch = (txn.slot * self.limits.rows + index) * (SCRATCH_HEADER + self.table.payload_words);
-        self.txns[txn.slot].accesses.push(Access::new(row, scratch));
+        let place = txn.slot * self.limits.rows + index;
+        let access = Access::new(row, place * (SCRATCH_HEADER + self.table.longest_payload()));
+        match accesses.get_mut(index) {
+            Some(old) => *old = access,
+            None => accesses.push(access),
+        }
         index
     }
 
-    fn held(&self, txn: TxnHandle, row: RowId) -> usize {
+    fn known(&self, txn: TxnHandle, row: RowId) -> Option<usize> {
         assert!(self.txns[txn.slot].handle == txn, "the transaction has ended");
-        let known = self.txns[txn.slot].accesses.iter().position(|access| access.row == row);
-        known.expect("the transaction has not asked for this row")
+        self.txns[txn.slot].accesses.iter().position(|access| access.row == row)
     }
 
     fn release_all(&mut self, txn: usize, state: State) -> Result<(), RemoteError> {
@@ -343,7 +236,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         step: impl FnOnce(&mut Access, &mut Context<'_, W>) -> Progress,
     ) -> Result<(), RemoteError> {
         let mut batch = Vec::new();
-        let Txn { handle, start, accesses, .. } = &mut self.txns[txn];
+        let Txn { state, handle, start, accesses, .. } = &mut self.txns[txn];
+        let running = *state == State::Running;
         let mut cx = Context {
             table: &self.table,
             txn: *start,
@@ -358,6 +252,8 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             Progress::Posted => self.send(txn, access, phase, batch)?,
             Progress::Locked => self.events.push_back(Event::Locked(*handle, row)),
             Progress::Refused(cause) => self.release_all(txn, State::Aborting(cause))?,
+            Progress::Peeked => self.events.push_back(Event::Peeked(*handle, row)),
+            Progress::Released if running => self.events.push_back(Event::Released(*handle, row)),
             Progress::Released => self.released(txn),
             Progress::LockLost => return Err(RemoteError::LockLost(row)),
         }
@@ -395,6 +291,135 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             }
             Err(why) => Err(RemoteError::Post(why)),
         }
+    }
+}
+
+impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
+    fn table(&self) -> &Table {
+        &self.table
+    }
+
+    fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    fn begin(&mut self) -> Option<TxnHandle> {
+        self.newest += 1;
+        self.restart(StartTimestamp::new(self.newest, self.number))
+    }
+
+    fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle> {
+        let slot = self.txns.iter().position(|txn| txn.state == State::Free)?;
+        self.txns[slot].state = State::Running;
+        self.txns[slot].start = start;
+        self.serial += 1;
+        let handle = TxnHandle { slot, serial: self.serial };
+        self.txns[slot].handle = handle;
+        Some(handle)
+    }
+
+    fn start(&self, txn: TxnHandle) -> StartTimestamp {
+        let of_txn = &self.txns[txn.slot];
+        assert!(of_txn.handle == txn && of_txn.state != State::Free, "the transaction has ended");
+        of_txn.start
+    }
+
+    fn attempt(&self, txn: TxnHandle) -> u64 {
+        txn.serial << 16 | u64::from(self.number)
+    }
+
+    fn get(&mut self, txn: TxnHandle, row: RowId, update: bool) -> Result<(), RemoteError> {
+        let access = self.access(txn, row);
+        let of_row = &mut self.txns[txn.slot].accesses[access];
+        if of_row.held == Held::Exclusive || (of_row.held == Held::Shared && !update) {
+            // A mutual lock that was taken to read serves an update, too.
+            of_row.exclusive |= update;
+            self.events.push_back(Event::Locked(txn, row));
+            return Ok(());
+        }
+        self.step(txn.slot, access, Phase::Lock, |access, cx| access.lock(update, cx))
+    }
+
+    fn peek(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError> {
+        let access = self.access(txn, row);
+        if self.txns[txn.slot].accesses[access].held != Held::Not {
+            self.events.push_back(Event::Peeked(txn, row));
+            return Ok(());
+        }
+        self.step(txn.slot, access, Phase::Lock, Access::peek)
+    }
+
+    fn release(&mut self, txn: TxnHandle, row: RowId) -> Result<(), RemoteError> {
+        self.assert_idle(txn);
+        let access = self.known(txn, row).expect("the transaction has not asked for this row");
+        assert!(!self.txns[txn.slot].accesses[access].dirty, "the row was changed");
+        self.step(txn.slot, access, Phase::Lock, |access, cx| access.release(false, cx))
+    }
+
+    fn holds(&self, txn: TxnHandle, row: RowId) -> bool {
+        self.known(txn, row).is_some_and(|access| self.txns[txn.slot].accesses[access].held != Held::Not)
+    }
+
+    fn is_for_update(&self, txn: TxnHandle, row: RowId) -> bool {
+        self.known(txn, row).is_some_and(|access| {
+            let access = &self.txns[txn.slot].accesses[access];
+            access.held == Held::Exclusive && access.exclusive
+        })
+    }
+
+    fn payload(&self, txn: TxnHandle, row: RowId, out: &mut [u64]) {
+        let access = self.known(txn, row).expect("the transaction has not asked for this row");
+        self.fabric.load_range(self.txns[txn.slot].accesses[access].payload(), out);
+    }
+
+    fn set(&mut self, txn: TxnHandle, row: RowId, payload: &[u64]) {
+        self.assert_idle(txn);
+        assert!(self.is_for_update(txn, row), "the row is not locked for update");
+        assert_eq!(payload.len(), self.table.payload_words_of(row));
+        let access = self.known(txn, row).expect("it is locked");
+        let access = &mut self.txns[txn.slot].accesses[access];
+        access.dirty = true;
+        self.fabric.store_range(access.payload(), payload);
+    }
+
+    fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
+        self.assert_idle(txn);
+        self.release_all(txn.slot, State::Committing)
+    }
+
+    fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
+        self.assert_idle(txn);
+        self.release_all(txn.slot, State::Aborting(AbortCause::Requested))
+    }
+
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<(), RemoteError> {
+        // One round of each: an access that the processor executes must not keep the worker from its completions.
+        for _ in 0..self.executed.len() {
+            let (txn, access) = self.executed.pop_front().expect("counted above");
+            self.txns[txn].accesses[access].pending = 0;
+            self.complete(txn, access)?;
+        }
+        let mut completions = std::mem::take(&mut self.completions);
+        self.fabric.poll(&mut completions);
+        for completion in completions.drain(..) {
+            completion.result.map_err(RemoteError::Verb)?;
+            let (txn, access) = (completion.id as usize / self.limits.rows, completion.id as usize % self.limits.rows);
+            self.txns[txn].accesses[access].pending -= 1;
+            if self.txns[txn].accesses[access].pending == 0 {
+                self.complete(txn, access)?;
+            }
+        }
+        self.completions = completions;
+        for _ in 0..self.backlog.len() {
+            let (queue, batch) = self.backlog.pop_front().expect("counted above");
+            self.post(queue, batch)?;
+        }
+        events.extend(self.events.drain(..));
+        Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.executed.is_empty() || !self.events.is_empty()
     }
 }
 

@@ -3,8 +3,11 @@
 //! `SEED=n cargo test -p clearway-remote serializable` replays one seed of the histories.
 
 mod runner;
+mod store;
+mod store_runner;
 mod verbs;
 
+use crate::store::Bucket;
 use crate::traps::Trap;
 use crate::{LockKind, Mode, Protocol, Stats};
 use runner::{Found, Setup, run};

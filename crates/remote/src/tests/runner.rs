@@ -1,7 +1,10 @@
 //! Clients of a simulated cluster: transactions on few rows, recorded for the checker.
 
 use crate::traps::Trap;
-use crate::{AbortCause, Event, Mode, Owner, RowId, RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits};
+use crate::{
+    AbortCause, Buckets, Event, Mode, Owner, RowClient, RowId, RowWorker, StartTimestamp, Stats, Table, TxnHandle,
+    WorkerLimits,
+};
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker, Step};
 use clearway_fabric::{Fabric, FabricWorker, Region, WorkerAddr};
@@ -33,7 +36,7 @@ impl Setup {
     }
 
     /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider than real ones.
-    fn config(&self) -> SimConfig {
+    pub fn config(&self) -> SimConfig {
         let draw = SeededEntropy::new(self.seed ^ 0x5eed);
         let jitter_ns = [200, 2_000, 20_000][draw.below(3) as usize];
         let spread_ns = [150, 1_500, 6_000][draw.below(3) as usize];
@@ -91,7 +94,8 @@ pub fn run(setup: Setup) -> Found {
     let regions: Vec<SimRegion> = nodes.iter().map(|node| node.register(words).unwrap()).collect();
     let address = |node| WorkerAddr { node, port: 100 };
     let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
-    let table = Table { mode: setup.mode, payload_words: PAYLOAD, rows: setup.rows, owners: owners.collect() };
+    let (mode, rows, buckets, owners) = (setup.mode, setup.rows, Buckets::default(), owners.collect());
+    let table = Table { mode, payload_words: PAYLOAD, rows, buckets, owners };
     let limits = WorkerLimits { transactions: setup.clients, rows: ROWS_PER_TXN };
     let mut workers = Vec::new();
     for (node, region) in nodes.iter().zip(&regions) {
@@ -169,6 +173,7 @@ impl Run<'_> {
     fn handle(&mut self, worker: usize, event: Event) {
         match event {
             Event::Locked(txn, row) => self.locked(worker, txn, row),
+            Event::Peeked(..) | Event::Released(..) => unreachable!("no client asks for it"),
             Event::Committed(txn) => {
                 let client = self.clients[worker].remove(&txn).unwrap();
                 let session = client.session;

@@ -8,7 +8,9 @@
 //!    orders a WRITE before a later atomic.
 //! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
 
-use crate::mode::{EXCLUSIVE, HOLDERS, READER, holders, is_exclusive};
+mod release;
+
+use crate::mode::{HOLDERS, READER, holders, is_exclusive};
 use crate::traps::{Planted, Trap};
 use crate::{AbortCause, Protocol, RowId, StartTimestamp, Stats, Table};
 use clearway_fabric::{FabricWorker, Request, ScratchRange, Verb};
@@ -57,6 +59,8 @@ enum Step {
     PutSlotBack,
     /// FAA that releases a reader's one-round lock.
     SubtractReader,
+    /// READ of the payload without a lock.
+    Peek,
 }
 
 /// How the access stands after a step.
@@ -70,6 +74,8 @@ pub(crate) enum Progress {
     Refused(AbortCause),
     /// The lock has been released.
     Released,
+    /// The payload is in the scratch area, read without a lock.
+    Peeked,
     /// The lock word or array is not what it must be.
     LockLost,
 }
@@ -129,6 +135,12 @@ impl Access {
         }
     }
 
+    /// Starts to read the payload without a lock.
+    pub fn peek<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
+        cx.batch.push(self.payload_read(cx));
+        self.post(Step::Peek)
+    }
+
     /// Starts to release the lock; `commit`: with the new payload.
     pub fn release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
         match self.held {
@@ -182,6 +194,7 @@ impl Access {
             Step::PutSlotBack => self.read_word(Step::ReadForRelease, cx),
             Step::SubtractReader if holders(found) == 0 => Progress::LockLost,
             Step::SubtractReader => self.gone(),
+            Step::Peek => self.rest(Progress::Peeked),
         }
     }
 
@@ -326,105 +339,6 @@ impl Access {
         self.post(step)
     }
 
-    // Releasing it.
-
-    fn release_exclusive<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
-        let mode = cx.table.mode;
-        if self.plant_release(commit, cx) {
-            return self.post(Step::ReleaseExclusive);
-        }
-        if commit && self.dirty {
-            let local = ScratchRange::new(self.payload(), cx.table.payload_words);
-            let remote = cx.table.word(self.row, mode.header_words());
-            self.push(Verb::Write { local, remote }, cx);
-        }
-        if mode.has_array() {
-            self.clear_slot(cx);
-        }
-        if mode.is_one_round() {
-            // Readers that will back out may be in the word.
-            self.faa(EXCLUSIVE.wrapping_neg(), cx);
-        } else {
-            self.cas(mode.exclusive_word(cx.txn), 0, cx);
-        }
-        self.post(Step::ReleaseExclusive)
-    }
-
-    fn released_exclusive<W: FabricWorker>(&mut self, found: u64, slot: u64, cx: &mut Context<'_, W>) -> Progress {
-        let mode = cx.table.mode;
-        let unverified = cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
-        let own_word = if mode.is_one_round() { is_exclusive(found) } else { found == mode.exclusive_word(cx.txn) };
-        if !unverified && !(own_word && (!mode.has_array() || slot == cx.txn.0)) {
-            return Progress::LockLost;
-        }
-        self.gone()
-    }
-
-    fn release_shared<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
-        if holders(word) == 0 || is_exclusive(word) {
-            return Progress::LockLost;
-        }
-        if cx.table.mode.has_array() {
-            self.clear_slot(cx);
-        }
-        if cx.planted.has(Trap::ReleaseByWrite) {
-            cx.fabric.store(self.scratch, word - READER);
-            let local = ScratchRange::new(self.scratch, 1);
-            self.push(Verb::Write { local, remote: cx.table.word(self.row, 0) }, cx);
-            return self.post(Step::ReleaseShared(word - READER));
-        }
-        self.cas(word, word - READER, cx);
-        self.post(Step::ReleaseShared(word))
-    }
-
-    fn released_shared<W: FabricWorker>(
-        &mut self,
-        seen: u64,
-        found: u64,
-        slot: u64,
-        cx: &mut Context<'_, W>,
-    ) -> Progress {
-        if cx.table.mode.has_array() && slot != cx.txn.0 {
-            return Progress::LockLost;
-        }
-        if found == seen {
-            return self.gone();
-        }
-        cx.stats.atomicity_retries += 1;
-        if !cx.table.mode.has_array() {
-            return self.read_word(Step::ReadForRelease, cx);
-        }
-        self.set_slot(cx);
-        self.post(Step::PutSlotBack)
-    }
-
-    /// Pushes a release that the source names as a trap.
-    fn plant_release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> bool {
-        let header = cx.table.mode.header_words();
-        let payload = ScratchRange::new(self.payload(), cx.table.payload_words);
-        let word = cx.table.word(self.row, 0);
-        let write = commit && self.dirty;
-        if cx.planted.has(Trap::UnlockWithPayload) && write {
-            let start = self.payload() - header;
-            cx.fabric.store_range(start, &[0; 1 + HOLDERS][..header]);
-            let local = ScratchRange::new(start, header + payload.words);
-            self.push(Verb::Write { local, remote: word }, cx);
-            return true;
-        }
-        if !cx.planted.has(Trap::ReleaseByWrite) {
-            return false;
-        }
-        if write {
-            self.push(Verb::Write { local: payload, remote: cx.table.word(self.row, header) }, cx);
-        }
-        if cx.table.mode.has_array() {
-            self.clear_slot(cx);
-        }
-        cx.fabric.store(self.scratch, 0);
-        self.push(Verb::Write { local: ScratchRange::new(self.scratch, 1), remote: word }, cx);
-        true
-    }
-
     // Verbs.
 
     fn push<W>(&self, verb: Verb, cx: &mut Context<'_, W>) {
@@ -464,12 +378,15 @@ impl Access {
 
     /// Reads the payload, after what is in the batch.
     fn read_payload<W: FabricWorker>(&self, cx: &mut Context<'_, W>) {
-        let local = ScratchRange::new(self.payload(), cx.table.payload_words);
-        let remote = cx.table.word(self.row, cx.table.mode.header_words());
-        let read = Request::new(0, Verb::Read { remote, local });
+        let read = self.payload_read(cx);
         // Only a one-round lock's atomic must take effect first; others have already completed.
         let fence = cx.table.mode.is_one_round() && !cx.fabric.guarantees().reads_follow_atomics;
         cx.batch.push(if fence { read.fenced() } else { read });
+    }
+
+    fn payload_read<W>(&self, cx: &Context<'_, W>) -> Request {
+        let local = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
+        Request::new(0, Verb::Read { remote: cx.table.word(self.row, cx.table.mode.header_words()), local })
     }
 
     fn post(&mut self, step: Step) -> Progress {

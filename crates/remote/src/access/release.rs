@@ -1,0 +1,110 @@
+//! Releasing a lock, with the payload if the transaction commits.
+
+use super::{Access, Context, Progress, Step};
+use crate::mode::{EXCLUSIVE, HOLDERS, READER, holders, is_exclusive};
+use crate::traps::Trap;
+use clearway_fabric::{FabricWorker, ScratchRange, Verb};
+
+impl Access {
+    pub(super) fn release_exclusive<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
+        let mode = cx.table.mode;
+        if self.plant_release(commit, cx) {
+            return self.post(Step::ReleaseExclusive);
+        }
+        if commit && self.dirty {
+            let local = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
+            let remote = cx.table.word(self.row, mode.header_words());
+            self.push(Verb::Write { local, remote }, cx);
+        }
+        if mode.has_array() {
+            self.clear_slot(cx);
+        }
+        if mode.is_one_round() {
+            // Readers that will back out may be in the word.
+            self.faa(EXCLUSIVE.wrapping_neg(), cx);
+        } else {
+            self.cas(mode.exclusive_word(cx.txn), 0, cx);
+        }
+        self.post(Step::ReleaseExclusive)
+    }
+
+    pub(super) fn released_exclusive<W: FabricWorker>(
+        &mut self,
+        found: u64,
+        slot: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
+        let mode = cx.table.mode;
+        let unverified = cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
+        let own_word = if mode.is_one_round() { is_exclusive(found) } else { found == mode.exclusive_word(cx.txn) };
+        if !unverified && !(own_word && (!mode.has_array() || slot == cx.txn.0)) {
+            return Progress::LockLost;
+        }
+        self.gone()
+    }
+
+    pub(super) fn release_shared<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+        if holders(word) == 0 || is_exclusive(word) {
+            return Progress::LockLost;
+        }
+        if cx.table.mode.has_array() {
+            self.clear_slot(cx);
+        }
+        if cx.planted.has(Trap::ReleaseByWrite) {
+            cx.fabric.store(self.scratch, word - READER);
+            let local = ScratchRange::new(self.scratch, 1);
+            self.push(Verb::Write { local, remote: cx.table.word(self.row, 0) }, cx);
+            return self.post(Step::ReleaseShared(word - READER));
+        }
+        self.cas(word, word - READER, cx);
+        self.post(Step::ReleaseShared(word))
+    }
+
+    pub(super) fn released_shared<W: FabricWorker>(
+        &mut self,
+        seen: u64,
+        found: u64,
+        slot: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
+        if cx.table.mode.has_array() && slot != cx.txn.0 {
+            return Progress::LockLost;
+        }
+        if found == seen {
+            return self.gone();
+        }
+        cx.stats.atomicity_retries += 1;
+        if !cx.table.mode.has_array() {
+            return self.read_word(Step::ReadForRelease, cx);
+        }
+        self.set_slot(cx);
+        self.post(Step::PutSlotBack)
+    }
+
+    /// Pushes a release that the source names as a trap.
+    pub(super) fn plant_release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> bool {
+        let header = cx.table.mode.header_words();
+        let payload = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
+        let word = cx.table.word(self.row, 0);
+        let write = commit && self.dirty;
+        if cx.planted.has(Trap::UnlockWithPayload) && write {
+            let start = self.payload() - header;
+            cx.fabric.store_range(start, &[0; 1 + HOLDERS][..header]);
+            let local = ScratchRange::new(start, header + payload.words);
+            self.push(Verb::Write { local, remote: word }, cx);
+            return true;
+        }
+        if !cx.planted.has(Trap::ReleaseByWrite) {
+            return false;
+        }
+        if write {
+            self.push(Verb::Write { local: payload, remote: cx.table.word(self.row, header) }, cx);
+        }
+        if cx.table.mode.has_array() {
+            self.clear_slot(cx);
+        }
+        cx.fabric.store(self.scratch, 0);
+        self.push(Verb::Write { local: ScratchRange::new(self.scratch, 1), remote: word }, cx);
+        true
+    }
+}

@@ -1,0 +1,41 @@
+//! Where a worker found keys last: a hint, to be verified under the row's lock.
+
+use super::layout::StoreKey;
+use crate::RowId;
+
+/// Locations of keys, each in the one place that its key can have. A newer key replaces an older one.
+pub struct LocationCache {
+    places: Vec<Option<(StoreKey, RowId)>>,
+}
+
+impl LocationCache {
+    /// A cache of at most `places` keys; none is found with 0.
+    pub fn new(places: usize) -> Self {
+        Self { places: vec![None; places] }
+    }
+
+    pub fn get(&self, key: StoreKey) -> Option<RowId> {
+        let (found, row) = self.places.get(self.place(key))?.as_ref()?;
+        (*found == key).then_some(*row)
+    }
+
+    pub fn insert(&mut self, key: StoreKey, row: RowId) {
+        let place = self.place(key);
+        if let Some(place) = self.places.get_mut(place) {
+            *place = Some((key, row));
+        }
+    }
+
+    pub fn remove(&mut self, key: StoreKey) {
+        if self.get(key).is_some() {
+            let place = self.place(key);
+            self.places[place] = None;
+        }
+    }
+
+    fn place(&self, key: StoreKey) -> usize {
+        // A multiplication by the golden ratio's fraction; its upper half depends on all bits of the key.
+        let hash = key.get().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        hash as usize % self.places.len().max(1)
+    }
+}

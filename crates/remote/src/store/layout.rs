@@ -1,0 +1,97 @@
+//! Where the keys of a store lie.
+//!
+//! Each owner's region has the rows, then the buckets of its hash index; both are rows of a [`Table`] with locks of their own.
+//!
+//! | row | payload |
+//! |---|---|
+//! | row `b * entries + e` | key, or 0 for none; value |
+//! | bucket `b` | word 0; then for each entry the key of its row, or 0 for none |
+//!
+//! | word 0 of a bucket | |
+//! |---|---|
+//! | bit 0 | keys that belong here may be in the next bucket |
+//! | bits 1 to 63 | [`RowClient::attempt`](crate::RowClient::attempt) of the transaction that changed an entry last |
+
+use crate::{Buckets, Mode, Owner, RowId, Table, WorkerLimits};
+use std::num::NonZeroU64;
+
+/// Buckets that may have a key: its home bucket and those behind it. A key that finds no room in them is refused.
+pub const PROBES: u32 = 4;
+
+/// A key of a store.
+pub type StoreKey = NonZeroU64;
+
+/// Sizes of a store; the same for all users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreLayout {
+    /// Protocol and kind of lock.
+    pub mode: Mode,
+    /// Words of a value, at least 1.
+    pub value_words: usize,
+    /// Buckets of each owner, at least 1.
+    pub buckets: u32,
+    /// Keys of one bucket, at least 1.
+    pub entries: u32,
+}
+
+impl StoreLayout {
+    /// Words of each owner's region.
+    pub fn region_words(&self) -> usize {
+        let buckets = Table::region_words(self.mode, self.bucket_words(), self.buckets);
+        Table::region_words(self.mode, 1 + self.value_words, self.buckets * self.entries) + buckets
+    }
+
+    /// The table that holds rows and buckets.
+    pub fn table(&self, owners: Vec<Owner>) -> Table {
+        let buckets = Buckets { payload_words: self.bucket_words(), rows: self.buckets };
+        let rows = self.buckets * self.entries;
+        Table { mode: self.mode, payload_words: 1 + self.value_words, rows, buckets, owners }
+    }
+
+    /// Limits of a worker that runs `transactions` at a time with at most `operations` each.
+    pub fn limits(&self, transactions: usize, operations: usize) -> WorkerLimits {
+        // An operation has its row and all buckets of its key; one more row is looked at and let go of.
+        WorkerLimits { transactions, rows: operations * (1 + PROBES as usize) + 1 }
+    }
+
+    pub(crate) fn bucket_words(&self) -> usize {
+        1 + self.entries as usize
+    }
+
+    /// The bucket in which a key is looked for after `probe` others.
+    pub(crate) fn bucket(&self, key: StoreKey, probe: u32, owners: usize) -> Bucket {
+        let hash = mix(key.get());
+        let owner = (hash >> 32) % owners as u64;
+        let home = (hash & u64::from(u32::MAX)) % u64::from(self.buckets);
+        Bucket { owner: owner as u32, number: ((home + u64::from(probe)) % u64::from(self.buckets)) as u32 }
+    }
+
+    /// Buckets that may have a key; no bucket twice.
+    pub(crate) fn probes(&self) -> u32 {
+        PROBES.min(self.buckets)
+    }
+
+    /// The row with a bucket.
+    pub(crate) fn bucket_row(&self, bucket: Bucket) -> RowId {
+        RowId { owner: bucket.owner, index: self.buckets * self.entries + bucket.number }
+    }
+
+    /// The row of a bucket's entry.
+    pub(crate) fn row(&self, bucket: Bucket, entry: usize) -> RowId {
+        RowId { owner: bucket.owner, index: bucket.number * self.entries + entry as u32 }
+    }
+}
+
+/// A bucket of an owner's index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    pub owner: u32,
+    pub number: u32,
+}
+
+/// Spreads keys that are alike; the finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+fn mix(key: u64) -> u64 {
+    let key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}

@@ -1,0 +1,245 @@
+//! A store of keys and values on the rows of a table: get, put, insert and delete in transactions.
+//!
+//! The hash index lies in registered memory, too: see the layout. A get locks the row at the key's cached location and
+//! verifies that the row has the key. Without a location it reads the bucket without a lock, as the source does. Only if
+//! that shows no key, or a row that has another one by now, is the bucket locked, so that an absence is locked as a row is.
+//!
+//! # Invariants
+//! 1. An entry and the key of its row change together, in one transaction that has locked bucket and row exclusively.
+//! 2. A key is in at most one entry, in one of its first [`PROBES`] buckets. It is in a later bucket only if all before have
+//!    bit 0 of word 0, which is never cleared. Nobody inserts a key without locks on all of the buckets up to the first without it.
+//! 3. What is read without a lock, and a cached location, is a hint: the key of the locked row decides whether it was right. A
+//!    wrong row is released at once, unless the transaction had locked it for another key. So an entry may be used
+//!    again as soon as the transaction that deleted its key has committed: who still has it cached finds another key, or none.
+//! 4. An answer that a key is absent comes under locks on the buckets in which it could be. They are held to the end.
+//!
+//! Waits and their bounds: those of [`RowClient`]; an operation looks at [`PROBES`] buckets at most twice.
+
+mod cache;
+mod layout;
+mod steps;
+
+pub use layout::{PROBES, StoreKey, StoreLayout};
+
+use crate::traps::Planted;
+#[cfg(test)]
+use crate::traps::Trap;
+use crate::{AbortCause, Event, RemoteError, RowClient, RowId, StartTimestamp, TxnHandle};
+use cache::LocationCache;
+pub(crate) use layout::Bucket;
+use std::collections::VecDeque;
+
+/// What an operation found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The key was there: it was read, changed or deleted, or prevents an insert.
+    Present,
+    /// The key was not there: an insert has added it, other operations have done nothing.
+    Absent,
+    /// The key is not there, and an insert found no room for it: it has done nothing.
+    NoRoom,
+}
+
+/// What [`StoreWorker::poll`] brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreEvent {
+    /// The operation on this key has ended.
+    Done(TxnHandle, StoreKey, Answer),
+    /// The transaction has committed.
+    Committed(TxnHandle),
+    /// The transaction has been aborted: restart it with [`StoreWorker::restart`] and this timestamp.
+    Aborted(TxnHandle, StartTimestamp, AbortCause),
+}
+
+/// How a store's worker found its rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Cached locations that were right.
+    pub cached: u64,
+    /// Cached locations whose row had lost the key.
+    pub stale: u64,
+    /// Locations read from a bucket without a lock that were right.
+    pub peeked: u64,
+    /// Buckets locked.
+    pub buckets_locked: u64,
+}
+
+enum Operation {
+    Get { update: bool },
+    Put(Vec<u64>),
+    Insert(Vec<u64>),
+    Delete,
+}
+
+impl Operation {
+    fn changes_index(&self) -> bool {
+        matches!(self, Self::Insert(_) | Self::Delete)
+    }
+
+    fn locks_exclusively(&self) -> bool {
+        !matches!(self, Self::Get { update: false })
+    }
+}
+
+/// An entry of a bucket, and its row.
+#[derive(Clone, Copy)]
+struct Entry {
+    bucket: Bucket,
+    number: usize,
+}
+
+/// What an operation waits for.
+#[derive(Clone, Copy)]
+enum Step {
+    /// The lock of a row that should have the key. `held`: the transaction had it before.
+    TryRow { cached: bool, held: bool },
+    /// The release of a row that has another key.
+    Release { cached: bool },
+    /// Words of a bucket, without a lock.
+    Peek(u32),
+    /// The lock of a bucket.
+    Search(u32),
+    /// The lock of the row that a locked bucket names, or that an insert fills.
+    LockRow(Entry),
+}
+
+struct Call {
+    txn: TxnHandle,
+    key: StoreKey,
+    operation: Operation,
+    step: Step,
+    /// The first entry without a key that an insert has seen.
+    free: Option<Entry>,
+}
+
+/// One thread's access to a store.
+pub struct StoreWorker<R> {
+    rows: R,
+    layout: StoreLayout,
+    cache: LocationCache,
+    /// At most one a transaction.
+    calls: Vec<Call>,
+    /// Rows that transactions under way have locked with their key; at most one for each operation.
+    found: Vec<(TxnHandle, StoreKey, RowId)>,
+    row_events: Vec<Event>,
+    events: VecDeque<StoreEvent>,
+    stats: StoreStats,
+    planted: Planted,
+}
+
+impl<R: RowClient> StoreWorker<R> {
+    /// A store on the rows of a client, whose table is [`StoreLayout::table`] and whose limits are
+    /// [`StoreLayout::limits`]. It remembers where at most `cached` keys are.
+    ///
+    /// # Panics
+    /// If the client has another table.
+    pub fn new(rows: R, layout: StoreLayout, cached: usize) -> Self {
+        let table = rows.table();
+        let expected = layout.table(Vec::new());
+        let same = (table.mode, table.payload_words, table.rows, table.buckets)
+            == (expected.mode, expected.payload_words, expected.rows, expected.buckets);
+        assert!(same && layout.value_words > 0 && layout.entries > 0, "the table is not that of the layout");
+        Self {
+            rows,
+            layout,
+            cache: LocationCache::new(cached),
+            calls: Vec::new(),
+            found: Vec::new(),
+            row_events: Vec::new(),
+            events: VecDeque::new(),
+            stats: StoreStats::default(),
+            planted: Planted::default(),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, trap: Trap) {
+        self.planted = Planted(Some(trap));
+    }
+
+    /// The client below, to read its counts or wait for its fabric.
+    pub fn rows(&mut self) -> &mut R {
+        &mut self.rows
+    }
+
+    /// How rows were found.
+    pub fn stats(&self) -> &StoreStats {
+        &self.stats
+    }
+
+    /// Starts a transaction; `None` if there are as many as the limits allow.
+    pub fn begin(&mut self) -> Option<TxnHandle> {
+        self.rows.begin()
+    }
+
+    /// Starts an aborted transaction again, with the start timestamp that it had; `None` as [`StoreWorker::begin`].
+    pub fn restart(&mut self, start: StartTimestamp) -> Option<TxnHandle> {
+        self.rows.restart(start)
+    }
+
+    /// Reads a key's value; locks it exclusively if `update`. Ends in [`StoreEvent::Done`] or
+    /// [`StoreEvent::Aborted`], as the calls below.
+    ///
+    /// # Errors
+    /// As [`RowClient`]; so do all calls below.
+    ///
+    /// # Panics
+    /// As [`RowClient`], and if the value of a call below has another length than the layout's.
+    pub fn get(&mut self, txn: TxnHandle, key: StoreKey, update: bool) -> Result<(), RemoteError> {
+        self.start_call(txn, key, Operation::Get { update })
+    }
+
+    /// Replaces the value of a key that is present.
+    pub fn put(&mut self, txn: TxnHandle, key: StoreKey, value: &[u64]) -> Result<(), RemoteError> {
+        assert_eq!(value.len(), self.layout.value_words);
+        self.start_call(txn, key, Operation::Put(value.to_vec()))
+    }
+
+    /// Adds a key that is absent.
+    pub fn insert(&mut self, txn: TxnHandle, key: StoreKey, value: &[u64]) -> Result<(), RemoteError> {
+        assert_eq!(value.len(), self.layout.value_words);
+        self.start_call(txn, key, Operation::Insert(value.to_vec()))
+    }
+
+    /// Removes a key that is present.
+    pub fn delete(&mut self, txn: TxnHandle, key: StoreKey) -> Result<(), RemoteError> {
+        self.start_call(txn, key, Operation::Delete)
+    }
+
+    /// Copies the value of a key that the transaction has found present, with what it has put; false if it has not, or has
+    /// deleted it since.
+    pub fn value(&self, txn: TxnHandle, key: StoreKey, out: &mut [u64]) -> bool {
+        let Some(row) = self.found(txn, key) else { return false };
+        let mut payload = vec![0; 1 + self.layout.value_words];
+        self.rows.payload(txn, row, &mut payload);
+        out.copy_from_slice(&payload[1..]);
+        true
+    }
+
+    /// Makes all changes visible. Ends in [`StoreEvent::Committed`].
+    pub fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
+        self.rows.commit(txn)
+    }
+
+    /// Forgets all changes. Ends in [`StoreEvent::Aborted`].
+    pub fn abort(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
+        self.rows.abort(txn)
+    }
+
+    /// Takes in what has arrived, goes on with the transactions, and appends what has happened. Never blocks.
+    pub fn poll(&mut self, events: &mut Vec<StoreEvent>) -> Result<(), RemoteError> {
+        let mut row_events = std::mem::take(&mut self.row_events);
+        self.rows.poll(&mut row_events)?;
+        for event in row_events.drain(..) {
+            self.handle(event)?;
+        }
+        self.row_events = row_events;
+        events.extend(self.events.drain(..));
+        Ok(())
+    }
+
+    /// Whether [`StoreWorker::poll`] has something to do before anything arrives.
+    pub fn is_ready(&self) -> bool {
+        self.rows.is_ready() || !self.events.is_empty()
+    }
+}

@@ -1,0 +1,319 @@
+//! Clients of a store on a simulated cluster: gets, puts, inserts and deletes of few keys, recorded for the checker.
+//!
+//! A value that is read or written is an operation on the key's register. An answer that a key is absent, and a change of the
+//! index, is one on the register of each bucket that is locked: its value is the bucket's last change.
+
+use super::runner::{Found, Setup};
+use crate::{Answer, RowClient, RowWorker, StartTimestamp, StoreEvent, StoreKey, StoreLayout, StoreStats};
+use crate::{Owner, StoreWorker, TxnHandle};
+use clearway_env::SeededEntropy;
+use clearway_fabric::sim::{Network, SimRegion, SimWorker, Step};
+use clearway_fabric::{Fabric, FabricWorker, Region, WorkerAddr};
+use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
+use std::collections::BTreeMap;
+
+/// Words of a value; all of them are the same, so that a torn one shows.
+const VALUE: usize = 2;
+const KEYS: u64 = 6;
+const OPERATIONS: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+enum Wish {
+    Get,
+    Put,
+    Insert { look_first: bool },
+    Delete,
+}
+
+struct Client {
+    session: u32,
+    begun_ns: u64,
+    start: StartTimestamp,
+    /// What is still to do, the next one last.
+    plan: Vec<(StoreKey, Wish)>,
+    /// The operation under way has looked at its key already.
+    looked: bool,
+    ops: Vec<Op>,
+}
+
+struct Run<'a> {
+    setup: Setup,
+    layout: StoreLayout,
+    rng: SeededEntropy,
+    network: Network,
+    workers: Vec<StoreWorker<RowWorker<'a, SimWorker>>>,
+    clients: Vec<BTreeMap<TxnHandle, Client>>,
+    history: History,
+    values: u64,
+    committed: u64,
+    store_stats: StoreStats,
+    found: Found,
+}
+
+fn layout(setup: Setup) -> StoreLayout {
+    StoreLayout { mode: setup.mode, value_words: VALUE, buckets: 2, entries: 2 }
+}
+
+/// Runs the clients until enough transactions have committed, and checks.
+pub fn run(setup: Setup) -> (Found, StoreStats) {
+    let layout = layout(setup);
+    let network = Network::new(setup.seed, setup.config());
+    let nodes: Vec<_> = (0..setup.nodes).map(|_| network.add_node()).collect();
+    let regions: Vec<SimRegion> = nodes.iter().map(|node| node.register(layout.region_words()).unwrap()).collect();
+    let address = |node| WorkerAddr { node, port: 100 };
+    let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
+    let table = layout.table(owners.collect());
+    let limits = layout.limits(setup.clients, OPERATIONS);
+    let mut workers = Vec::new();
+    for (node, region) in nodes.iter().zip(&regions) {
+        for port in 0..setup.workers {
+            let fabric = node.worker(port, limits.scratch_words(table.longest_payload())).unwrap();
+            let number = workers.len() as u16;
+            let rows = RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
+            let mut worker = StoreWorker::new(rows, layout, 4);
+            if let Some(trap) = setup.trap {
+                worker.plant(trap);
+            }
+            workers.push(worker);
+        }
+    }
+    let clients = workers.iter().map(|_| BTreeMap::new()).collect();
+    let rng = SeededEntropy::new(setup.seed);
+    let (history, found, store_stats) = (History::new(), Found::default(), StoreStats::default());
+    let mut run =
+        Run { setup, layout, rng, network, workers, clients, history, values: 0, committed: 0, store_stats, found };
+    run.run();
+    for worker in &mut run.workers {
+        run.found.stats.add(worker.rows().stats());
+        let stats = worker.stats();
+        run.store_stats.cached += stats.cached;
+        run.store_stats.stale += stats.stale;
+        run.store_stats.peeked += stats.peeked;
+        run.store_stats.buckets_locked += stats.buckets_locked;
+    }
+    if run.found.broken.is_empty() {
+        run.check_regions(&regions);
+    }
+    run.found.checked = run.history.check(&CheckOptions::default());
+    (run.found, run.store_stats)
+}
+
+impl Run<'_> {
+    fn run(&mut self) {
+        for worker in 0..self.workers.len() {
+            for client in 0..self.setup.clients {
+                let txn = self.workers[worker].begin().unwrap();
+                self.begin(worker, txn, (worker * self.setup.clients + client) as u32);
+            }
+            self.poll(worker);
+        }
+        let mut steps = 0;
+        // Far more than a run needs: transactions that make no progress are a finding, too.
+        let limit = 5_000 * (self.setup.commits + 100);
+        while self.found.broken.is_empty()
+            && let Some(step) = self.network.advance()
+        {
+            let worker = match step {
+                Step::Worker(address) => {
+                    self.workers.iter_mut().position(|w| w.rows().fabric().address() == address).unwrap()
+                }
+                Step::Timer(worker) => worker as usize,
+            };
+            self.poll(worker);
+            steps += 1;
+            if steps > limit {
+                self.found.broken.push("no progress".into());
+            }
+        }
+    }
+
+    fn poll(&mut self, worker: usize) {
+        let mut events = Vec::new();
+        if let Err(why) = self.workers[worker].poll(&mut events) {
+            return self.found.broken.push(why.to_string());
+        }
+        for event in events {
+            self.handle(worker, event);
+        }
+        if self.workers[worker].is_ready() {
+            // Rows that are held already are ready for ever: let time pass.
+            self.network.set_timer(worker as u64, self.network.now_ns() + 100);
+        }
+    }
+
+    fn handle(&mut self, worker: usize, event: StoreEvent) {
+        match event {
+            StoreEvent::Done(txn, key, answer) => self.done(worker, txn, key, answer),
+            StoreEvent::Committed(txn) => {
+                let client = self.clients[worker].remove(&txn).unwrap();
+                let session = client.session;
+                self.record(client, Outcome::Committed);
+                let under_way: usize = self.clients.iter().map(BTreeMap::len).sum();
+                if self.committed + (under_way as u64) < self.setup.commits {
+                    let txn = self.workers[worker].begin().unwrap();
+                    self.begin(worker, txn, session);
+                }
+            }
+            StoreEvent::Aborted(txn, start, _) => {
+                let client = self.clients[worker].remove(&txn).unwrap();
+                assert_eq!(start, client.start);
+                let session = client.session;
+                self.record(client, Outcome::Aborted);
+                let next = self.workers[worker].restart(start).unwrap();
+                self.begin(worker, next, session);
+            }
+        }
+    }
+
+    fn begin(&mut self, worker: usize, txn: TxnHandle, session: u32) {
+        let count = 1 + self.rng.below(OPERATIONS as u64);
+        let plan = (0..count).map(|_| {
+            let key = StoreKey::new(1 + self.rng.below(KEYS)).unwrap();
+            let wish = match self.rng.below(8) {
+                0..3 => Wish::Get,
+                3..5 => Wish::Put,
+                5..7 => Wish::Insert { look_first: self.rng.below(2) == 0 },
+                _ => Wish::Delete,
+            };
+            (key, wish)
+        });
+        let plan = plan.collect();
+        let start = self.workers[worker].rows().start(txn);
+        let begun_ns = self.network.now_ns();
+        self.clients[worker].insert(txn, Client { session, begun_ns, start, plan, looked: false, ops: Vec::new() });
+        self.go_on(worker, txn);
+    }
+
+    /// Asks for the next operation, or for the end.
+    fn go_on(&mut self, worker: usize, txn: TxnHandle) {
+        let client = self.clients[worker].get_mut(&txn).unwrap();
+        let store = &mut self.workers[worker];
+        let Some(&(key, wish)) = client.plan.last() else {
+            let end = if self.rng.below(20) == 0 { store.abort(txn) } else { store.commit(txn) };
+            return end.unwrap();
+        };
+        self.values += 1;
+        let value = [self.values; VALUE];
+        let result = match (wish, client.looked) {
+            (Wish::Get, _) | (Wish::Insert { look_first: true }, false) => store.get(txn, key, false),
+            (Wish::Put | Wish::Delete, false) => store.get(txn, key, true),
+            (Wish::Put, true) => store.put(txn, key, &value),
+            (Wish::Insert { .. }, _) => store.insert(txn, key, &value),
+            (Wish::Delete, true) => store.delete(txn, key),
+        };
+        if let Err(why) = result {
+            self.found.broken.push(why.to_string());
+        }
+    }
+
+    fn done(&mut self, worker: usize, txn: TxnHandle, key: StoreKey, answer: Answer) {
+        let mut client = self.clients[worker].remove(&txn).unwrap();
+        let &(planned, wish) = client.plan.last().unwrap();
+        assert_eq!(planned, key);
+        let register = self.history.key(&key.to_string());
+        let (looks, changes) = match wish {
+            Wish::Get => (true, false),
+            Wish::Put | Wish::Delete => (!client.looked, client.looked),
+            Wish::Insert { look_first } => (look_first && !client.looked, !look_first || client.looked),
+        };
+        let mut value = [0; VALUE];
+        if looks && answer == Answer::Present {
+            assert!(self.workers[worker].value(txn, key, &mut value));
+            if value[0] != value[1] || value[0] == 0 {
+                self.found.broken.push(format!("torn value of {key}: {value:?}"));
+            }
+            client.ops.push(Op::Read { key: register, value: Some(value[0]) });
+        } else if changes
+            && matches!(wish, Wish::Insert { .. }) == (answer == Answer::Absent)
+            && answer != Answer::NoRoom
+        {
+            match wish {
+                Wish::Delete => {
+                    // A value that nobody can read.
+                    self.values += 1;
+                    client.ops.push(Op::Write { key: register, value: self.values });
+                }
+                _ => {
+                    assert!(self.workers[worker].value(txn, key, &mut value));
+                    client.ops.push(Op::Write { key: register, value: value[0] });
+                }
+            }
+        }
+        let changed_index = changes && !matches!(wish, Wish::Put);
+        if answer != Answer::Present || changed_index {
+            self.record_buckets(worker, txn, key, &mut client);
+        }
+        // Only who has found the key changes or deletes it; only who has not inserts it.
+        client.looked = looks
+            && matches!(
+                (wish, answer == Answer::Present),
+                (Wish::Put | Wish::Delete, true) | (Wish::Insert { .. }, false)
+            );
+        if !client.looked {
+            client.plan.pop();
+        }
+        self.clients[worker].insert(txn, client);
+        self.go_on(worker, txn);
+    }
+
+    /// Records what the transaction knows of the buckets that it has locked for a key.
+    fn record_buckets(&mut self, worker: usize, txn: TxnHandle, key: StoreKey, client: &mut Client) {
+        for probe in 0..self.layout.probes() {
+            let bucket = self.layout.bucket(key, probe, self.setup.nodes as usize);
+            let rows = self.workers[worker].rows();
+            if !rows.holds(txn, self.layout.bucket_row(bucket)) {
+                if probe == 0 {
+                    self.found.broken.push(format!("{key} is said to be absent, but its bucket is not locked"));
+                }
+                return;
+            }
+            let mut word = [0];
+            rows.payload(txn, self.layout.bucket_row(bucket), &mut word);
+            let change = word[0] >> 1;
+            let register = self.history.key(&format!("bucket {}.{}", bucket.owner, bucket.number));
+            let write = Op::Write { key: register, value: change };
+            if change != rows.attempt(txn) {
+                client.ops.push(Op::Read { key: register, value: (change > 0).then_some(change) });
+            } else if !client.ops.contains(&write) {
+                client.ops.push(write);
+            }
+        }
+    }
+
+    fn record(&mut self, client: Client, outcome: Outcome) {
+        self.committed += u64::from(outcome == Outcome::Committed);
+        let (session, start, ops) = (client.session, client.begun_ns, client.ops);
+        let txn = Txn { session, start, end: Some(self.network.now_ns()), outcome, ops };
+        self.history.push(txn).unwrap();
+    }
+
+    /// With all transactions at an end every lock is free, and index and rows agree.
+    fn check_regions(&mut self, regions: &[SimRegion]) {
+        let left: usize = self.clients.iter().map(BTreeMap::len).sum();
+        if left > 0 {
+            self.found.broken.push(format!("{left} transactions did not end"));
+        }
+        let mut seen = Vec::new();
+        let table = self.workers[0].rows().table().clone();
+        let header = self.setup.mode.header_words();
+        for (owner, region) in (0..).zip(regions) {
+            let load = |row, word| region.load(table.word(row, word).word as usize);
+            for number in 0..self.layout.buckets {
+                let bucket = super::Bucket { owner, number };
+                let index = self.layout.bucket_row(bucket);
+                let rows = (0..self.layout.entries as usize).map(|entry| self.layout.row(bucket, entry));
+                for (entry, row) in rows.enumerate() {
+                    let (named, key) = (load(index, header + 1 + entry), load(row, header));
+                    if named != key || (key != 0 && seen.contains(&key)) {
+                        self.found.broken.push(format!("the index has {named} for {key} in {row:?}"));
+                    }
+                    seen.push(key);
+                    let held = |row| (0..header).any(|word| load(row, word) != 0);
+                    if held(row) || held(index) {
+                        self.found.broken.push(format!("a lock of {row:?} or its bucket leaked"));
+                    }
+                }
+            }
+        }
+    }
+}
