@@ -9,7 +9,9 @@ mod bars;
 mod baton;
 mod bp;
 mod compare;
+mod contention;
 mod experiment;
+mod hot_rows;
 mod json;
 mod lockstat;
 mod machine;
@@ -37,9 +39,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 14] = [
+static EXPERIMENTS: [Experiment; 15] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
+    hot_rows::EXPERIMENT,
     baton::EXPERIMENT,
     spinlock::EXPERIMENT,
     spinlock::server::EXPERIMENT,

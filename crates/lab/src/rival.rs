@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// What the PostgreSQL of the comparison takes.
 const NEEDED: [&str; 3] = ["postgres", "initdb", "pgbench"];
+/// Connections that it lets in: more than any pgbench run has.
+const CONNECTIONS: u32 = 300;
 /// Longest that a program may take to say its version.
 const VERSION_LIMIT: Duration = Duration::from_secs(60);
 
@@ -107,13 +109,25 @@ impl Memory {
     }
 }
 
-fn postgres(pool: &str) -> Kind {
-    let pool = format!("shared_buffers={pool}");
-    let settings = [pool.as_str(), "fsync=on", "synchronous_commit=on", "max_connections=300"].map(String::from);
+/// A PostgreSQL with this pool for so many clients.
+pub fn postgres(pool: &str, clients: u32) -> Kind {
+    let (pool, clients) = (format!("shared_buffers={pool}"), format!("max_connections={clients}"));
+    let settings = [pool.as_str(), "fsync=on", "synchronous_commit=on", &clients].map(String::from);
     Kind::Postgres { settings: settings.to_vec() }
 }
 
-fn postgres_version() -> Res<String> {
+/// Which program of the comparison is not installed, as a sentence; in CI that is an error.
+pub fn missing_postgres() -> Res<Option<String>> {
+    let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
+    let missing = missing.map(|tool| format!("`{tool}` is not installed"));
+    match missing {
+        Some(missing) if tools::in_ci() => Err(format!("{missing}, and CI skips nothing")),
+        missing => Ok(missing),
+    }
+}
+
+/// What it says of itself.
+pub fn postgres_version() -> Res<String> {
     let mut command = Command::new(tools::need("postgres")?);
     let said = process::run(command.arg("--version"), "", VERSION_LIMIT)?.success("postgres --version")?;
     Ok(said.trim().to_owned())
@@ -123,15 +137,10 @@ fn postgres_version() -> Res<String> {
 pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     let Setup { sizes, promises, published, .. } = setup;
     let mut findings = Findings { configuration: configuration(task, sizes), ..Findings::default() };
-    let missing = NEEDED.into_iter().find(|tool| tools::find(tool).is_none());
-    if let Some(tool) = missing
-        && tools::in_ci()
-    {
-        return Err(format!("`{tool}` is not installed, and CI skips nothing"));
-    }
+    let missing = missing_postgres()?;
     let memory = Memory::new(setup.memory_mb);
-    let not_judged = match (missing, &memory) {
-        (Some(tool), _) => Some(format!("`{tool}` is not installed")),
+    let not_judged = match (&missing, &memory) {
+        (Some(missing), _) => Some(missing.clone()),
         (None, Memory::CannotBeLimited(why)) => Some(why.clone()),
         (None, Memory::Unlimited | Memory::Limited(..)) => None,
     };
@@ -145,7 +154,7 @@ pub fn against_postgres(task: &Task, setup: &Setup<'_>) -> Res<Findings> {
     let mut contenders = vec![start("Clearway", &clearway(task, sizes, setup.serve)?)?];
     if missing.is_none() {
         findings.configuration.insert("PostgreSQL".into(), postgres_version()?);
-        contenders.push(start("PostgreSQL", &postgres(sizes.pool))?);
+        contenders.push(start("PostgreSQL", &postgres(sizes.pool, CONNECTIONS))?);
     } else {
         findings.configuration.insert("PostgreSQL".into(), "not installed".into());
     }

@@ -5,6 +5,7 @@
 
 use super::waits::Waits;
 use crate::compare::{Contender, Sample, seeds, sized};
+use crate::contention;
 use crate::experiment::{Experiment, Part, Task};
 use crate::number::{self, median};
 use crate::pgbench::{clearway, configuration};
@@ -174,7 +175,7 @@ fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Vec<(Case, Vec<F
 }
 
 fn one_run(contender: &mut Contender, workers: usize, load: &Run, seed: u64) -> Res<Figures> {
-    Waits::reset(contender.endpoint())?;
+    contention::reset(contender.endpoint())?;
     let began = Instant::now();
     let look = |endpoint: &_| Waits::read(endpoint, workers, began.elapsed());
     let (sample, waits) = contender.run_and_look(load, seed, look)?;

@@ -1,6 +1,6 @@
 //! What a server says in `clearway.contention` of the waits for its latches.
 
-use clearway_harness::client::Client;
+use crate::contention::{self, Row};
 use clearway_harness::{Endpoint, Res};
 use std::time::Duration;
 
@@ -8,9 +8,6 @@ use std::time::Duration;
 const POLICY: &str = "buffer.policy";
 /// Waits of these classes are no waits for a latch: transactions' locks, the disk, and messages that are left to whoever runs a partition.
 const NO_LATCHES: [&str; 3] = ["lock.", "log.", "partition."];
-/// Longest that the server may take to answer.
-const LIMIT: Duration = Duration::from_secs(60);
-const QUERY: &str = "SELECT name, requests, contended, total_wait_us FROM clearway.contention";
 
 /// The waits of a time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,26 +24,10 @@ pub struct Waits {
     pub latch_share: f64,
 }
 
-/// A class and one of its callers. `requests` are the class's.
-struct Row {
-    name: String,
-    requests: f64,
-    contended: f64,
-    wait_us: f64,
-}
-
 impl Waits {
-    /// Has the server count from here.
-    pub fn reset(endpoint: &Endpoint) -> Res<()> {
-        let mut client = Client::connect(endpoint, LIMIT)?;
-        client.query("SELECT clearway.reset_contention()").map(|_| ()).map_err(String::from)
-    }
-
     /// What was counted in this time, by so many workers.
     pub fn read(endpoint: &Endpoint, workers: usize, elapsed: Duration) -> Res<Self> {
-        let answer = Client::connect(endpoint, LIMIT)?.query(QUERY).map_err(String::from)?;
-        let rows = answer.rows.iter().map(|row| Row::parse(row)).collect::<Res<Vec<Row>>>()?;
-        Ok(Self::of(&rows, workers, elapsed))
+        Ok(Self::of(&contention::read(endpoint)?, workers, elapsed))
     }
 
     fn of(rows: &[Row], workers: usize, elapsed: Duration) -> Self {
@@ -68,27 +49,13 @@ impl Waits {
     }
 }
 
-impl Row {
-    fn parse(row: &[Option<String>]) -> Res<Self> {
-        let [Some(name), numbers @ ..] = row else { return Err(format!("{QUERY}: a row of {row:?}")) };
-        let number = |at: usize| {
-            let text = numbers.get(at).and_then(Option::as_deref).unwrap_or("0");
-            text.parse::<f64>().map_err(|_| format!("{QUERY}: `{text}` is not a number"))
-        };
-        Ok(Self { name: name.clone(), requests: number(0)?, contended: number(1)?, wait_us: number(2)? })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn shares_are_of_the_workers_time_and_a_classs_requests_count_once() {
-        let row = |name: &str, requests: f64, contended: f64, wait_us: f64| {
-            Row::parse(&[name.to_owned(), requests.to_string(), contended.to_string(), wait_us.to_string()].map(Some))
-                .unwrap()
-        };
+        let row = |name: &str, requests, contended, wait_us| Row { name: name.into(), requests, contended, wait_us };
         let rows = [
             row(POLICY, 1000.0, 30.0, 150_000.0),
             row(POLICY, 1000.0, 20.0, 50_000.0),
@@ -106,7 +73,5 @@ mod tests {
         };
         assert_eq!(waits, want);
         assert_eq!(Waits::of(&rows[4..], 4, Duration::from_secs(1)).policy_contended, 0.0);
-        assert!(Row::parse(&[None]).is_err());
-        assert!(Row::parse(&[Some("x".into()), Some("y".into())]).is_err());
     }
 }

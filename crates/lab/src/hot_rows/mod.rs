@@ -1,0 +1,277 @@
+//! Hot rows: transactions that all want the same rows, by 1 to 1,000 clients, on Clearway and on PostgreSQL.
+//!
+//! [`session`] is a connection, [`crowd`] drives many of them, [`work`] says what they do and checks what they left, [`measure`] runs it on a server,
+//! [`judge`] holds the bars.
+
+mod crowd;
+mod judge;
+mod measure;
+mod session;
+mod work;
+
+use crate::bars::Bar;
+use crate::experiment::{Experiment, Part, Task};
+use crate::number::{self, median};
+use crate::pgbench::clearway;
+use crate::progress::Progress;
+use crate::result::{Axis, Configuration, Findings, Point, Samples, Series};
+use crate::rival::{Sizes, missing_postgres, postgres, postgres_version};
+use crate::table::{Cell, Column, Table};
+use clearway_harness::Res;
+use crowd::Until;
+use measure::{Contender, Sample};
+use std::time::Duration;
+use work::Work;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "hot-rows",
+    about: "one row, and a few, that 1 to 1,000 clients want: Clearway against PostgreSQL, with who waited for locks",
+    question: "How many transactions that all want the same rows does a server commit, outside of blocks, inside of blocks, and under SERIALIZABLE, and how does that change with the crowd?",
+    source: "Our own question. In PostgreSQL whoever waits for a row queues for a lock of the row's holder (heavyweight locks, src/backend/access/heap/README.tuplock).",
+    source_found: "Nothing is published of this load.",
+    bars: judge::NAMES,
+    run,
+};
+
+const CLIENTS: [u32; 5] = [1, 16, 100, 500, 1000];
+/// Clients and transactions of a `--quick` run.
+const QUICK_CLIENTS: u32 = 20;
+const QUICK_TRANSACTIONS: u64 = 100;
+/// Besides the clients, those that look.
+const MORE_CONNECTIONS: u32 = 20;
+const CLEARWAY: &str = "Clearway";
+const POSTGRES: &str = "PostgreSQL";
+
+/// A kind of transaction by so many clients, and what was measured of it: by contender, every repetition.
+struct Case {
+    work: Work,
+    clients: u32,
+    samples: Vec<Vec<Sample>>,
+}
+
+/// A measure of a [`Sample`]: how it is named, and where it is.
+struct Measure {
+    label: &'static str,
+    unit: &'static str,
+    digits: u8,
+    of: fn(&Sample) -> f64,
+}
+
+const RATE: Measure = Measure { label: "throughput", unit: "TPS", digits: 0, of: |s| s.tps };
+const P99: Measure = Measure { label: "p99", unit: "ms", digits: 2, of: |s| s.p99_ms };
+const CPU: Measure = Measure { label: "CPU", unit: "us", digits: 1, of: |s| s.cpu_us };
+const RETRIED: Measure = Measure { label: "told to try again", unit: "%", digits: 2, of: |s| s.retried };
+const WAITS: Measure = Measure { label: "lock waits a transaction", unit: "", digits: 2, of: |s| s.waits };
+const WAITED: Measure = Measure { label: "waited for locks a transaction", unit: "ms", digits: 3, of: |s| s.waited_ms };
+const LATENCY: Measure = Measure { label: "mean latency", unit: "ms", digits: 2, of: |s| s.latency_ms };
+
+impl Case {
+    fn name(work: Work, clients: u32) -> String {
+        format!("{} -c {clients}", work.name())
+    }
+
+    /// The median of a measure on a contender.
+    fn median(&self, contender: usize, measure: &Measure) -> Option<f64> {
+        median(&self.samples.get(contender)?.iter().map(measure.of).collect::<Vec<_>>())
+    }
+
+    /// Clearway's rate over PostgreSQL's.
+    fn ratio(&self) -> Option<f64> {
+        Some(self.median(0, &RATE)? / self.median(1, &RATE)?)
+    }
+}
+
+fn cases(part: &Part) -> Vec<(Work, u32)> {
+    let all = Work::ALL.into_iter().flat_map(|work| CLIENTS.map(|clients| (work, clients)));
+    all.filter(|(work, clients)| part.wants(&Case::name(*work, *clients), judge::needs(*work, *clients))).collect()
+}
+
+fn run(task: &Task) -> Res<Findings> {
+    let sizes = Sizes { pool: "256MB", scale: 1 };
+    let mut findings = Findings { configuration: configuration(task, &sizes), ..Findings::default() };
+    if let Some(why) = missing_postgres()? {
+        // The tables of pgbench are made by pgbench.
+        findings.bars = judge::NAMES.iter().map(|name| Bar::not_here(name, &why)).collect();
+        return Ok(findings);
+    }
+    findings.configuration.insert(POSTGRES.into(), postgres_version()?);
+    let most = CLIENTS[CLIENTS.len() - 1] + MORE_CONNECTIONS;
+    let contenders = [
+        Contender::start(CLEARWAY, &clearway(task, &sizes, &[])?)?,
+        Contender::start(POSTGRES, &postgres(sizes.pool, most))?,
+    ];
+    findings.seeds = (1..=u64::from(task.repetitions())).collect();
+    let cases = measured(task, &contenders, &findings.seeds)?;
+    findings.samples = Work::ALL.into_iter().flat_map(|work| samples(work, &cases)).collect();
+    findings.tables = vec![rates(&cases), waits(&cases)];
+    findings.found = found(&cases);
+    findings.agreement = vec!["Nothing is published that it could agree with.".into()];
+    findings.bars = judge::bars(&cases);
+    Ok(findings)
+}
+
+fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
+    let length = match task.options.quick {
+        true => format!("{QUICK_TRANSACTIONS} transactions, at most {QUICK_CLIENTS} clients"),
+        false => format!("{} s", task.options.seconds),
+    };
+    let mut settings = vec![
+        ("pool", sizes.pool.to_owned()),
+        ("fsync", "on".into()),
+        ("transport", "TCP loopback".into()),
+        (
+            "clients",
+            "one thread on the same machine, by epoll; prepared statements, each answered before the next".into(),
+        ),
+        ("isolation", "SERIALIZABLE where the name says so, else each server's default".into()),
+        ("run length", length),
+        ("repetitions", format!("{}, servers in turn", task.repetitions())),
+    ];
+    if !task.options.serve_args.is_empty() {
+        settings.push(("serve arguments", task.options.serve_args.join(" ")));
+    }
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// Runs every case on every contender in turn, once for each seed.
+fn measured(task: &Task, contenders: &[Contender], seeds: &[u64]) -> Res<Vec<Case>> {
+    let cases = cases(&task.part);
+    let mut progress = Progress::new(EXPERIMENT.name, cases.len() * contenders.len() * seeds.len());
+    let mut done = Vec::new();
+    for (work, clients) in cases {
+        let (at_once, until) = match task.options.quick {
+            true => (clients.min(QUICK_CLIENTS), Until::Committed(QUICK_TRANSACTIONS)),
+            false => (clients, Until::Elapsed(Duration::from_secs(u64::from(task.options.seconds)))),
+        };
+        let mut samples = vec![Vec::new(); contenders.len()];
+        for seed in seeds {
+            for (contender, samples) in contenders.iter().zip(&mut samples) {
+                let name = format!("{}, {}", Case::name(work, clients), contender.name);
+                progress.step(&format!("{name}, seed {seed}"));
+                samples.push(contender.run(work, at_once, *seed, until).map_err(|why| format!("{name}: {why}"))?);
+            }
+        }
+        done.push(Case { work, clients, samples });
+    }
+    Ok(done)
+}
+
+/// What is shown of a kind of transaction, by clients.
+fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
+    let measures =
+        [(RATE, true), (WAITED, true), (P99, true), (LATENCY, false), (CPU, false), (RETRIED, false), (WAITS, false)];
+    let of = measures.map(|(measure, drawn)| {
+        let series = [CLEARWAY, POSTGRES].into_iter().enumerate().map(|(at, name)| {
+            let point = |case: &Case| Point {
+                x: f64::from(case.clients),
+                y: case.samples[at].iter().map(measure.of).collect(),
+            };
+            Series { name: name.into(), points: cases.iter().filter(|case| case.work == work).map(point).collect() }
+        });
+        let measured = |s: &Series| s.points.iter().flat_map(|p| &p.y).any(|y| y.is_finite());
+        Samples {
+            title: format!("{}: {}", work.name(), measure.label),
+            x: Axis::log("clients", ""),
+            y: Axis::linear(measure.label, measure.unit),
+            series: series.filter(measured).collect(),
+            drawn,
+        }
+    });
+    of.into_iter().filter(|samples| !samples.series.is_empty()).collect()
+}
+
+/// A row a case: both servers, and the first one's rate over the last one's.
+fn rates(cases: &[Case]) -> Table {
+    let measures = [RATE, P99, CPU, RETRIED];
+    let mut columns = vec![Column::ours("case", "")];
+    for name in [CLEARWAY, POSTGRES] {
+        columns.extend(measures.iter().enumerate().map(|(at, m)| {
+            let label = if at == 0 { name } else { m.label };
+            Column::ours(label, m.unit)
+        }));
+    }
+    columns.push(Column::ours("ratio", ""));
+    let row = |case: &Case| {
+        let mut row = vec![Cell::text(Case::name(case.work, case.clients))];
+        for at in 0..2 {
+            row.extend(measures.iter().map(|m| Cell::number(case.median(at, m), m.digits)));
+        }
+        row.push(Cell::number(case.ratio(), 2));
+        row
+    };
+    Table {
+        title: "Medians, and Clearway's rate over PostgreSQL's".into(),
+        columns,
+        rows: cases.iter().map(row).collect(),
+    }
+}
+
+/// Who waited in Clearway, as `clearway.contention` tells it.
+fn waits(cases: &[Case]) -> Table {
+    let measures = [RATE, LATENCY, WAITS, WAITED];
+    let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
+    let row = |case: &Case| {
+        let cells = measures.iter().map(|m| Cell::number(case.median(0, m), m.digits));
+        std::iter::once(Cell::text(Case::name(case.work, case.clients))).chain(cells).collect()
+    };
+    Table {
+        title: "Medians of Clearway, and what a transaction waited for locks (clearway.contention)".into(),
+        columns: std::iter::once(Column::ours("case", "")).chain(columns).collect(),
+        rows: cases.iter().map(row).collect(),
+    }
+}
+
+fn found(cases: &[Case]) -> Vec<String> {
+    let ratios: Vec<f64> = cases.iter().filter_map(Case::ratio).collect();
+    let Some((least, most)) = number::spread(&ratios) else { return Vec::new() };
+    let ahead = ratios.iter().filter(|ratio| **ratio > 1.0).count();
+    vec![format!(
+        "In {ahead} of {} cases Clearway commits more than PostgreSQL; the ratio of their rates is {} to {}.",
+        ratios.len(),
+        number::shown(least, 2),
+        number::shown(most, 2)
+    )]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn case(work: Work, clients: u32, ours: f64, theirs: f64) -> Case {
+        let sample = |tps: f64| Sample {
+            tps,
+            latency_ms: 1.0,
+            p99_ms: 2.0,
+            cpu_us: 3.0,
+            retried: 0.5,
+            waits: f64::NAN,
+            waited_ms: f64::NAN,
+        };
+        let samples = [ours, theirs].map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)]).to_vec();
+        Case { work, clients, samples }
+    }
+
+    #[test]
+    fn tables_and_charts_show_what_was_measured() {
+        let cases = [case(Work::ForUpdate, 16, 10.0, 5.0), case(Work::ForUpdate, 100, 3.0, 6.0)];
+        for table in [rates(&cases), waits(&cases)] {
+            assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
+        }
+        assert_eq!(rates(&cases).rows[0][9], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][1], Cell::number(20.0, 0), "the median");
+        let drawn = samples(Work::ForUpdate, &cases);
+        assert!(drawn.iter().all(|s| s.series.len() == 2 && !s.title.contains("lock")), "nobody told of waits");
+        assert_eq!(samples(Work::Increment, &cases), Vec::new());
+        assert!(found(&cases)[0].contains("1 of 2 cases"));
+    }
+
+    #[test]
+    fn bars_need_their_cases_and_no_others() {
+        assert_eq!(cases(&Part::Whole).len(), Work::ALL.len() * CLIENTS.len());
+        assert!(cases(&Part::Bars).len() < cases(&Part::Whole).len());
+        let whole: Vec<Case> = cases(&Part::Bars).into_iter().map(|(w, c)| case(w, c, 2.0, 1.0)).collect();
+        let judged: Vec<String> = judge::bars(&whole).into_iter().map(|bar| bar.name).collect();
+        assert_eq!(judged, judge::NAMES);
+    }
+}

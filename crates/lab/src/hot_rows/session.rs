@@ -1,0 +1,257 @@
+//! A connection that sends one prepared statement at a time and never waits for the answer: many of them are driven by one thread.
+//!
+//! pgbench asks the kernel about all of its sockets each time one has something to say, which with a thousand clients costs more than the
+//! transactions. These are told apart by epoll.
+
+use clearway_harness::{Endpoint, Res};
+use mio::event::Source;
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+use std::io::{self, ErrorKind, Read, Write};
+use std::time::Duration;
+
+/// Longest that a server may take to let a client in.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Longest message that is believed: what is longer is a broken server.
+const MESSAGE_LIMIT: usize = 1 << 20;
+/// The least that is read at once.
+const READ: usize = 4096;
+
+/// The answer to one statement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The first value of the last row, if it is a number.
+    pub value: Option<i64>,
+    /// SQLSTATE and message, where the statement failed.
+    pub error: Option<(String, String)>,
+    /// Whether the session is in a block now, even a failed one.
+    pub in_block: bool,
+}
+
+/// A logged-in connection with its statements prepared.
+#[derive(Debug)]
+pub struct Session {
+    stream: TcpStream,
+    inbox: Inbox,
+    /// What the kernel has not taken yet.
+    outbox: Vec<u8>,
+}
+
+/// Bytes of an answer that is not whole yet, and what is known of it.
+#[derive(Debug, Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    answer: Answer,
+}
+
+impl Session {
+    /// Logs in and prepares the statements, waiting for the server.
+    pub fn open(endpoint: &Endpoint, statements: &[&str]) -> Res<Self> {
+        let open = || -> io::Result<(std::net::TcpStream, Inbox)> {
+            let mut stream = std::net::TcpStream::connect((endpoint.host.as_str(), endpoint.port))?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(LIMIT))?;
+            let mut inbox = Inbox::default();
+            stream.write_all(&startup(endpoint))?;
+            inbox.wait(&mut stream)?;
+            let mut messages = Vec::new();
+            for (number, sql) in statements.iter().enumerate() {
+                message(&mut messages, b'P', |out| {
+                    let _ = write!(out, "{number}\0{sql}\0");
+                    out.extend_from_slice(&[0; 2]);
+                });
+            }
+            message(&mut messages, b'S', |_| {});
+            stream.write_all(&messages)?;
+            inbox.wait(&mut stream)?;
+            stream.set_nonblocking(true)?;
+            Ok((stream, inbox))
+        };
+        let (stream, inbox) = open().map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
+        Ok(Self { stream: TcpStream::from_std(stream), inbox, outbox: Vec::new() })
+    }
+
+    /// Has `registry` tell of everything that can be read or written.
+    pub fn register(&mut self, registry: &Registry, token: Token) -> Res<()> {
+        self.stream.register(registry, token, Interest::READABLE | Interest::WRITABLE).map_err(|e| e.to_string())
+    }
+
+    /// Sends a statement with these values. The one before must have been answered.
+    pub fn send(&mut self, statement: usize, values: &[i64]) -> Res<()> {
+        let out = &mut self.outbox;
+        message(out, b'B', |out| {
+            // Values and results are texts.
+            let _ = write!(out, "\0{statement}\0");
+            out.extend_from_slice(&[0; 2]);
+            out.extend_from_slice(&(values.len() as u16).to_be_bytes());
+            for value in values {
+                let at = out.len();
+                out.extend_from_slice(&[0; 4]);
+                let _ = write!(out, "{value}");
+                let length = (out.len() - at - 4) as u32;
+                out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+            }
+            out.extend_from_slice(&[0; 2]);
+        });
+        message(out, b'E', |out| out.extend_from_slice(&[0; 5]));
+        message(out, b'S', |_| {});
+        self.flush()
+    }
+
+    /// Sends what has not been sent, as far as the kernel takes it.
+    pub fn flush(&mut self) -> Res<()> {
+        while !self.outbox.is_empty() {
+            match self.stream.write(&self.outbox) {
+                Ok(sent) => drop(self.outbox.drain(..sent)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(format!("connection lost: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The whole answer, if it has come.
+    pub fn receive(&mut self) -> Res<Option<Answer>> {
+        self.inbox.receive(&mut self.stream).map_err(|e| format!("connection lost: {e}"))
+    }
+}
+
+impl Inbox {
+    /// The whole answer; an error of the server is an error.
+    fn wait(&mut self, from: &mut std::net::TcpStream) -> io::Result<()> {
+        let answer = self.receive(from)?.ok_or_else(|| io::Error::other(format!("no answer in {LIMIT:?}")))?;
+        match answer.error {
+            Some((code, message)) => Err(io::Error::other(format!("{code}: {message}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads until an answer is whole (its ReadyForQuery has come), or there is nothing to read.
+    fn receive(&mut self, from: &mut impl Read) -> io::Result<Option<Answer>> {
+        loop {
+            if let Some(answer) = self.take()? {
+                return Ok(Some(answer));
+            }
+            let end = self.bytes.len();
+            self.bytes.resize(end + READ, 0);
+            let read = from.read(&mut self.bytes[end..]);
+            self.bytes.truncate(end + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Takes in the messages that are whole.
+    fn take(&mut self) -> io::Result<Option<Answer>> {
+        let mut at = 0;
+        let mut whole = None;
+        while let Some(([kind, length @ ..], rest)) = self.bytes[at..].split_first_chunk::<5>() {
+            let length = u32::from_be_bytes(*length) as usize;
+            if !(4..=MESSAGE_LIMIT).contains(&length) {
+                return Err(io::Error::other(format!("message {:?} of length {length}", char::from(*kind))));
+            }
+            let Some(body) = rest.get(..length - 4) else { break };
+            match kind {
+                b'D' => self.answer.value = first_value(body),
+                b'E' => {
+                    let field = |kind| clearway_harness::client::field(body, kind);
+                    self.answer.error = Some((field(b'C'), field(b'M')));
+                }
+                b'Z' => {
+                    self.answer.in_block = body != b"I";
+                    whole = Some(std::mem::take(&mut self.answer));
+                }
+                // Completions, descriptions, notices, parameters.
+                _ => {}
+            }
+            at += 1 + length;
+        }
+        self.bytes.drain(..at);
+        Ok(whole)
+    }
+}
+
+fn first_value(row: &[u8]) -> Option<i64> {
+    clearway_harness::client::data_row(row)?.first()?.as_deref()?.parse().ok()
+}
+
+fn startup(endpoint: &Endpoint) -> Vec<u8> {
+    let mut body = 196_608_u32.to_be_bytes().to_vec();
+    for text in ["user", &endpoint.user, "database", &endpoint.database, ""] {
+        body.extend_from_slice(text.as_bytes());
+        body.push(0);
+    }
+    let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
+    message.append(&mut body);
+    message
+}
+
+/// Appends a message of this kind, whose length is told once its body is there.
+fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = (out.len() - at) as u32;
+    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives what it has in pieces, with nothing to read between them.
+    struct Pieces<'a>(Vec<&'a [u8]>);
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.0.first_mut() {
+                None => Err(ErrorKind::WouldBlock.into()),
+                Some([]) => {
+                    self.0.remove(0);
+                    Err(ErrorKind::WouldBlock.into())
+                }
+                Some(piece) => piece.read(buffer),
+            }
+        }
+    }
+
+    const ROW: &[u8] = b"D\0\0\0\x0c\0\x01\0\0\0\x0242";
+    const READY: &[u8] = b"Z\0\0\0\x05T";
+
+    #[test]
+    fn an_answer_is_whole_with_its_ready_for_query_however_it_is_cut() {
+        let bytes = [ROW, READY].concat();
+        for cut in 1..bytes.len() {
+            let mut inbox = Inbox::default();
+            let mut from = Pieces(vec![&bytes[..cut], &bytes[cut..]]);
+            assert_eq!(inbox.receive(&mut from).unwrap(), None, "cut at {cut}");
+            let want = Answer { value: Some(42), error: None, in_block: true };
+            assert_eq!(inbox.receive(&mut from).unwrap(), Some(want), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_of_one_answer_only() {
+        let bytes = [b"E\0\0\0\x10C40001\0Mno\0\0".as_slice(), b"Z\0\0\0\x05E", b"Z\0\0\0\x05I"].concat();
+        let mut inbox = Inbox::default();
+        let mut from = Pieces(vec![&bytes[..bytes.len() - 6], &bytes[bytes.len() - 6..]]);
+        let failed = inbox.receive(&mut from).unwrap().unwrap();
+        assert_eq!((failed.error, failed.in_block), (Some(("40001".into(), "no".into())), true));
+        assert_eq!(inbox.receive(&mut from).unwrap(), None);
+        assert_eq!(inbox.receive(&mut from).unwrap(), Some(Answer::default()));
+    }
+
+    #[test]
+    fn what_is_no_message_is_an_error() {
+        assert!(Inbox::default().receive(&mut Pieces(vec![b"Z\0\0\0\x03"])).is_err());
+        assert!(Inbox::default().receive(&mut Pieces(vec![b"Z\xff\0\0\0"])).is_err());
+        assert!(Inbox::default().receive(&mut io::empty()).is_err(), "the connection has ended");
+    }
+}

@@ -1,0 +1,212 @@
+//! What the clients do: transactions that all want the same rows, and what they must leave behind.
+
+use clearway_harness::client::Client;
+use clearway_harness::rng::Rng;
+use clearway_harness::sums::Sums;
+use clearway_harness::{Endpoint, Res, pgbench};
+use std::time::Duration;
+
+/// Rows of the table that read-then-update draws from: few, so that transactions meet.
+const FEW: i64 = 10;
+/// Accounts and tellers at scale 1.
+const ACCOUNTS: i64 = 100_000;
+const TELLERS: i64 = 10;
+/// Longest that a statement between two runs may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A kind of transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// One row, `SET v = v + 1`, outside of a block.
+    Autocommit,
+    /// One row, in a block: `FOR UPDATE`, then `SET v = :new`.
+    ForUpdate,
+    /// One row, in a block: `SET v = v + 1`, then an INSERT elsewhere.
+    Increment,
+    /// pgbench's script at scale 1: one branch, ten tellers.
+    TpcbLike,
+    /// One of ten rows, SERIALIZABLE, in a block: read, then `SET v = :new`. What fails is done again.
+    ReadThenUpdate,
+}
+
+/// One statement of a transaction.
+#[derive(Debug)]
+pub struct Statement {
+    /// Its text.
+    pub sql: &'static str,
+    /// Its parameters.
+    pub values: &'static [Value],
+}
+
+/// A parameter.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// The row that was drawn.
+    Row,
+    /// One more than what was read.
+    Next,
+    Account,
+    Teller,
+    Delta,
+}
+
+/// What was drawn for a transaction: its repetitions have the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Draw {
+    row: i64,
+    account: i64,
+    teller: i64,
+    delta: i64,
+}
+
+/// What is in the tables before a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Before {
+    values: i64,
+    sums: Sums,
+}
+
+const BEGIN: Statement = statement("BEGIN", &[]);
+const COMMIT: Statement = statement("COMMIT", &[]);
+const ADD: Statement = statement("UPDATE hot SET v = v + 1 WHERE id = $1", &[Value::Row]);
+const SET: Statement = statement("UPDATE hot SET v = $1 WHERE id = $2", &[Value::Next, Value::Row]);
+
+const AUTOCOMMIT: &[Statement] = &[ADD];
+const FOR_UPDATE: &[Statement] =
+    &[BEGIN, statement("SELECT v FROM hot WHERE id = $1 FOR UPDATE", &[Value::Row]), SET, COMMIT];
+const INCREMENT: &[Statement] =
+    &[BEGIN, ADD, statement("INSERT INTO hot_history (id) VALUES ($1)", &[Value::Row]), COMMIT];
+const READ_THEN_UPDATE: &[Statement] = &[
+    statement("BEGIN ISOLATION LEVEL SERIALIZABLE", &[]),
+    statement("SELECT v FROM hot WHERE id = $1", &[Value::Row]),
+    SET,
+    COMMIT,
+];
+const TPCB_LIKE: &[Statement] = &[
+    BEGIN,
+    statement("UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2", &[Value::Delta, Value::Account]),
+    statement("SELECT abalance FROM pgbench_accounts WHERE aid = $1", &[Value::Account]),
+    statement("UPDATE pgbench_tellers SET tbalance = tbalance + $1 WHERE tid = $2", &[Value::Delta, Value::Teller]),
+    statement("UPDATE pgbench_branches SET bbalance = bbalance + $1 WHERE bid = 1", &[Value::Delta]),
+    statement(
+        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, 1, $2, $3, CURRENT_TIMESTAMP)",
+        &[Value::Teller, Value::Account, Value::Delta],
+    ),
+    COMMIT,
+];
+
+const fn statement(sql: &'static str, values: &'static [Value]) -> Statement {
+    Statement { sql, values }
+}
+
+impl Work {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Autocommit, Self::ForUpdate, Self::Increment, Self::TpcbLike, Self::ReadThenUpdate];
+
+    /// What tables call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Autocommit => "autocommit v + 1",
+            Self::ForUpdate => "FOR UPDATE, then SET v",
+            Self::Increment => "v + 1, then INSERT",
+            Self::TpcbLike => "tpcb-like, scale 1",
+            Self::ReadThenUpdate => "read, then SET v, SERIALIZABLE",
+        }
+    }
+
+    /// Its statements, each of which is answered before the next is sent.
+    pub fn statements(self) -> &'static [Statement] {
+        match self {
+            Self::Autocommit => AUTOCOMMIT,
+            Self::ForUpdate => FOR_UPDATE,
+            Self::Increment => INCREMENT,
+            Self::TpcbLike => TPCB_LIKE,
+            Self::ReadThenUpdate => READ_THEN_UPDATE,
+        }
+    }
+
+    /// What the next transaction works on.
+    pub fn draw(self, rng: &mut Rng) -> Draw {
+        let mut number = |low: i64, high: i64| low + rng.between(0, (high - low) as u64) as i64;
+        let row = if self == Self::ReadThenUpdate { number(1, FEW) } else { 1 };
+        Draw { row, account: number(1, ACCOUNTS), teller: number(1, TELLERS), delta: number(-5000, 5000) }
+    }
+
+    /// Empties what grows, and reads what the run will change.
+    pub fn before(self, endpoint: &Endpoint) -> Res<Before> {
+        let mut client = Client::connect(endpoint, LIMIT)?;
+        client.query("TRUNCATE hot_history")?;
+        client.query("TRUNCATE pgbench_history")?;
+        Ok(Before { values: client.number("SELECT sum(v) FROM hot")?, sums: Sums::read(endpoint)? })
+    }
+
+    /// Whether the tables hold what so many committed transactions leave, each once and whole.
+    pub fn check(self, endpoint: &Endpoint, before: &Before, committed: u64) -> Res<()> {
+        if self == Self::TpcbLike {
+            return Sums::read(endpoint)?.check(&before.sums, pgbench::Script::TpcbLike, committed);
+        }
+        let mut client = Client::connect(endpoint, LIMIT)?;
+        let history = if self == Self::Increment { committed } else { 0 };
+        let values = client.number("SELECT sum(v) FROM hot")? - before.values;
+        let rows = client.number("SELECT count(*) FROM hot_history")?;
+        for (what, got, want) in [("sum(v) rose by", values, committed), ("rows of hot_history", rows, history)] {
+            if u64::try_from(got) != Ok(want) {
+                return Err(format!("{}: {what} {got}, expected {want}", self.name()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Makes the tables of all.
+pub fn set_up(endpoint: &Endpoint) -> Res<()> {
+    pgbench::init(endpoint, "dtgvp", 1)?;
+    let mut client = Client::connect(endpoint, LIMIT)?;
+    client.query("CREATE TABLE hot (id int PRIMARY KEY, v bigint NOT NULL)")?;
+    client.query("CREATE TABLE hot_history (id int NOT NULL)")?;
+    for row in 1..=FEW {
+        client.query(&format!("INSERT INTO hot VALUES ({row}, 0)"))?;
+    }
+    Ok(())
+}
+
+impl Value {
+    /// What is sent, `read` having been read last.
+    pub fn of(self, draw: &Draw, read: i64) -> i64 {
+        match self {
+            Self::Row => draw.row,
+            Self::Next => read + 1,
+            Self::Account => draw.account,
+            Self::Teller => draw.teller,
+            Self::Delta => draw.delta,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_statement_has_as_many_values_as_parameters() {
+        for work in Work::ALL {
+            for statement in work.statements() {
+                for number in 1..=4 {
+                    let wants = statement.sql.contains(&format!("${number}"));
+                    assert_eq!(wants, number <= statement.values.len(), "{}", statement.sql);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_read_then_update_has_more_than_one_row() {
+        for work in Work::ALL {
+            let mut rng = Rng::new(1);
+            let rows: std::collections::BTreeSet<i64> = (0..200).map(|_| work.draw(&mut rng).row).collect();
+            let want = if work == Work::ReadThenUpdate { FEW } else { 1 };
+            assert_eq!(rows.len() as i64, want, "{}", work.name());
+        }
+    }
+}
