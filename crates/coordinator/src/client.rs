@@ -20,7 +20,7 @@ use clearway_partition::{Body, Failure};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
 use clearway_plan::{Catalog, Plan, Program, Statement};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -200,6 +200,17 @@ impl Client {
     pub fn waited_for_lock(&self) -> Option<Duration> {
         let waits = self.core.engine().waits_for();
         self.core.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
+    }
+
+    /// The transactions that are at work for the session: its open one, and those of statements on their own that have not been answered.
+    pub fn transactions(&self) -> Vec<TxnId> {
+        let mut all = self.core.calling();
+        let open = self.core.txn().id;
+        if open != TxnId(0) {
+            all.insert(0, open);
+        }
+        all.dedup();
+        all
     }
 
     /// The transaction's characteristics; `default`: those of the next one.

@@ -21,6 +21,10 @@
 //!
 //! Source: Gray and Reuter, chapter 7.11; to find some deadlocks late rather than look at everybody in line: ours.
 
+mod look;
+
+pub use look::LockWait;
+
 use clearway_latch::lockstat::Wait;
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};

@@ -40,12 +40,13 @@ pub use activity::Activity;
 pub use characteristics::Characteristics;
 pub use check::{CheckReport, check};
 pub use client::{Client, RunOptions};
+pub use deadlock::LockWait;
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use mailbox::Waker;
 pub use outcome::{Outcome, Refusal, Step, TxnStatus};
 pub use pace::Pace;
 pub use port::{Event, Port};
-pub use system::System;
+pub use system::{System, TakeRows};
 pub use tag::Tag;
 
 /// How much a partition does in one go.

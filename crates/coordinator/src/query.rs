@@ -6,6 +6,7 @@ use crate::guards::{self, Entries};
 use crate::insert::{self, Rounds};
 use crate::multi;
 use crate::outcome::Stop;
+use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
 use clearway_partition::{Body, Reply};
 use clearway_plan::program::Env;
@@ -36,7 +37,7 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
         }
         Source::Rows(rows) => finish::values(rows, env)?,
         Source::View(view) => {
-            let rows = core.engine().system()?.rows(*view);
+            let rows = system::rows(core, *view).await?;
             // It may show a catalog that is newer than the statement's plan.
             core.show(core.engine().catalog_commit());
             rows

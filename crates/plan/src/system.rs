@@ -16,6 +16,8 @@ pub enum SystemView {
     Contention,
     /// What was measured of the processor at the start, a row for each way to take a latch.
     LatchCalibration,
+    /// Who is connected, what each session does and what it waits for.
+    Sessions,
 }
 
 /// A view's column.
@@ -23,7 +25,7 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All of them, by name.
-    pub const ALL: [Self; 3] = [Self::Activity, Self::Contention, Self::LatchCalibration];
+    pub const ALL: [Self; 4] = [Self::Activity, Self::Contention, Self::LatchCalibration, Self::Sessions];
 
     /// Its name, with its schema.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl SystemView {
             Self::Activity => "clearway.activity",
             Self::Contention => "clearway.contention",
             Self::LatchCalibration => "clearway.latch_calibration",
+            Self::Sessions => "clearway.sessions",
         }
     }
 
@@ -46,7 +49,7 @@ impl SystemView {
 
     /// Its columns: names and types, in the order of the values in its rows.
     pub fn columns(self) -> &'static [ViewColumn] {
-        use SqlType::{Bool, Float8, Int8, Text};
+        use SqlType::{Bool, Float8, Int4, Int8, Text, Timestamptz};
         match self {
             Self::Activity => &[
                 ("uptime_s", Float8),
@@ -94,6 +97,20 @@ impl SystemView {
                 ("spin_limit", Int8),
                 ("pause_ns", Float8),
                 ("yield_ns", Float8),
+            ],
+            Self::Sessions => &[
+                ("pid", Int4),
+                ("client", Text),
+                ("user_name", Text),
+                ("application", Text),
+                ("state", Text),
+                ("state_since", Timestamptz),
+                ("statement", Text),
+                ("statement_since", Timestamptz),
+                ("transaction", Int8),
+                ("transaction_since", Timestamptz),
+                ("waits_for", Text),
+                ("blocked_by", Int4),
             ],
         }
     }

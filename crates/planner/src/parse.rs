@@ -28,6 +28,11 @@ pub struct ParsedStatement {
 }
 
 impl ParsedStatement {
+    /// The text that it was parsed from, whole.
+    pub fn text(&self) -> &Arc<str> {
+        &self.sql
+    }
+
     /// 42P02: a parameter of a text that has none, at the first one's place.
     pub fn no_parameter(&self) -> SqlError {
         let tokens = tokenize(&self.sql).unwrap_or_default();

@@ -2,8 +2,9 @@
 
 use crate::counters::Totals;
 use crate::latches::Latches;
+use crate::sessions::{self, Roll};
 use crate::shared::Shared;
-use clearway_coordinator::{Activity as EngineActivity, Engine, System};
+use clearway_coordinator::{Activity as EngineActivity, Engine, System, TakeRows};
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
 use clearway_plan::system::SystemView;
@@ -49,11 +50,18 @@ impl Observed {
 }
 
 impl System for Observed {
-    fn rows(&self, view: SystemView) -> RowBatch {
+    fn rows(&self, view: SystemView, take: TakeRows) {
         match view {
-            SystemView::Activity => activity_row(&self.activity()),
-            SystemView::Contention => contention_rows(&lockstat::contention()),
-            SystemView::LatchCalibration => calibration_rows(&self.shared.latches),
+            SystemView::Activity => take(activity_row(&self.activity())),
+            SystemView::Contention => take(contention_rows(&lockstat::contention())),
+            SystemView::LatchCalibration => take(calibration_rows(&self.shared.latches)),
+            SystemView::Sessions => {
+                let engine = self.engine.clone();
+                Roll::call(&self.shared, move |all| {
+                    let waits = engine.upgrade().map(|engine| engine.lock_waits()).unwrap_or_default();
+                    take(sessions::rows(&all, &waits));
+                });
+            }
         }
     }
 

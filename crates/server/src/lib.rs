@@ -23,6 +23,7 @@ mod net;
 mod page_io;
 mod plans;
 mod session;
+mod sessions;
 mod settings;
 mod shared;
 mod timers;

@@ -98,6 +98,14 @@ impl Stream {
             Self::Unix(s) | Self::Control(s) => s.deregister(registry),
         };
     }
+    /// Where the client is: its address, or by which socket it has come.
+    pub fn peer(&self) -> String {
+        match self {
+            Self::Tcp(s) => s.peer_addr().map_or_else(|_| "gone".to_owned(), |peer| peer.to_string()),
+            Self::Unix(_) => "unix".to_owned(),
+            Self::Control(_) => "control".to_owned(),
+        }
+    }
     /// Reads what is there.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {

@@ -11,6 +11,7 @@ use crate::counters::{Counters, Totals};
 use crate::doorbell::Doorbell;
 use crate::latches::Latches;
 use crate::net::Stream;
+use crate::sessions::Roll;
 use clearway_env::{Clock, Entropy};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Latch};
@@ -35,6 +36,8 @@ pub enum Note {
         /// Its backend id, in case the place has been taken by another.
         pid: i32,
     },
+    /// Tell this which sessions there are.
+    Roll(Arc<Roll>),
 }
 
 struct Target {

@@ -11,6 +11,7 @@ use crate::io::Input;
 use crate::net::{Listener, Stream};
 use crate::plans::Plans;
 use crate::session::{Context, Session, Turn};
+use crate::sessions::Roll;
 use crate::shared::{Note, Shared};
 use crate::timers::Timers;
 use clearway_coordinator::{Engine, Event, Port};
@@ -31,6 +32,8 @@ const EVENTS: usize = 512;
 const ACCEPTS_A_TURN: usize = 64;
 /// How long nothing is accepted after the system had no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Places of sessions that are looked at for one roll in a turn.
+const ROLL_A_TURN: usize = 256;
 /// A session counts as busy if it had something to do within such a span.
 const EPOCH: Duration = Duration::from_millis(5);
 /// How long a stopping worker waits for running statements.
@@ -57,6 +60,8 @@ pub struct Worker {
     spare: Input,
     notes: Vec<Note>,
     news: Vec<Event>,
+    /// Rolls that are to be answered, each from this place on.
+    rolls: Vec<(Arc<Roll>, usize)>,
     next_worker: usize,
     accept_after: Option<Instant>,
     epoch: u64,
@@ -93,6 +98,7 @@ impl Worker {
             spare: Input::default(),
             notes: Vec::new(),
             news: Vec::new(),
+            rolls: Vec::new(),
             next_worker: 0,
             accept_after: None,
             epoch: 1,
@@ -163,7 +169,7 @@ impl Worker {
 
     /// Waits for events: not at all if there is work, a moment by looking again and again if that pays, else asleep.
     fn sleep(&mut self, events: &mut Events) {
-        if !self.ready.is_empty() || self.port.has_work() {
+        if !self.ready.is_empty() || self.port.has_work() || !self.rolls.is_empty() {
             return self.look(events, Some(Duration::ZERO));
         }
         if self.spin(events) {
@@ -411,6 +417,21 @@ impl Worker {
                     });
                     self.list(slot);
                 }
+                Note::Roll(roll) => self.rolls.push((roll, 0)),
+            }
+        }
+        self.answer_rolls();
+    }
+
+    /// Tells of a piece of the sessions to each roll.
+    fn answer_rolls(&mut self) {
+        for (roll, from) in std::mem::take(&mut self.rolls) {
+            let end = (from + ROLL_A_TURN).min(self.sessions.capacity());
+            let told = (from..end).filter_map(|slot| self.sessions.get(slot)?.describe());
+            let last = end == self.sessions.capacity();
+            roll.tell(told.collect(), last);
+            if !last {
+                self.rolls.push((roll, end));
             }
         }
     }

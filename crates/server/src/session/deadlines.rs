@@ -80,6 +80,7 @@ impl Session {
 
     /// The statement starts to wait.
     pub(super) fn limit_wait(&mut self, cx: &mut Context<'_>) {
+        self.has_waited = true;
         let (slot, d) = (self.slot, &mut self.deadlines);
         if let Some(ends) = d.statement_ends.filter(|_| d.statement == 0) {
             d.statement = cx.timers.set(ends, slot);

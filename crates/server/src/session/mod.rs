@@ -13,6 +13,7 @@
 
 mod copy;
 mod deadlines;
+mod describe;
 mod extended;
 mod local;
 mod messages;
@@ -139,6 +140,11 @@ pub struct Session {
     txn_now: i64,
     /// When the message came that asked for the statement.
     statement_now: i64,
+    /// The last statement that was begun; `None`: `simple_text`.
+    last: Option<Rc<Prepared>>,
+    /// It has waited since it was idle.
+    has_waited: bool,
+    idle_since: i64,
     seed: u64,
     query_memory: u64,
     /// When the worker last counted it as busy.
@@ -182,6 +188,9 @@ impl Session {
             copy: None,
             txn_now: 0,
             statement_now: 0,
+            last: None,
+            has_waited: true,
+            idle_since: 0,
             seed: shared.entropy.u64(),
             query_memory: shared.config.query_memory,
             epoch: 0,
@@ -302,6 +311,7 @@ impl Session {
         backend::ready_for_query(&mut self.io.out, status);
         self.io.release();
         self.phase = Phase::Idle;
+        self.becomes_idle(cx);
         if status != b'I' {
             self.limit_silence(cx);
         }

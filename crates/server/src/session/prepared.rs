@@ -45,6 +45,11 @@ impl Prepared {
         if self.plan.borrow().params.is_empty() { Ok(self) } else { Err(self.parsed.no_parameter()) }
     }
 
+    /// Its text, with that of the other statements of the same message.
+    pub fn text(&self) -> &Arc<str> {
+        self.parsed.text()
+    }
+
     /// The plan, as it is now.
     pub fn plan(&self) -> Arc<Plan> {
         self.plan.borrow().clone()

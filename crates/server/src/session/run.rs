@@ -82,6 +82,7 @@ impl Session {
             self.unnamed_portal = None;
         }
         self.statement_begins(cx);
+        self.last.clone_from(&run.statement);
         if let Some(command) = alone(&run.plan.statement).filter(|_| self.is_in_block(&run)) {
             let text = format!("{command} cannot run inside a transaction block");
             return self.complete(cx, run, Err(SqlError::new(SqlState::ACTIVE_TRANSACTION, text)));
@@ -357,6 +358,7 @@ impl Session {
             emit.pos += 1;
         }
         if emit.pos < emit.end {
+            self.has_waited = true;
             self.phase = Phase::Emitting(Box::new(emit));
             return;
         }

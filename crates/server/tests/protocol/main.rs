@@ -7,5 +7,6 @@ mod matrix;
 mod metrics;
 mod raw;
 mod session;
+mod sessions;
 mod system;
 mod top;

@@ -1,0 +1,65 @@
+//! What a session tells of itself to who looks at `clearway.sessions`.
+//!
+//! A session keeps its last statement anyway, or a reference to it, and knows when the message came that asked for it. So nothing is noted
+//! for a look but the end of a statement that had to wait.
+
+use super::{Context, Phase, Session};
+use crate::sessions::SessionInfo;
+use clearway_coordinator::{Client, TxnStatus};
+use std::sync::Arc;
+
+impl Session {
+    /// What it tells; `None` before its client has logged in.
+    pub fn describe(&self) -> Option<SessionInfo> {
+        let client = self.client.as_ref()?;
+        let state = self.state();
+        let active = state == ACTIVE;
+        let statement = match &self.last {
+            Some(statement) => Some(statement.text().clone()),
+            None => (!self.simple_text.is_empty()).then(|| Arc::from(self.simple_text.as_str())),
+        };
+        let in_transaction = active || self.status() != TxnStatus::Idle;
+        Some(SessionInfo {
+            pid: self.pid,
+            client: self.io.stream.peer(),
+            user: self.user.clone(),
+            application: self.settings.get("application_name").unwrap_or_default().to_owned(),
+            state,
+            state_since: if active { self.statement_now } else { self.idle_since },
+            statement: statement.map(|text| (text, self.statement_now)),
+            transaction_since: in_transaction.then_some(self.txn_now).filter(|since| *since != 0),
+            transactions: Client::transactions(client),
+            waits_for: self.wait_event(),
+        })
+    }
+
+    fn state(&self) -> &'static str {
+        let idle = matches!(self.phase, Phase::Idle) && !self.implicit_open && self.io.waits_for().is_none();
+        match self.status() {
+            _ if !idle => ACTIVE,
+            TxnStatus::Idle => "idle",
+            TxnStatus::InBlock => "idle in transaction",
+            TxnStatus::Failed => "idle in transaction (aborted)",
+        }
+    }
+
+    /// What it waits for, if that is nothing of the engine's.
+    fn wait_event(&self) -> Option<&'static str> {
+        match &self.phase {
+            Phase::Sleeping { .. } => Some("sleep"),
+            Phase::CopyIn => Some("client"),
+            _ if self.io.is_full() => Some("client"),
+            Phase::Running { .. } => None,
+            _ => self.io.waits_for().map(|_| "log"),
+        }
+    }
+
+    /// The session has said ReadyForQuery. What ended in the turn in which it began has ended when it began, as far as anyone looks:
+    /// that saves a look at the clock.
+    pub(super) fn becomes_idle(&mut self, cx: &Context<'_>) {
+        self.idle_since =
+            if std::mem::take(&mut self.has_waited) { cx.shared.clock.wall_micros() } else { self.statement_now };
+    }
+}
+
+const ACTIVE: &str = "active";
