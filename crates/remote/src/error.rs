@@ -18,6 +18,8 @@ pub enum RemoteError {
     LockLost(RowId),
     /// A bucket of a store's index names this row for a key that the row does not have.
     IndexBroken(RowId),
+    /// An owner has answered with something else than what was asked for, or refused a request as bad.
+    BadMessage,
 }
 
 impl fmt::Display for RemoteError {
@@ -29,6 +31,7 @@ impl fmt::Display for RemoteError {
             Self::LockLost(row) => {
                 write!(f, "the lock of row {} of owner {} was changed by another", row.index, row.owner)
             }
+            Self::BadMessage => f.write_str("an owner of rows broke the protocol of messages"),
             Self::IndexBroken(row) => {
                 write!(f, "the index of owner {} and its row {} contradict each other", row.owner, row.index)
             }
@@ -42,7 +45,7 @@ impl Error for RemoteError {
             Self::Fabric(why) => Some(why),
             Self::Post(why) => Some(why),
             Self::Verb(why) => Some(why),
-            Self::LockLost(_) | Self::IndexBroken(_) => None,
+            Self::LockLost(_) | Self::IndexBroken(_) | Self::BadMessage => None,
         }
     }
 }

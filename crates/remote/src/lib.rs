@@ -4,7 +4,8 @@
 //! [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under strict two-phase locking, several at a
 //! time; nothing in it blocks. The protocols are NO_WAIT and WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`].
 //! [`LockKind::OneRound`] goes past the source: a lock and its payload arrive in one round. A [`StoreWorker`] puts keys on the
-//! rows, by a hash index that is in registered memory as well.
+//! rows, by a hash index that is in registered memory as well. A [`MessageWorker`] has the same calls ([`RowClient`]) and
+//! modes, but lets the owners' processors execute them: the source's baselines.
 //!
 //! ```
 //! use clearway_fabric::sim::{Network, SimConfig};
@@ -74,6 +75,7 @@
 mod access;
 mod client;
 mod error;
+mod messages;
 mod mode;
 mod stats;
 mod store;
@@ -85,6 +87,7 @@ mod worker;
 
 pub use client::RowClient;
 pub use error::RemoteError;
+pub use messages::{FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words};
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
 pub use stats::{AbortCause, Phase, PhaseCount, Stats};
 pub use store::{Answer, PROBES, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};

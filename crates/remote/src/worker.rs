@@ -19,8 +19,8 @@ use std::collections::VecDeque;
 /// A transaction of one worker. Never used again, unlike its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnHandle {
-    slot: usize,
-    serial: u64,
+    pub(crate) slot: usize,
+    pub(crate) serial: u64,
 }
 
 /// What [`RowClient::poll`] brings.

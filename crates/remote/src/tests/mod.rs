@@ -2,15 +2,20 @@
 //!
 //! `SEED=n cargo test -p clearway-remote serializable` replays one seed of the histories.
 
+mod messages;
 mod runner;
 mod store;
 mod store_runner;
+mod threads;
 mod verbs;
 
 use crate::store::Bucket;
 use crate::traps::Trap;
 use crate::{LockKind, Mode, Protocol, Stats};
 use runner::{Found, Setup, run};
+
+/// Words of a payload; all of them have the same value, so that a torn one shows.
+const PAYLOAD: usize = 3;
 
 /// Transactions that each mode commits, over all seeds: more than 100,000 in the 4 published modes.
 const COMMITS: u64 = 25_200;

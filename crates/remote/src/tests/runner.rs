@@ -1,18 +1,15 @@
 //! Clients of a simulated cluster: transactions on few rows, recorded for the checker.
 
+use super::PAYLOAD;
 use crate::traps::Trap;
-use crate::{
-    AbortCause, Buckets, Event, Mode, Owner, RowClient, RowId, RowWorker, StartTimestamp, Stats, Table, TxnHandle,
-    WorkerLimits,
-};
+use crate::{AbortCause, Buckets, Event, FabricLink, MessageServer, MessageWorker, Mode, Owner, RowClient, RowId};
+use crate::{RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits, message_words};
 use clearway_env::SeededEntropy;
-use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker, Step};
-use clearway_fabric::{Fabric, FabricWorker, Region, WorkerAddr};
+use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
+use clearway_fabric::{Fabric, Region, WorkerAddr};
 use clearway_history::{CheckOptions, History, Key, Op, Outcome, Report, Txn};
 use std::collections::BTreeMap;
 
-/// Words of a payload; all of them have the same value, so that a torn one shows.
-const PAYLOAD: usize = 3;
 const ROWS_PER_TXN: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +25,13 @@ pub struct Setup {
     /// Transactions to commit.
     pub commits: u64,
     pub trap: Option<Trap>,
+    /// Ask the owners by SEND and RECV, instead of one-sided verbs.
+    pub messages: bool,
 }
 
 impl Setup {
     pub fn new(seed: u64, mode: Mode, commits: u64) -> Self {
-        Self { seed, mode, nodes: 2, workers: 2, clients: 2, rows: 3, commits, trap: None }
+        Self { seed, mode, nodes: 2, workers: 2, clients: 2, rows: 3, commits, trap: None, messages: false }
     }
 
     /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider than real ones.
@@ -73,11 +72,43 @@ struct Client {
     ops: Vec<Op>,
 }
 
+pub type SimLink = FabricLink<SimWorker>;
+pub type SimServer = MessageServer<SimLink>;
+
+/// A server of messages at each owner, where the table's owners say.
+pub fn servers(nodes: &[SimNode], table: &Table, limits: WorkerLimits, clients: usize) -> Vec<(WorkerAddr, SimServer)> {
+    let words = message_words(table, limits.rows);
+    let scratch = SimLink::scratch_words(clients, limits.transactions, words);
+    let server = |(node, owner): (&SimNode, &Owner)| {
+        let link = SimLink::new(node.worker(owner.address.port, scratch).unwrap(), clients, limits.transactions, words);
+        (owner.address, MessageServer::new(link, table.clone()))
+    };
+    nodes.iter().zip(&table.owners).map(server).collect()
+}
+
+/// A client of all servers of messages.
+pub fn message_worker(
+    node: &SimNode,
+    port: u32,
+    table: &Table,
+    number: u16,
+    limits: WorkerLimits,
+) -> MessageWorker<SimLink> {
+    let words = message_words(table, limits.rows);
+    let scratch = SimLink::scratch_words(table.owners.len(), limits.transactions, words);
+    let fabric = node.worker(port, scratch).unwrap();
+    let mut link = SimLink::new(fabric, table.owners.len(), limits.transactions, words);
+    table.owners.iter().for_each(|owner| link.connect(owner.address).unwrap());
+    MessageWorker::new(link, table.clone(), number, limits)
+}
+
 struct Run<'a> {
     setup: Setup,
     rng: SeededEntropy,
     network: Network,
-    workers: Vec<RowWorker<'a, SimWorker>>,
+    workers: Vec<Box<dyn RowClient + 'a>>,
+    addresses: Vec<WorkerAddr>,
+    servers: Vec<(WorkerAddr, SimServer)>,
     clients: Vec<BTreeMap<TxnHandle, Client>>,
     history: History,
     keys: BTreeMap<RowId, Key>,
@@ -97,16 +128,24 @@ pub fn run(setup: Setup) -> Found {
     let (mode, rows, buckets, owners) = (setup.mode, setup.rows, Buckets::default(), owners.collect());
     let table = Table { mode, payload_words: PAYLOAD, rows, buckets, owners };
     let limits = WorkerLimits { transactions: setup.clients, rows: ROWS_PER_TXN };
-    let mut workers = Vec::new();
+    let mut workers: Vec<Box<dyn RowClient + '_>> = Vec::new();
+    let mut addresses = Vec::new();
+    let clients = (setup.nodes * setup.workers) as usize;
+    let servers = if setup.messages { servers(&nodes, &table, limits, clients) } else { Vec::new() };
     for (node, region) in nodes.iter().zip(&regions) {
         for port in 0..setup.workers {
-            let fabric = node.worker(port, limits.scratch_words(PAYLOAD)).unwrap();
             let number = workers.len() as u16;
+            addresses.push(WorkerAddr { node: node.node(), port });
+            if setup.messages {
+                workers.push(Box::new(message_worker(node, port, &table, number, limits)));
+                continue;
+            }
+            let fabric = node.worker(port, limits.scratch_words(PAYLOAD)).unwrap();
             let mut worker = RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
             if let Some(trap) = setup.trap {
                 worker.plant(trap, region);
             }
-            workers.push(worker);
+            workers.push(Box::new(worker));
         }
     }
     let mut history = History::new();
@@ -114,8 +153,9 @@ pub fn run(setup: Setup) -> Found {
     let keys = rows.map(|row| (row, history.key(&format!("{}.{}", row.owner, row.index)))).collect();
     let clients = workers.iter().map(|_| BTreeMap::new()).collect();
     let rng = SeededEntropy::new(setup.seed);
+    let (values, committed, found) = (0, 0, Found::default());
     let mut run =
-        Run { setup, rng, network, workers, clients, history, keys, values: 0, committed: 0, found: Found::default() };
+        Run { setup, rng, network, workers, addresses, servers, clients, history, keys, values, committed, found };
     run.run();
     for worker in &run.workers {
         run.found.stats.add(worker.stats());
@@ -143,9 +183,14 @@ impl Run<'_> {
             && let Some(step) = self.network.advance()
         {
             let worker = match step {
-                Step::Worker(address) => self.workers.iter_mut().position(|w| w.fabric().address() == address),
+                Step::Worker(address) => self.addresses.iter().position(|worker| *worker == address),
                 Step::Timer(worker) => Some(worker as usize),
             };
+            if let Step::Worker(address) = step {
+                for (_, server) in self.servers.iter_mut().filter(|(of, _)| *of == address) {
+                    server.poll().unwrap();
+                }
+            }
             if let Some(worker) = worker {
                 self.poll(worker);
             }
@@ -274,7 +319,10 @@ impl Run<'_> {
         for (owner, region) in regions.iter().enumerate() {
             for index in 0..self.setup.rows as usize {
                 let first = index * (header + PAYLOAD);
-                let words: Vec<_> = (0..header + PAYLOAD).map(|word| region.load(first + word)).collect();
+                let mut words: Vec<_> = (0..header + PAYLOAD).map(|word| region.load(first + word)).collect();
+                if let Some((_, server)) = self.servers.get(owner) {
+                    words[header..].copy_from_slice(server.payload(index as u32));
+                }
                 if words[..header].iter().any(|word| *word != 0) {
                     self.found.broken.push(format!("row {owner}.{index}: the lock leaked: {words:?}"));
                 }
@@ -282,6 +330,9 @@ impl Run<'_> {
                     self.found.broken.push(format!("row {owner}.{index}: the payload is torn: {words:?}"));
                 }
             }
+        }
+        if self.servers.iter().any(|(_, server)| !server.is_free() || server.bad_requests() > 0) {
+            self.found.broken.push("a server's lock leaked, or it was asked for nonsense".into());
         }
         let left: usize = self.clients.iter().map(BTreeMap::len).sum();
         if left > 0 {

@@ -3,12 +3,12 @@
 //! A value that is read or written is an operation on the key's register. An answer that a key is absent, and a change of the
 //! index, is one on the register of each bucket that is locked: its value is the bucket's last change.
 
-use super::runner::{Found, Setup};
+use super::runner::{Found, Setup, SimServer, message_worker, servers};
 use crate::{Answer, RowClient, RowWorker, StartTimestamp, StoreEvent, StoreKey, StoreLayout, StoreStats};
-use crate::{Owner, StoreWorker, TxnHandle};
+use crate::{Owner, RowId, StoreWorker, TxnHandle};
 use clearway_env::SeededEntropy;
-use clearway_fabric::sim::{Network, SimRegion, SimWorker, Step};
-use clearway_fabric::{Fabric, FabricWorker, Region, WorkerAddr};
+use clearway_fabric::sim::{Network, SimRegion, Step};
+use clearway_fabric::{Fabric, Region, WorkerAddr};
 use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
 use std::collections::BTreeMap;
 
@@ -36,17 +36,18 @@ struct Client {
     ops: Vec<Op>,
 }
 
-struct Run<'a> {
+struct Run<R> {
     setup: Setup,
     layout: StoreLayout,
     rng: SeededEntropy,
     network: Network,
-    workers: Vec<StoreWorker<RowWorker<'a, SimWorker>>>,
+    workers: Vec<StoreWorker<R>>,
+    addresses: Vec<WorkerAddr>,
+    servers: Vec<(WorkerAddr, SimServer)>,
     clients: Vec<BTreeMap<TxnHandle, Client>>,
     history: History,
     values: u64,
     committed: u64,
-    store_stats: StoreStats,
     found: Found,
 }
 
@@ -64,41 +65,62 @@ pub fn run(setup: Setup) -> (Found, StoreStats) {
     let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
     let table = layout.table(owners.collect());
     let limits = layout.limits(setup.clients, OPERATIONS);
-    let mut workers = Vec::new();
-    for (node, region) in nodes.iter().zip(&regions) {
-        for port in 0..setup.workers {
-            let fabric = node.worker(port, limits.scratch_words(table.longest_payload())).unwrap();
-            let number = workers.len() as u16;
-            let rows = RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
-            let mut worker = StoreWorker::new(rows, layout, 4);
-            if let Some(trap) = setup.trap {
-                worker.plant(trap);
-            }
-            workers.push(worker);
-        }
+    let ports = (0..nodes.len()).flat_map(|node| (0..setup.workers).map(move |port| (node, port)));
+    let ports: Vec<(usize, u32)> = ports.collect();
+    let addresses = ports.iter().map(|(node, port)| WorkerAddr { node: nodes[*node].node(), port: *port }).collect();
+    if setup.messages {
+        let servers = servers(&nodes, &table, limits, ports.len());
+        let worker =
+            |(number, (node, port)): (u16, &(usize, u32))| message_worker(&nodes[*node], *port, &table, number, limits);
+        let workers = (0..).zip(&ports).map(worker).collect();
+        return run_workers(setup, network, &regions, workers, addresses, servers);
     }
+    let worker = |(number, (node, port)): (u16, &(usize, u32))| {
+        let fabric = nodes[*node].worker(*port, limits.scratch_words(table.longest_payload())).unwrap();
+        RowWorker::new(fabric, table.clone(), number, limits, Some(&regions[*node])).unwrap()
+    };
+    let workers = (0..).zip(&ports).map(worker).collect();
+    run_workers(setup, network, &regions, workers, addresses, Vec::new())
+}
+
+fn run_workers<R: RowClient>(
+    setup: Setup,
+    network: Network,
+    regions: &[SimRegion],
+    workers: Vec<R>,
+    addresses: Vec<WorkerAddr>,
+    servers: Vec<(WorkerAddr, SimServer)>,
+) -> (Found, StoreStats) {
+    let layout = layout(setup);
+    let store = |rows| {
+        let mut store = StoreWorker::new(rows, layout, 4);
+        setup.trap.into_iter().for_each(|trap| store.plant(trap));
+        store
+    };
+    let workers: Vec<StoreWorker<R>> = workers.into_iter().map(store).collect();
     let clients = workers.iter().map(|_| BTreeMap::new()).collect();
     let rng = SeededEntropy::new(setup.seed);
-    let (history, found, store_stats) = (History::new(), Found::default(), StoreStats::default());
+    let (history, values, committed, found) = (History::new(), 0, 0, Found::default());
     let mut run =
-        Run { setup, layout, rng, network, workers, clients, history, values: 0, committed: 0, store_stats, found };
+        Run { setup, layout, rng, network, workers, addresses, servers, clients, history, values, committed, found };
     run.run();
+    let mut sum = StoreStats::default();
     for worker in &mut run.workers {
         run.found.stats.add(worker.rows().stats());
         let stats = worker.stats();
-        run.store_stats.cached += stats.cached;
-        run.store_stats.stale += stats.stale;
-        run.store_stats.peeked += stats.peeked;
-        run.store_stats.buckets_locked += stats.buckets_locked;
+        sum.cached += stats.cached;
+        sum.stale += stats.stale;
+        sum.peeked += stats.peeked;
+        sum.buckets_locked += stats.buckets_locked;
     }
     if run.found.broken.is_empty() {
-        run.check_regions(&regions);
+        run.check_regions(regions);
     }
     run.found.checked = run.history.check(&CheckOptions::default());
-    (run.found, run.store_stats)
+    (run.found, sum)
 }
 
-impl Run<'_> {
+impl<R: RowClient> Run<R> {
     fn run(&mut self) {
         for worker in 0..self.workers.len() {
             for client in 0..self.setup.clients {
@@ -114,12 +136,17 @@ impl Run<'_> {
             && let Some(step) = self.network.advance()
         {
             let worker = match step {
-                Step::Worker(address) => {
-                    self.workers.iter_mut().position(|w| w.rows().fabric().address() == address).unwrap()
-                }
-                Step::Timer(worker) => worker as usize,
+                Step::Worker(address) => self.addresses.iter().position(|worker| *worker == address),
+                Step::Timer(worker) => Some(worker as usize),
             };
-            self.poll(worker);
+            if let Step::Worker(address) = step {
+                for (_, server) in self.servers.iter_mut().filter(|(of, _)| *of == address) {
+                    server.poll().unwrap();
+                }
+            }
+            if let Some(worker) = worker {
+                self.poll(worker);
+            }
             steps += 1;
             if steps > limit {
                 self.found.broken.push("no progress".into());
@@ -293,11 +320,18 @@ impl Run<'_> {
         if left > 0 {
             self.found.broken.push(format!("{left} transactions did not end"));
         }
+        if self.servers.iter().any(|(_, server)| !server.is_free() || server.bad_requests() > 0) {
+            self.found.broken.push("a server's lock leaked, or it was asked for nonsense".into());
+        }
         let mut seen = Vec::new();
         let table = self.workers[0].rows().table().clone();
         let header = self.setup.mode.header_words();
         for (owner, region) in (0..).zip(regions) {
-            let load = |row, word| region.load(table.word(row, word).word as usize);
+            let load = |row: RowId, word: usize| match self.servers.get(owner as usize) {
+                Some((_, server)) if word >= header => server.payload(row.index)[word - header],
+                Some(_) => 0,
+                None => region.load(table.word(row, word).word as usize),
+            };
             for number in 0..self.layout.buckets {
                 let bucket = super::Bucket { owner, number };
                 let index = self.layout.bucket_row(bucket);

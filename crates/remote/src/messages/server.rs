@@ -1,0 +1,199 @@
+//! An owner's rows behind a link.
+//!
+//! # Invariants
+//! 1. A transaction's changes are written by its end, all at once for this owner, before its locks are released.
+//! 2. Every request is answered once. A request that makes no sense is answered as bad and changes nothing.
+//! 3. A peer that is gone holds no locks: its transactions are rolled back here, which is to release their locks. One whose end has
+//!    arrived is committed here.
+
+use super::link::{Incoming, Link};
+use super::locks::{LockTable, Verdict};
+use super::wire::{Asked, Reply, Request};
+use crate::{AbortCause, Protocol, RemoteError, RowId, StartTimestamp, Table};
+use std::collections::BTreeMap;
+
+/// A transaction that has locks here, or waits for one.
+struct Held {
+    peer: usize,
+    rows: Vec<u32>,
+    /// Its tag and row, while it waits.
+    waiting: Option<(u64, u32)>,
+}
+
+/// The rows of one owner, and the messages of those who use them.
+pub struct MessageServer<L> {
+    link: L,
+    table: Table,
+    locks: LockTable,
+    payloads: Vec<Vec<u64>>,
+    txns: BTreeMap<StartTimestamp, Held>,
+    incoming: Vec<Incoming>,
+    bad: u64,
+}
+
+impl<L: Link> MessageServer<L> {
+    /// A server of rows that are zero at first.
+    pub fn new(link: L, table: Table) -> Self {
+        let rows = table.rows + table.buckets.rows;
+        let payload = |index| vec![0; table.payload_words_of(RowId { owner: 0, index })];
+        let (payloads, locks) = ((0..rows).map(payload).collect(), LockTable::new(table.mode, rows));
+        Self { link, locks, payloads, table, txns: BTreeMap::new(), incoming: Vec::new(), bad: 0 }
+    }
+
+    /// The link, to wait for messages.
+    pub fn link(&mut self) -> &mut L {
+        &mut self.link
+    }
+
+    /// Requests that made no sense.
+    pub fn bad_requests(&self) -> u64 {
+        self.bad
+    }
+
+    /// Whether nobody holds a lock or waits for one.
+    pub fn is_free(&self) -> bool {
+        self.txns.is_empty() && self.locks.is_free()
+    }
+
+    /// A row's payload, as the last commit left it.
+    pub fn payload(&self, row: u32) -> &[u64] {
+        &self.payloads[row as usize]
+    }
+
+    /// Executes what has arrived.
+    ///
+    /// # Errors
+    /// If the link is of no more use.
+    pub fn poll(&mut self) -> Result<(), RemoteError> {
+        let mut incoming = std::mem::take(&mut self.incoming);
+        self.link.poll(&mut incoming)?;
+        for incoming in incoming.drain(..) {
+            match incoming {
+                Incoming::Message(peer, words) => self.handle(peer, &words)?,
+                Incoming::Gone(peer) => self.forget(peer)?,
+            }
+        }
+        self.incoming = incoming;
+        Ok(())
+    }
+
+    fn handle(&mut self, peer: usize, words: &[u64]) -> Result<(), RemoteError> {
+        let tag = words.get(1).copied().unwrap_or(0);
+        let asked = Asked::decode(words, &self.table).filter(|asked| self.makes_sense(peer, asked));
+        let Some(Asked { start, request, .. }) = asked else {
+            self.bad += 1;
+            return self.reply(peer, tag, Reply::Bad);
+        };
+        match request {
+            Request::Lock { row, exclusive } => self.lock(peer, tag, start, row, exclusive),
+            Request::Peek { row } => {
+                let payload = self.payloads[row as usize].clone();
+                self.reply(peer, tag, Reply::Payload(payload))
+            }
+            Request::Release { row } => {
+                if let Some(held) = self.txns.get_mut(&start) {
+                    held.rows.retain(|held| *held != row);
+                }
+                self.release(start, row)?;
+                self.reply(peer, tag, Reply::Done)
+            }
+            Request::End { writes } => {
+                for (row, payload) in writes {
+                    self.payloads[row as usize] = payload;
+                }
+                self.end(start)?;
+                self.reply(peer, tag, Reply::Done)
+            }
+        }
+    }
+
+    /// Whether this peer may ask for that now.
+    fn makes_sense(&self, peer: usize, asked: &Asked) -> bool {
+        let held = self.txns.get(&asked.start);
+        let own = held.is_none_or(|held| held.peer == peer && held.waiting.is_none());
+        own && match &asked.request {
+            Request::Lock { .. } | Request::Peek { .. } => true,
+            Request::Release { row } => self.locks.holds(*row, asked.start, false),
+            Request::End { writes } => writes.iter().all(|(row, _)| self.locks.holds(*row, asked.start, true)),
+        }
+    }
+
+    fn lock(
+        &mut self,
+        peer: usize,
+        tag: u64,
+        start: StartTimestamp,
+        row: u32,
+        exclusive: bool,
+    ) -> Result<(), RemoteError> {
+        let held = self.txns.entry(start).or_insert(Held { peer, rows: Vec::new(), waiting: None });
+        if !held.rows.contains(&row) {
+            held.rows.push(row);
+        }
+        let verdict = self.locks.lock(row, start, exclusive);
+        if verdict == Verdict::Waits {
+            held.waiting = Some((tag, row));
+            return Ok(());
+        }
+        self.tell(start, tag, row, verdict, false)?;
+        self.settle(row)
+    }
+
+    fn tell(
+        &mut self,
+        start: StartTimestamp,
+        tag: u64,
+        row: u32,
+        verdict: Verdict,
+        waited: bool,
+    ) -> Result<(), RemoteError> {
+        let peer = self.txns[&start].peer;
+        let reply = match verdict {
+            Verdict::Granted => Reply::Locked { waited, payload: self.payloads[row as usize].clone() },
+            Verdict::Refused { older, newest } => {
+                let older = older.filter(|_| self.table.mode.protocol == Protocol::WaitDie);
+                // Its other locks stay until its end.
+                let cause = older.map_or(AbortCause::Conflict, AbortCause::Older);
+                Reply::Refused { cause, newest }
+            }
+            Verdict::Waits => return Ok(()),
+        };
+        self.reply(peer, tag, reply)
+    }
+
+    fn release(&mut self, start: StartTimestamp, row: u32) -> Result<(), RemoteError> {
+        self.locks.release(row, start);
+        self.settle(row)
+    }
+
+    /// Tells those whose wait for a row is over.
+    fn settle(&mut self, row: u32) -> Result<(), RemoteError> {
+        while let Some((start, verdict)) = self.locks.settle(row) {
+            let waiting = self.txns.get_mut(&start).and_then(|held| held.waiting.take());
+            let (tag, _) = waiting.expect("who waits has asked");
+            self.tell(start, tag, row, verdict, true)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, start: StartTimestamp) -> Result<(), RemoteError> {
+        let Some(held) = self.txns.remove(&start) else { return Ok(()) };
+        for row in held.rows {
+            self.release(start, row)?;
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, peer: usize) -> Result<(), RemoteError> {
+        let of_peer = self.txns.iter().filter(|(_, held)| held.peer == peer);
+        let starts: Vec<StartTimestamp> = of_peer.map(|(start, _)| *start).collect();
+        for start in starts {
+            self.end(start)?;
+        }
+        Ok(())
+    }
+
+    fn reply(&mut self, peer: usize, tag: u64, reply: Reply) -> Result<(), RemoteError> {
+        self.link.send(peer, &reply.encode(tag))
+    }
+}

@@ -1,0 +1,276 @@
+//! The baselines: the same modes and histories by messages, on the simulated network, shared memory and TCP.
+
+use super::runner::{Setup, run};
+use super::{PAYLOAD, store_runner, threads};
+use crate::{
+    Buckets, FabricLink, Incoming, Link, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient, RowId,
+    Stats, Table, TcpLink, WorkerLimits, message_words,
+};
+use clearway_env::SeededEntropy;
+use clearway_fabric::shm::{ShmConfig, ShmSegment};
+use clearway_fabric::{Fabric, FabricNode, FabricWorker, RegionKey, WorkerAddr};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const SEEDS: u64 = 16;
+const LIMITS: WorkerLimits = WorkerLimits { transactions: 2, rows: threads::ROWS_PER_TXN };
+const ROWS: u32 = 3;
+const CLIENTS: usize = 3;
+
+#[test]
+fn messages_are_strictly_serializable_in_every_mode() {
+    for mode in Mode::PUBLISHED {
+        let mut sum = Stats::default();
+        for seed in 0..SEEDS {
+            let setup = Setup { messages: true, ..Setup::new(seed, mode, 400) };
+            let found = run(setup);
+            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
+            assert!(found.checked.counts.committed >= 400, "SEED={seed}: {}", found.checked);
+            sum.add(&found.stats);
+        }
+        assert_eq!((sum.atomicity_retries, sum.rereads), (0, 0));
+        assert_eq!(sum.wait_retries > 0, mode.protocol == crate::Protocol::WaitDie, "{sum:?}");
+        println!("{mode:?}: {sum:?}");
+    }
+}
+
+#[test]
+fn stores_by_messages_are_strictly_serializable() {
+    for mode in Mode::PUBLISHED {
+        for seed in 0..SEEDS / 2 {
+            let (found, _) = store_runner::run(Setup { messages: true, ..Setup::new(seed, mode, 300) });
+            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
+        }
+    }
+}
+
+/// A table of owners that are reached by messages.
+fn table(mode: Mode, owners: u32) -> Table {
+    let region = RegionKey { key: 0, base: 0 };
+    let owner = |node| Owner { address: WorkerAddr { node: FabricNode(node), port: 0 }, region };
+    let buckets = Buckets::default();
+    Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, owners: (0..owners).map(owner).collect() }
+}
+
+/// Runs clients and servers, each on a thread of its own, and checks the history.
+fn run_threads<L: Link + Send>(
+    mode: Mode,
+    links: Vec<L>,
+    connect: impl Fn(usize) -> L + Sync,
+    wait: impl Fn(&mut L) -> Result<(), RemoteError> + Send + Sync + Copy,
+) {
+    let table = table(mode, links.len() as u32);
+    let (shared, left) = (threads::Shared::new(), AtomicUsize::new(CLIENTS));
+    let records = std::thread::scope(|scope| {
+        for link in links {
+            let (table, left) = (table.clone(), &left);
+            scope.spawn(move || {
+                let mut server = MessageServer::new(link, table);
+                // Acquire: pairs with the Release below; the last requests were answered before.
+                while left.load(Ordering::Acquire) > 0 {
+                    server.poll().unwrap();
+                    wait(server.link()).unwrap();
+                }
+                assert!(server.is_free() && server.bad_requests() == 0);
+            });
+        }
+        let client = |number: usize| {
+            let (table, shared, left, connect) = (table.clone(), &shared, &left, &connect);
+            scope.spawn(move || {
+                let owners = table.owners.len() as u32;
+                let mut client = MessageWorker::new(connect(number), table, number as u16, LIMITS);
+                let wait = |client: &mut MessageWorker<L>| wait(client.link());
+                let records = threads::work(&mut client, number as u32, (owners, ROWS), 200, shared, wait).unwrap();
+                // Release: pairs with the Acquire above.
+                left.fetch_sub(1, Ordering::Release);
+                records
+            })
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(client).collect();
+        clients.into_iter().flat_map(|client| client.join().unwrap()).collect::<Vec<_>>()
+    });
+    let report = threads::check(records);
+    assert!(report.is_clean() && report.counts.committed == 200 * CLIENTS as u64, "{mode:?}: {report}");
+}
+
+#[test]
+fn tcp_is_strictly_serializable_in_every_mode() {
+    for mode in Mode::PUBLISHED {
+        let words = message_words(&table(mode, 2), LIMITS.rows);
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let links: Vec<TcpLink> = (0..2).map(|_| TcpLink::listen(any, CLIENTS, words).unwrap()).collect();
+        let addresses: Vec<SocketAddr> = links.iter().map(|link| link.address().unwrap()).collect();
+        let connect = |_| {
+            let mut link = TcpLink::new(words);
+            addresses.iter().for_each(|address| link.connect(*address).unwrap());
+            link
+        };
+        run_threads(mode, links, connect, |link| link.wait());
+    }
+}
+
+#[test]
+fn shared_memory_is_strictly_serializable_in_every_mode() {
+    for mode in Mode::PUBLISHED {
+        let config = ShmConfig { nodes: 3, workers: 8, regions: 1, queue_pairs: 32, ring_words: 256, heap_words: 1024 };
+        let segment = ShmSegment::create(config).unwrap();
+        let nodes = [0, 1, 2].map(|node| segment.node(FabricNode(node), Duration::ZERO).unwrap());
+        let table = table(mode, 2);
+        let words = message_words(&table, LIMITS.rows);
+        let link = |node: usize, port, peers| {
+            let scratch = FabricLink::<clearway_fabric::shm::ShmWorker>::scratch_words(peers, 2, words);
+            FabricLink::new(nodes[node].worker(port, scratch).unwrap(), peers, 2, words)
+        };
+        let links = vec![link(0, 0, CLIENTS), link(1, 0, CLIENTS)];
+        let connect = |number| {
+            let mut link = link(2, number as u32, 2);
+            table.owners.iter().for_each(|owner| link.connect(owner.address).unwrap());
+            link
+        };
+        run_threads(mode, links, connect, |link| {
+            link.fabric().wait();
+            Ok(())
+        });
+    }
+}
+
+/// A link whose messages a test makes and reads.
+#[derive(Default)]
+struct Script {
+    incoming: Vec<Incoming>,
+    sent: Vec<(usize, Vec<u64>)>,
+}
+
+impl Link for Script {
+    fn send(&mut self, peer: usize, words: &[u64]) -> Result<(), RemoteError> {
+        self.sent.push((peer, words.to_vec()));
+        Ok(())
+    }
+
+    fn poll(&mut self, incoming: &mut Vec<Incoming>) -> Result<(), RemoteError> {
+        incoming.append(&mut self.incoming);
+        Ok(())
+    }
+}
+
+fn ask(server: &mut MessageServer<Script>, peer: usize, words: &[u64]) -> Vec<(usize, Vec<u64>)> {
+    server.link().incoming.push(Incoming::Message(peer, words.to_vec()));
+    server.poll().unwrap();
+    std::mem::take(&mut server.link().sent)
+}
+
+const LOCK: u64 = 1;
+const END: u64 = 4;
+const BAD: u64 = 5;
+
+#[test]
+fn bad_requests_are_answered_and_change_nothing() {
+    let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[3], 1));
+    assert_eq!(ask(&mut server, 0, &[LOCK, 7, 50, 1, 1])[0].1[..2], [1, 7]);
+    let bad: [&[u64]; 12] = [
+        &[],
+        &[LOCK],
+        &[9, 7, 50],
+        &[LOCK, 7, 0, 1, 1],
+        &[LOCK, 7, 51, 3, 1],
+        &[LOCK, 7, 51, u64::MAX, 1],
+        &[LOCK, 7, 51, 1, 2],
+        &[3, 7, 51, 1],
+        &[END, 7, 51, 1, 9, 9, 9],
+        &[END, 7, 50, 1, 9, 9],
+        &[END, 7, 50, 0, 9, 9, 9],
+        &[END, 7, 50, 1, 9, 9, 9, 4],
+    ];
+    for words in bad {
+        let tag = words.get(1).copied().unwrap_or(0);
+        assert_eq!(ask(&mut server, 0, words), [(0, vec![BAD, tag])], "{words:?}");
+    }
+    // Another peer's transaction.
+    assert_eq!(ask(&mut server, 1, &[END, 7, 50, 1, 9, 9, 9]), [(1, vec![BAD, 7])]);
+    assert_eq!((server.bad_requests(), server.payload(1), server.is_free()), (13, &[0; PAYLOAD][..], false));
+    let rng = SeededEntropy::new(1);
+    for _ in 0..20_000 {
+        let words: Vec<u64> = (0..rng.below(8)).map(|_| rng.below(6)).collect();
+        ask(&mut server, rng.below(3) as usize, &words);
+    }
+    (0..3).for_each(|peer| server.link().incoming.push(Incoming::Gone(peer)));
+    server.poll().unwrap();
+    assert!(server.is_free());
+}
+
+/// Invariant 3 of the server.
+#[test]
+fn locks_of_a_peer_that_is_gone_come_free() {
+    let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[2], 1));
+    ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]);
+    assert_eq!(ask(&mut server, 1, &[LOCK, 3, 60, 1, 1]), [], "the older one waits");
+    assert_eq!(ask(&mut server, 2, &[LOCK, 0, 80, 1, 1]), [(2, vec![2, 0, 70, 70])], "the younger one dies");
+    server.link().incoming.push(Incoming::Gone(0));
+    server.poll().unwrap();
+    assert_eq!(std::mem::take(&mut server.link().sent), [(1, vec![1, 3, 1, 0, 0, 0])]);
+}
+
+/// Invariant 2 of the lock table: after an upgrade, or a grant to an older waiter, younger ones are refused.
+#[test]
+fn waiters_that_a_new_holder_makes_younger_are_refused() {
+    let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[3], 1));
+    ask(&mut server, 0, &[LOCK, 0, 90, 0, 0]);
+    assert_eq!(ask(&mut server, 1, &[LOCK, 1, 80, 0, 1]), []);
+    // An older reader shares the row; the writer that waits would wait for an older one.
+    let replies = ask(&mut server, 2, &[LOCK, 2, 70, 0, 0]);
+    assert_eq!(replies, [(2, vec![1, 2, 0, 0, 0, 0]), (1, vec![2, 1, 70, 90])]);
+}
+
+#[test]
+fn a_server_that_is_gone_ends_its_clients() {
+    let table = table(Mode::PUBLISHED[0], 1);
+    let words = message_words(&table, 1);
+    let server = TcpLink::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 1, words).unwrap();
+    let mut link = TcpLink::new(words);
+    link.connect(server.address().unwrap()).unwrap();
+    let mut client = MessageWorker::new(link, table, 1, LIMITS);
+    let txn = client.begin().unwrap();
+    client.get(txn, RowId { owner: 0, index: 0 }, true).unwrap();
+    drop(server);
+    let mut events = Vec::new();
+    let failed = loop {
+        match client.poll(&mut events) {
+            Ok(()) => client.link().wait().unwrap(),
+            Err(why) => break why,
+        }
+    };
+    assert!(matches!(failed, RemoteError::Verb(_)) && events.is_empty(), "{failed} {events:?}");
+}
+
+#[test]
+fn a_message_too_long_ends_its_connection_only() {
+    let mut server = TcpLink::listen(SocketAddr::from(([127, 0, 0, 1], 0)), 2, 4).unwrap();
+    let connect = |words| {
+        let mut link = TcpLink::new(words);
+        link.connect(server.address().unwrap()).unwrap();
+        link
+    };
+    let (mut long, mut good) = (connect(9), connect(4));
+    long.send(0, &[1; 5]).unwrap();
+    good.send(0, &[1; 4]).unwrap();
+    let mut incoming = Vec::new();
+    while incoming.len() < 2 {
+        server.poll(&mut incoming).unwrap();
+        server.wait().unwrap();
+    }
+    incoming.sort_by_key(|incoming| matches!(incoming, Incoming::Gone(_)));
+    let [Incoming::Message(good_peer, words), Incoming::Gone(bad)] = &incoming[..] else { panic!("{incoming:?}") };
+    assert_eq!((good_peer + bad, words), (1, &vec![1; 4]));
+}
+
+/// A shared lock that is upgraded conflicts with other readers, not with itself.
+#[test]
+fn upgrades_are_granted_to_a_lone_reader() {
+    let mut server = MessageServer::new(Script::default(), table(Mode::PUBLISHED[1], 1));
+    ask(&mut server, 0, &[LOCK, 0, 70, 0, 0]);
+    assert_eq!(ask(&mut server, 0, &[LOCK, 0, 70, 0, 1])[0].1[0], 1);
+    ask(&mut server, 0, &[LOCK, 0, 70, 1, 0]);
+    ask(&mut server, 1, &[LOCK, 0, 80, 1, 0]);
+    assert_eq!(ask(&mut server, 0, &[LOCK, 0, 70, 1, 1]), [(0, vec![2, 0, 0, 80])], "refused for a conflict");
+}
