@@ -115,6 +115,10 @@ pub enum Func {
     CurrentDatabase,
     CurrentSchema,
     PgBackendPid,
+    /// pg_cancel_backend(pid)
+    PgCancelBackend,
+    /// pg_terminate_backend(pid)
+    PgTerminateBackend,
     /// current_setting(name)
     CurrentSetting,
     /// pg_sleep(seconds): evaluates to the empty text at once; the server recognises it and waits.

@@ -6,7 +6,7 @@ use crate::decimal;
 use crate::eval::Value;
 use crate::expr::Func;
 use crate::md5::md5_hex;
-use crate::program::{Env, SessionEnv};
+use crate::program::{Env, SessionEnv, Signal};
 use crate::search_path::PUBLIC;
 use crate::sort::compare;
 use crate::value::{DAY, HOUR, MINUTE, SECOND, checked_timestamp, civil_from_days, days_from_civil, to_local, to_utc};
@@ -69,6 +69,8 @@ pub(crate) fn call<'a>(f: Func, args: &'a [Expr], row: RowView<'a>, env: &'a Env
         }
         Func::DateTrunc => date_trunc(a, b, env),
         Func::CurrentSetting => current_setting(a, b, env),
+        Func::PgCancelBackend => signal(Signal::Cancel, a, env),
+        Func::PgTerminateBackend => signal(Signal::Terminate, a, env),
         _ => text(f, a, b, c),
     }
 }
@@ -114,6 +116,21 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
         Func::PgSleep => Value::Ref(DatumRef::Text("")),
         _ => return None,
     })
+}
+
+/// Whether there is a session that was told. One that tells itself fails at once, before its statement has come to an end.
+fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
+    let (DatumRef::Int4(pid), Some(session)) = (pid, env.session.as_deref()) else { return Ok(Value::NULL) };
+    if pid == session.pid {
+        return Err(match signal {
+            Signal::Cancel => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"),
+            Signal::Terminate => {
+                SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+            }
+        });
+    }
+    let told = session.backends.as_ref().is_some_and(|backends| backends.signal(pid, signal));
+    Ok(Value::Ref(DatumRef::Bool(told)))
 }
 
 fn current_setting<'a>(name: DatumRef<'_>, missing_ok: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {

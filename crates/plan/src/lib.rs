@@ -31,6 +31,6 @@ pub use expr::Expr;
 pub use func::VERSION;
 pub use guard::{Guard, GuardOp, UniqueKey};
 pub use memory::{Charge, MemoryAccount};
-pub use program::{Access, Env, OnConflict, Path, Program, RowLock, SessionEnv};
+pub use program::{Access, Backends, Env, OnConflict, Path, Program, RowLock, SessionEnv, Signal};
 pub use statement::{OutColumn, Plan, Statement};
 pub use value::Zone;

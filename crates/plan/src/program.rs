@@ -30,6 +30,21 @@ impl Env {
     }
 }
 
+/// What a session may be told by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// To end what it runs.
+    Cancel,
+    /// To end altogether.
+    Terminate,
+}
+
+/// The server's sessions, as the expressions of another one act on them.
+pub trait Backends: std::fmt::Debug + Send + Sync {
+    /// Signals the session with this backend id; true if there is one. Waits for nothing.
+    fn signal(&self, pid: i32, signal: Signal) -> bool;
+}
+
 /// The session's part of [`Env`]; replaced as a whole when a setting changes.
 #[derive(Clone, Debug, Default)]
 pub struct SessionEnv {
@@ -45,6 +60,8 @@ pub struct SessionEnv {
     pub path: SearchPath,
     /// Settings as SHOW prints them.
     pub settings: Vec<(String, String)>,
+    /// The sessions of its server, if it has one.
+    pub backends: Option<Arc<dyn Backends>>,
 }
 
 /// Which rows of a table, found how.

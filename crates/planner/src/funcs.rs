@@ -363,6 +363,7 @@ const OURS: &[&str] = &[
     "md5",
     "min",
     "now",
+    "pg_cancel_backend",
     "repeat",
     "replace",
     "right",
@@ -407,6 +408,8 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         }
         ("current_setting", 1) => (Func::CurrentSetting, &[T::Text], T::Text),
         ("current_setting", 2) => (Func::CurrentSetting, &[T::Text, T::Bool], T::Text),
+        ("pg_cancel_backend", 1) => (Func::PgCancelBackend, &[T::Int4], T::Bool),
+        ("pg_terminate_backend", 1) => (Func::PgTerminateBackend, &[T::Int4], T::Bool),
         ("pg_sleep", 1) => (Func::PgSleep, &[T::Float8], T::Void),
         _ => return Err(undefined(name, &args.iter().map(|a| a.ty).collect::<Vec<_>>())),
     };

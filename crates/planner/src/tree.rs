@@ -7,7 +7,8 @@ use clearway_types::SqlResult;
 /// Whether the expression gives the same value whenever it is evaluated within one execution, without a row.
 pub(crate) fn is_constant(e: &Expr) -> bool {
     let mut constant = true;
-    walk(e, &mut |e| constant &= !matches!(e, Expr::Column(_) | Expr::Func(Func::Random, _)));
+    let changes = |f: &Func| matches!(f, Func::Random | Func::PgCancelBackend | Func::PgTerminateBackend);
+    walk(e, &mut |e| constant &= !matches!(e, Expr::Column(_)) && !matches!(e, Expr::Func(f, _) if changes(f)));
     constant
 }
 

@@ -340,6 +340,7 @@ impl Settings {
             zone: self.zone.clone(),
             path: SearchPath::new(self.get("search_path").unwrap_or_default(), user),
             settings: self.values.clone(),
+            backends: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::sessions::Roll;
 use clearway_env::{Clock, Entropy};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Latch};
+use clearway_plan::Signal;
 use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
@@ -34,6 +35,13 @@ pub enum Note {
         /// Its place at the worker.
         slot: u32,
         /// Its backend id, in case the place has been taken by another.
+        pid: i32,
+    },
+    /// A session is to end.
+    Terminate {
+        /// Its place at the worker.
+        slot: u32,
+        /// As in [`Note::Cancel`].
         pid: i32,
     },
     /// Tell this which sessions there are.
@@ -180,6 +188,17 @@ impl Shared {
             _ => return,
         };
         self.post(usize::from(target.0), Note::Cancel { slot: target.1, pid });
+    }
+
+    /// Passes on what one session tells another; false if there is no such session.
+    pub fn signal(&self, pid: i32, signal: Signal) -> bool {
+        let Some((worker, slot)) = self.registry.lock().get(&pid).map(|t| (t.worker, t.slot)) else { return false };
+        let note = match signal {
+            Signal::Cancel => Note::Cancel { slot, pid },
+            Signal::Terminate => Note::Terminate { slot, pid },
+        };
+        self.post(usize::from(worker), note);
+        true
     }
 
     /// Tells all workers to stop.

@@ -417,6 +417,14 @@ impl Worker {
                     });
                     self.list(slot);
                 }
+                Note::Terminate { slot, pid } => {
+                    self.with(slot, |session, cx, _| {
+                        if session.pid() == pid {
+                            session.terminate(cx);
+                        }
+                    });
+                    self.list(slot);
+                }
                 Note::Roll(roll) => self.rolls.push((roll, 0)),
             }
         }

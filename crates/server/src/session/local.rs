@@ -4,7 +4,7 @@ use super::run::Run;
 use super::{Context, Session};
 use clearway_coordinator::{Outcome, RunOptions, Tag, TxnStatus};
 use clearway_plan::statement::{Isolation, TxnOptions};
-use clearway_plan::{Statement, cast};
+use clearway_plan::{SessionEnv, Statement, cast};
 use clearway_types::{DatumRef, Lsn, RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use clearway_wire::backend;
 use std::rc::Rc;
@@ -226,6 +226,7 @@ impl Session {
         self.synchronous_commit = self.settings.synchronous_commit();
         self.characteristics = self.settings.default_characteristics();
         self.deadlines.follow(&self.settings);
-        self.env = Arc::new(self.settings.env(&self.user, &self.database, self.pid));
+        let env = self.settings.env(&self.user, &self.database, self.pid);
+        self.env = Arc::new(SessionEnv { backends: Some(self.signals.clone()), ..env });
     }
 }

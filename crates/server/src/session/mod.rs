@@ -19,6 +19,7 @@ mod local;
 mod messages;
 mod prepared;
 mod run;
+mod signals;
 mod simple;
 mod sleep;
 mod startup;
@@ -126,6 +127,9 @@ pub struct Session {
     shown_characteristics: Characteristics,
     deadlines: deadlines::Deadlines,
     env: Arc<SessionEnv>,
+    signals: Arc<signals::Signals>,
+    /// Another session has ended it.
+    terminating: bool,
     statements: HashMap<Box<str>, Rc<Prepared>>,
     unnamed: Option<Rc<Prepared>>,
     portals: HashMap<Box<str>, Portal>,
@@ -157,7 +161,7 @@ pub struct Session {
 
 impl Session {
     /// A session on a fresh connection; `refused`: it will be told that there are too many.
-    pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Shared) -> Self {
+    pub fn new(stream: Stream, slot: u32, refused: bool, shared: &Arc<Shared>) -> Self {
         let control = matches!(stream, Stream::Control(_));
         Self {
             io: Io::new(stream),
@@ -176,6 +180,8 @@ impl Session {
             shown_characteristics: Characteristics::default(),
             deadlines: deadlines::Deadlines::default(),
             env: Arc::default(),
+            signals: Arc::new(signals::Signals::new(shared.clone())),
+            terminating: false,
             statements: HashMap::new(),
             unnamed: None,
             portals: HashMap::new(),
@@ -251,6 +257,7 @@ impl Session {
 
     fn advance(&mut self, cx: &mut Context<'_>) -> Turn {
         for _ in 0..MESSAGES_A_TURN {
+            self.end_if_terminated(cx);
             if self.io.is_full() {
                 if self.flush(cx).is_err() {
                     return Turn::Over;

@@ -234,6 +234,7 @@ impl Session {
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
         let Run { plan, env, origin, began, .. } = run;
         self.statement_ended();
+        self.warn_of_unknown();
         match result {
             Err(e) => {
                 let notices = self.client.as_ref().map(Client::take_notices).unwrap_or_default();
@@ -399,6 +400,9 @@ impl Session {
 
     /// An error of a statement, or before one: says so, and does what the protocol wants after it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
+        if error.state() == SqlState::ADMIN_SHUTDOWN {
+            return self.fatal(cx, error);
+        }
         self.say_error(cx, error);
         self.phase = Phase::Idle;
         match origin {

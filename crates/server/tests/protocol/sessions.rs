@@ -1,6 +1,6 @@
 //! Who is connected and what each session does; ending what others do.
 
-use crate::raw::{Fixture, LIMIT, Raw, bind, execute, parse, query, sync};
+use crate::raw::{Fixture, LIMIT, Message, Raw, bind, execute, parse, query, sync};
 use std::time::Instant;
 
 /// What `clearway.sessions` says of the session with this backend id: these columns of it, in one text.
@@ -79,4 +79,146 @@ fn sessions_of_all_workers_are_shown_once() {
     while asker.query(count)[1].values() != [Some(b"871".to_vec()), Some(b"871".to_vec())] {
         assert!(began.elapsed() < LIMIT);
     }
+}
+
+/// A table with a row.
+fn with_a_row(name: &str) -> (Fixture, Raw) {
+    let server = Fixture::new(name);
+    let mut asker = server.connect();
+    asker.query("create table t (a int primary key, n int)");
+    asker.query("insert into t values (1, 0)");
+    (server, asker)
+}
+
+fn warnings(messages: &[Message]) -> Vec<String> {
+    messages.iter().filter(|m| m.tag == 'N').map(|m| format!("{} {}", m.severity(), m.primary())).collect()
+}
+
+fn cancel(asker: &mut Raw, pid: i32) {
+    assert_eq!(asker.column(&format!("select pg_cancel_backend({pid})")), ["t"]);
+}
+
+/// As PostgreSQL 15 answers the same statements.
+#[test]
+fn cancel_and_terminate_answer_as_postgresql() {
+    let (server, mut c) = with_a_row("signal-answers");
+    let nobody = "WARNING PID 999999 is not a PostgreSQL backend process";
+    for function in ["pg_cancel_backend", "pg_terminate_backend"] {
+        let answer = c.query(&format!("select {function}(999999)"));
+        assert_eq!((warnings(&answer), &answer[2].values()), (vec![nobody.to_owned()], &vec![Some(b"f".to_vec())]));
+        assert_eq!(c.column(&format!("select {function}(null)")), [""]);
+        assert_eq!(c.column(&format!("select {function}('x')")), ["22P02"]);
+    }
+    assert_eq!(c.column("select pg_cancel_backend(1::bigint)"), ["42883"]);
+    // For each row; in a read-only transaction; not by an EXPLAIN.
+    c.query("insert into t values (2, 0)");
+    assert_eq!(warnings(&c.query("select pg_cancel_backend(999999) from t")), [nobody, nobody]);
+    assert_eq!(warnings(&c.query("select 1 from t where a = 1 and pg_cancel_backend(999999)")), [nobody]);
+    assert_eq!(warnings(&c.query("begin read only; select pg_cancel_backend(999999); commit")), [nobody]);
+    assert_eq!(warnings(&c.query("explain select pg_cancel_backend(999999)")), [""; 0]);
+    // Itself: the statement fails, and with it its block.
+    let own = c.query("begin; insert into t values (3, pg_cancel_backend(pg_backend_pid())::int)");
+    let error = own.iter().find(|m| m.tag == 'E').unwrap();
+    assert_eq!((error.severity(), error.code(), error.primary()), {
+        ("ERROR".into(), "57014".into(), "canceling statement due to user request".into())
+    });
+    assert_eq!(c.column("select 1"), ["25P02"]);
+    c.query("rollback");
+    assert_eq!(c.column("select count(*) from t"), ["2"]);
+    c.send(&query("insert into t values (3, pg_terminate_backend(pg_backend_pid())::int)"));
+    is_terminated(&mut c);
+    assert_eq!(server.connect().column("select count(*) from t"), ["2"]);
+}
+
+/// The session is told that it ends, and its connection is closed.
+#[track_caller]
+fn is_terminated(c: &mut Raw) {
+    let mut last = c.next();
+    while let Some(next) = c.try_next() {
+        last = next;
+    }
+    assert_eq!((last.severity(), last.code(), last.primary()), {
+        ("FATAL".into(), "57P01".into(), "terminating connection due to administrator command".into())
+    });
+}
+
+#[test]
+fn cancel_ends_what_runs_and_leaves_the_idle_alone() {
+    let (server, mut asker) = with_a_row("cancel-backend");
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    // Idle, in a block or not: no effect, now or later.
+    cancel(&mut asker, holder.pid);
+    becomes(&mut asker, holder.pid, "state", "idle");
+    holder.query("begin; update t set n = 1 where a = 1");
+    cancel(&mut asker, holder.pid);
+    // A look comes behind the cancellation, so that it is over then.
+    becomes(&mut asker, holder.pid, "state", "idle in transaction");
+    assert_eq!(holder.column("select n from t"), ["1"]);
+    // While it waits for a row's lock, on its own and in a block.
+    for (begin, status) in [("", 'I'), ("begin", 'E')] {
+        waiter.query(begin);
+        waiter.send(&query("update t set n = 2 where a = 1"));
+        becomes(&mut asker, waiter.pid, "waits_for, blocked_by", &format!("lock{}", holder.pid));
+        cancel(&mut asker, waiter.pid);
+        let answer = waiter.until_ready();
+        assert_eq!((answer[0].code(), answer[0].severity()), ("57014".into(), "ERROR".into()));
+        assert_eq!(char::from(answer[1].body[0]), status);
+    }
+    waiter.query("rollback");
+    holder.query("commit");
+    // While it sleeps, and while it makes rows to sort.
+    waiter.send(&query("select pg_sleep(1000)"));
+    becomes(&mut asker, waiter.pid, "waits_for", "sleep");
+    cancel(&mut asker, waiter.pid);
+    assert_eq!(waiter.until_ready()[0].code(), "57014");
+    waiter.send(&query("select n from generate_series(1, 20000000) as s(n) order by md5(n::text) limit 1"));
+    becomes(&mut asker, waiter.pid, "state", "active");
+    cancel(&mut asker, waiter.pid);
+    assert_eq!(waiter.until_ready()[0].code(), "57014");
+    assert_eq!(waiter.column("select n from t"), ["1"]);
+}
+
+#[test]
+fn terminate_ends_a_session_wherever_it_is() {
+    let (server, mut asker) = with_a_row("terminate-backend");
+    // What it does, and how that is seen.
+    let cases = [
+        ("", "state", "idle"),
+        ("begin; update t set n = 5 where a = 1", "state", "idle in transaction"),
+        ("begin; select 1 / 0", "state", "idle in transaction (aborted)"),
+        ("begin; select pg_sleep(1000)", "waits_for", "sleep"),
+        ("copy t from stdin", "waits_for", "client"),
+        // More than the socket takes, and the client does not read.
+        ("select repeat('x', 10000) from generate_series(1, 20000)", "waits_for", "client"),
+    ];
+    for (sql, column, seen) in cases {
+        let mut victim = server.connect();
+        if !sql.is_empty() {
+            victim.send(&query(sql));
+        }
+        becomes(&mut asker, victim.pid, column, seen);
+        let pid = victim.pid;
+        assert_eq!(
+            asker.column(&format!("select pg_terminate_backend(pid) from clearway.sessions where pid = {pid}")),
+            ["t"]
+        );
+        if !sql.contains("repeat") {
+            is_terminated(&mut victim);
+        }
+        // Its locks are free, and what it did is undone.
+        becomes(&mut asker, pid, "pid", "");
+        assert_eq!(asker.column("update t set n = n + 1 where a = 1 returning n"), ["1"], "{sql}");
+        asker.query("update t set n = 0");
+    }
+    // One that waits for a lock.
+    let (mut holder, mut waiter) = (server.connect(), server.connect());
+    holder.query("begin; update t set n = 1 where a = 1");
+    waiter.send(&query("begin; insert into t values (2, 2); update t set n = 2 where a = 1"));
+    becomes(&mut asker, waiter.pid, "blocked_by", &holder.pid.to_string());
+    assert_eq!(asker.column(&format!("select pg_terminate_backend({})", waiter.pid)), ["t"]);
+    is_terminated(&mut waiter);
+    holder.query("commit");
+    assert_eq!(asker.column("select n from t"), ["1"]);
+    let gone = waiter.pid;
+    assert_eq!(warnings(&asker.query(&format!("select pg_terminate_backend({gone})"))).len(), 1);
 }
