@@ -68,4 +68,9 @@ pub trait RowClient {
 
     /// Whether [`RowClient::poll`] has something to do before anything arrives.
     fn is_ready(&self) -> bool;
+
+    /// Whether a transaction waits for memory of this node, of whose changes nobody tells: poll often.
+    fn watches_memory(&self) -> bool {
+        false
+    }
 }

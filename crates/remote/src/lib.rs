@@ -3,7 +3,8 @@
 //! A [`Table`] has fixed-size rows in the registered memory of several nodes, each with its lock beside its payload. A
 //! [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under strict two-phase locking, several at a
 //! time; nothing in it blocks. The protocols are NO_WAIT and WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`].
-//! [`LockKind::OneRound`] goes past the source: a lock and its payload arrive in one round. A [`StoreWorker`] puts keys on the
+//! Two kinds of lock go past the source. With [`LockKind::OneRound`] a lock and its payload arrive in one round; with
+//! [`LockKind::Line`] who waits looks at memory of its own node, and the holder hands the lock over. A [`StoreWorker`] puts keys on the
 //! rows, by a hash index that is in registered memory as well. A [`MessageWorker`] has the same calls ([`RowClient`]) and
 //! modes, but lets the owners' processors execute them: the source's baselines.
 //!
@@ -68,13 +69,14 @@
 //! part of this crate yet; a failed verb ends the worker with an error.
 //!
 //! Source: Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University), Journal of Frontiers of Computer Science and Technology
-//! 17(5), pages 1201 to 1209; one-round locks: not in it.
+//! 17(5), pages 1201 to 1209; one-round locks and lines: not in it.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod client;
 mod error;
+mod mailbox;
 mod messages;
 mod mode;
 mod stats;
@@ -87,6 +89,7 @@ mod worker;
 
 pub use client::RowClient;
 pub use error::RemoteError;
+pub use mailbox::Mailbox;
 pub use messages::{FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words};
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
 pub use stats::{AbortCause, Phase, PhaseCount, Stats};

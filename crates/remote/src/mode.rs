@@ -3,6 +3,7 @@
 //! | mode | word 0 | words 1 to 4 |
 //! |---|---|---|
 //! | M | 0 free, else the holder's start timestamp | - |
+//! | M in line, WAIT_DIE | 0 free, else bits 12 to 63: start timestamp of the last in line; bits 0 to 11: its place in its worker's mailbox | - |
 //! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders | - |
 //! | M/S, WAIT_DIE | as above | start timestamps of up to 4 holders, 0 unused |
 
@@ -52,6 +53,9 @@ pub enum LockKind {
     /// M/S, and lock and payload arrive in one round: FAA or CAS is posted together with the READ. A reader that finds an
     /// exclusive holder takes its FAA back. For NO_WAIT; WAIT_DIE treats it as [`LockKind::Shared`].
     OneRound,
+    /// M, and who waits stands in line and looks at memory of its own node: see [`Mailbox`](crate::Mailbox). For
+    /// WAIT_DIE; NO_WAIT treats it as [`LockKind::Mutual`].
+    Line,
 }
 
 /// Protocol and kind of lock; the same for all users of a table.
@@ -75,8 +79,15 @@ impl Mode {
     /// NO_WAIT with one-round locks.
     pub const ONE_ROUND: Self = Self { protocol: Protocol::NoWait, kind: LockKind::OneRound };
 
+    /// WAIT_DIE with M locks and waiting in line.
+    pub const LINE: Self = Self { protocol: Protocol::WaitDie, kind: LockKind::Line };
+
     pub(crate) fn shares(self) -> bool {
-        self.kind != LockKind::Mutual
+        !matches!(self.kind, LockKind::Mutual | LockKind::Line)
+    }
+
+    pub(crate) fn has_line(self) -> bool {
+        self == Self::LINE
     }
 
     pub(crate) fn is_one_round(self) -> bool {

@@ -50,6 +50,10 @@ pub struct Stats {
     pub atomicity_retries: u64,
     /// Looks at a row whose holders are all younger.
     pub wait_retries: u64,
+    /// Requests for a lock that have waited at all, one or more times.
+    pub waits: u64,
+    /// Verbs of waits: looks at the row, or those to stand in line. Not counted for messages.
+    pub wait_verbs: u64,
     /// READs that saw another's half-done update of the metadata.
     pub rereads: u64,
     /// Verbs that the processor executed itself on local rows.
@@ -73,6 +77,8 @@ impl Stats {
             (&mut self.too_many_readers, other.too_many_readers),
             (&mut self.atomicity_retries, other.atomicity_retries),
             (&mut self.wait_retries, other.wait_retries),
+            (&mut self.waits, other.waits),
+            (&mut self.wait_verbs, other.wait_verbs),
             (&mut self.rereads, other.rereads),
             (&mut self.direct, other.direct),
         ];

@@ -12,6 +12,8 @@ pub(crate) enum Trap {
     CompareOwner,
     /// Metadata that another is changing counts as a conflict.
     AbortOnBusyMetadata,
+    /// A lock is released or handed over before the payload has landed.
+    PayloadAfterRelease,
     /// A row at a cached location is used without a look at its key.
     TrustLocation,
     /// A bucket that was read without a lock decides that a key is absent.

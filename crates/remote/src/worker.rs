@@ -9,6 +9,7 @@
 //! each access. WAIT_DIE waits by trying again, as long as younger transactions hold the row.
 
 use crate::access::{Access, Context, Held, Progress, SCRATCH_HEADER};
+use crate::mailbox::{Connected, MAX_COUNT, MAX_PLACES, Mailbox};
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
@@ -52,6 +53,11 @@ impl WorkerLimits {
     pub fn scratch_words(&self, payload_words: usize) -> usize {
         self.transactions * self.rows * (SCRATCH_HEADER + payload_words)
     }
+
+    /// Words of a worker's mailbox.
+    pub fn mailbox_words(&self) -> usize {
+        self.transactions * self.rows * 2
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,6 +93,9 @@ pub struct RowWorker<'a, W> {
     /// Logical time: newer than every start seen.
     newest: u64,
     backlog: VecDeque<(QueueId, Vec<Request>)>,
+    mailbox: Option<Connected<'a>>,
+    /// Accesses that wait for a word of the mailbox.
+    parked: Vec<(usize, usize)>,
     /// Accesses whose batch the processor has executed.
     executed: VecDeque<(usize, usize)>,
     completions: Vec<Completion>,
@@ -114,6 +123,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         local: Option<&'a dyn Region>,
     ) -> Result<Self, RemoteError> {
         assert!(fabric.scratch_words() >= limits.scratch_words(table.longest_payload()), "scratch area too small");
+        assert!(!table.mode.has_line() || limits.transactions * limits.rows <= MAX_PLACES, "too many places in lines");
         let connect = |owner: &crate::Owner| fabric.connect(owner.address).map_err(RemoteError::Fabric);
         let queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
         let handle = TxnHandle { slot: 0, serial: 0 };
@@ -131,12 +141,23 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             serial: 0,
             newest: 0,
             backlog: VecDeque::new(),
+            mailbox: None,
+            parked: Vec::new(),
             executed: VecDeque::new(),
             completions: Vec::new(),
             events: VecDeque::new(),
             stats: Stats::default(),
             planted: Planted::default(),
         })
+    }
+
+    /// Gives a worker the mailbox that it needs for [`LockKind::Line`](crate::LockKind::Line), and connects it to the others'.
+    ///
+    /// # Errors
+    /// [`RemoteError::Fabric`] if a node cannot be reached.
+    pub fn with_mailbox(mut self, mailbox: Mailbox<'a>) -> Result<Self, RemoteError> {
+        self.mailbox = Some(Connected::new(mailbox, &mut self.fabric)?);
+        Ok(self)
     }
 
     #[cfg(test)]
@@ -169,7 +190,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         let index = accesses.iter().position(|access| access.held == Held::Not).unwrap_or(accesses.len());
         assert!(index < self.limits.rows, "more than {} rows in one transaction", self.limits.rows);
         let place = txn.slot * self.limits.rows + index;
-        let access = Access::new(row, place * (SCRATCH_HEADER + self.table.longest_payload()));
+        let access = Access::new(row, place, place * (SCRATCH_HEADER + self.table.longest_payload()));
         match accesses.get_mut(index) {
             Some(old) => *old = access,
             None => accesses.push(access),
@@ -246,10 +267,20 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             stats: &mut self.stats,
             newest: &mut self.newest,
             planted: self.planted,
+            mailbox: self.mailbox.as_ref(),
         };
         let row = accesses[access].row;
         match step(&mut accesses[access], &mut cx) {
             Progress::Posted => self.send(txn, access, phase, batch)?,
+            Progress::PostedTo(to) => {
+                let queue = self.mailbox.as_ref().expect("it named the mailbox").queue(to);
+                self.send_to(queue, txn, access, phase, batch)?;
+            }
+            Progress::Parked => {
+                // Not zero: a call is under way until `poll`.
+                accesses[access].pending = 1;
+                self.parked.push((txn, access));
+            }
             Progress::Locked => self.events.push_back(Event::Locked(*handle, row)),
             Progress::Refused(cause) => self.release_all(txn, State::Aborting(cause))?,
             Progress::Peeked => self.events.push_back(Event::Peeked(*handle, row)),
@@ -260,7 +291,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         Ok(())
     }
 
-    fn send(&mut self, txn: usize, access: usize, phase: Phase, mut batch: Vec<Request>) -> Result<(), RemoteError> {
+    fn send(&mut self, txn: usize, access: usize, phase: Phase, batch: Vec<Request>) -> Result<(), RemoteError> {
         let owner = self.txns[txn].accesses[access].row.owner as usize;
         if let Some((node, region)) = self.local
             && self.table.owners[owner].address.node == node
@@ -274,12 +305,23 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             self.executed.push_back((txn, access));
             return Ok(());
         }
+        self.send_to(self.queues[owner], txn, access, phase, batch)
+    }
+
+    fn send_to(
+        &mut self,
+        queue: QueueId,
+        txn: usize,
+        access: usize,
+        phase: Phase,
+        mut batch: Vec<Request>,
+    ) -> Result<(), RemoteError> {
         self.stats.count_batch(phase, batch.len());
         self.txns[txn].accesses[access].pending = batch.len();
         for request in &mut batch {
             request.id = (txn * self.limits.rows + access) as u64;
         }
-        self.post(self.queues[owner], batch)
+        self.post(queue, batch)
     }
 
     fn post(&mut self, queue: QueueId, batch: Vec<Request>) -> Result<(), RemoteError> {
@@ -305,6 +347,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn begin(&mut self) -> Option<TxnHandle> {
         self.newest += 1;
+        assert!(!self.table.mode.has_line() || self.newest <= MAX_COUNT, "no more start timestamps");
         self.restart(StartTimestamp::new(self.newest, self.number))
     }
 
@@ -399,6 +442,10 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
             self.txns[txn].accesses[access].pending = 0;
             self.complete(txn, access)?;
         }
+        for (txn, access) in std::mem::take(&mut self.parked) {
+            self.txns[txn].accesses[access].pending = 0;
+            self.complete(txn, access)?;
+        }
         let mut completions = std::mem::take(&mut self.completions);
         self.fabric.poll(&mut completions);
         for completion in completions.drain(..) {
@@ -420,6 +467,10 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn is_ready(&self) -> bool {
         !self.executed.is_empty() || !self.events.is_empty()
+    }
+
+    fn watches_memory(&self) -> bool {
+        !self.parked.is_empty()
     }
 }
 

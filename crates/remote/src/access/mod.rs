@@ -8,8 +8,10 @@
 //!    orders a WRITE before a later atomic.
 //! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
 
+mod line;
 mod release;
 
+use crate::mailbox::{Connected, Stand, Word};
 use crate::mode::{HOLDERS, READER, holders, is_exclusive};
 use crate::traps::{Planted, Trap};
 use crate::{AbortCause, Protocol, RowId, StartTimestamp, Stats, Table};
@@ -61,6 +63,16 @@ enum Step {
     SubtractReader,
     /// READ of the payload without a lock.
     Peek,
+    /// CAS of the lock word of a line by who expects this there.
+    TakeLine(u64),
+    /// WRITE to the mailbox of the one before.
+    TellBefore,
+    /// Nothing: a word of the own mailbox is awaited.
+    Watch(Word),
+    /// The holder's release, where there may be a line.
+    ReleaseLine,
+    /// WRITE to the mailbox of the next.
+    HandOver,
 }
 
 /// How the access stands after a step.
@@ -68,6 +80,10 @@ enum Step {
 pub(crate) enum Progress {
     /// A batch is to be posted.
     Posted,
+    /// A batch is to be posted to the node of another's mailbox.
+    PostedTo(Stand),
+    /// Nothing to post: the access waits for its worker's mailbox.
+    Parked,
     /// The lock is held, and the payload in the scratch area.
     Locked,
     /// The lock is not held.
@@ -91,6 +107,13 @@ pub(crate) struct Context<'a, W> {
     /// The newest logical time seen in a lock word.
     pub newest: &'a mut u64,
     pub planted: Planted,
+    pub mailbox: Option<&'a Connected<'a>>,
+}
+
+impl<'a, W> Context<'a, W> {
+    fn mailbox(&self) -> &'a Connected<'a> {
+        self.mailbox.expect("a worker of a table with lines has a mailbox")
+    }
 }
 
 #[derive(Debug)]
@@ -107,12 +130,16 @@ pub(crate) struct Access {
     slot: usize,
     /// Verbs of the last batch that have not completed.
     pub pending: usize,
+    /// Its place among all accesses of its worker.
+    place: usize,
+    /// It has waited for the lock.
+    waited: bool,
 }
 
 impl Access {
-    pub fn new(row: RowId, scratch: usize) -> Self {
-        let (held, step) = (Held::Not, Step::Rest);
-        Self { row, exclusive: false, held, dirty: false, scratch, step, slot: 0, pending: 0 }
+    pub fn new(row: RowId, place: usize, scratch: usize) -> Self {
+        let (held, step, waited) = (Held::Not, Step::Rest, false);
+        Self { row, exclusive: false, held, dirty: false, scratch, step, slot: 0, pending: 0, place, waited }
     }
 
     /// The payload's first scratch word.
@@ -124,7 +151,9 @@ impl Access {
     pub fn lock<W: FabricWorker>(&mut self, exclusive: bool, cx: &mut Context<'_, W>) -> Progress {
         self.exclusive = exclusive;
         let mode = cx.table.mode;
-        if exclusive || !mode.shares() {
+        if mode.has_line() {
+            self.take_free(cx)
+        } else if exclusive || !mode.shares() {
             self.take_exclusive(cx)
         } else if mode.is_one_round() {
             self.faa(READER, cx);
@@ -145,6 +174,7 @@ impl Access {
     pub fn release<W: FabricWorker>(&mut self, commit: bool, cx: &mut Context<'_, W>) -> Progress {
         match self.held {
             Held::Not => Progress::Released,
+            Held::Exclusive if cx.table.mode.has_line() => self.release_line(commit, cx),
             Held::Exclusive => self.release_exclusive(commit, cx),
             Held::Shared if cx.table.mode.is_one_round() => {
                 self.faa(READER.wrapping_neg(), cx);
@@ -195,6 +225,10 @@ impl Access {
             Step::SubtractReader if holders(found) == 0 => Progress::LockLost,
             Step::SubtractReader => self.gone(),
             Step::Peek => self.rest(Progress::Peeked),
+            Step::TakeLine(expected) => self.took_line(expected, found, cx),
+            Step::TellBefore | Step::HandOver => self.told(cx),
+            Step::Watch(word) => self.look(word, cx),
+            Step::ReleaseLine => self.released_line(found, cx),
         }
     }
 
@@ -231,6 +265,7 @@ impl Access {
                 Some(holder) => self.rest(Progress::Refused(AbortCause::Older(holder))),
                 None => {
                     cx.stats.wait_retries += 1;
+                    self.count_wait(cx);
                     self.take_exclusive(cx)
                 }
             },
@@ -300,7 +335,14 @@ impl Access {
             return self.rest(Progress::Refused(AbortCause::Older(holder)));
         }
         cx.stats.wait_retries += 1;
+        self.count_wait(cx);
         self.read_word(step, cx)
+    }
+
+    /// Counts a verb of a wait, and the wait itself once.
+    fn count_wait<W>(&mut self, cx: &mut Context<'_, W>) {
+        cx.stats.wait_verbs += 1;
+        cx.stats.waits += u64::from(!std::mem::replace(&mut self.waited, true));
     }
 
     /// A holder that is older than the transaction. Notes the time of all of them.

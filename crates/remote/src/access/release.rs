@@ -12,9 +12,7 @@ impl Access {
             return self.post(Step::ReleaseExclusive);
         }
         if commit && self.dirty {
-            let local = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
-            let remote = cx.table.word(self.row, mode.header_words());
-            self.push(Verb::Write { local, remote }, cx);
+            self.write_payload(cx);
         }
         if mode.has_array() {
             self.clear_slot(cx);
@@ -106,5 +104,11 @@ impl Access {
         cx.fabric.store(self.scratch, 0);
         self.push(Verb::Write { local: ScratchRange::new(self.scratch, 1), remote: word }, cx);
         true
+    }
+
+    pub(super) fn write_payload<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) {
+        let local = ScratchRange::new(self.payload(), cx.table.payload_words_of(self.row));
+        let remote = cx.table.word(self.row, cx.table.mode.header_words());
+        self.push(Verb::Write { local, remote }, cx);
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! `SEED=n cargo test -p clearway-remote serializable` replays one seed of the histories.
 
+mod line;
 mod messages;
+mod one_sided;
 mod runner;
 mod store;
 mod store_runner;
@@ -69,6 +71,11 @@ fn one_round_is_strictly_serializable() {
     run_mode(Mode::ONE_ROUND);
 }
 
+#[test]
+fn lines_are_strictly_serializable() {
+    run_mode(Mode::LINE);
+}
+
 /// Runs seeds until one catches the trap, and prints it; without the trap the same seed is clean.
 fn assert_caught(trap: Trap, mode: Mode) {
     let setup = |seed, trap| Setup { trap, ..Setup::new(seed, mode, 200) };
@@ -87,6 +94,11 @@ fn unlock_with_payload_is_caught() {
     for mode in Mode::PUBLISHED {
         assert_caught(Trap::UnlockWithPayload, mode);
     }
+}
+
+#[test]
+fn payload_after_release_is_caught() {
+    assert_caught(Trap::PayloadAfterRelease, Mode::LINE);
 }
 
 #[test]

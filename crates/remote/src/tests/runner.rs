@@ -2,7 +2,9 @@
 
 use super::PAYLOAD;
 use crate::traps::Trap;
-use crate::{AbortCause, Buckets, Event, FabricLink, MessageServer, MessageWorker, Mode, Owner, RowClient, RowId};
+use crate::{
+    AbortCause, Buckets, Event, FabricLink, Mailbox, MessageServer, MessageWorker, Mode, Owner, RowClient, RowId,
+};
 use crate::{RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits, message_words};
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
@@ -10,6 +12,7 @@ use clearway_fabric::{Fabric, Region, WorkerAddr};
 use clearway_history::{CheckOptions, History, Key, Op, Outcome, Report, Txn};
 use std::collections::BTreeMap;
 
+/// Unless the setup says otherwise.
 const ROWS_PER_TXN: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,13 +28,29 @@ pub struct Setup {
     /// Transactions to commit.
     pub commits: u64,
     pub trap: Option<Trap>,
+    /// Rows of one transaction, at most.
+    pub rows_per_txn: usize,
+    /// Skew of the choice of rows, as in YCSB; without it the smaller of two uniform draws, in each owner.
+    pub theta: Option<f64>,
     /// Ask the owners by SEND and RECV, instead of one-sided verbs.
     pub messages: bool,
 }
 
 impl Setup {
     pub fn new(seed: u64, mode: Mode, commits: u64) -> Self {
-        Self { seed, mode, nodes: 2, workers: 2, clients: 2, rows: 3, commits, trap: None, messages: false }
+        Self {
+            seed,
+            mode,
+            nodes: 2,
+            workers: 2,
+            clients: 2,
+            rows: 3,
+            commits,
+            trap: None,
+            rows_per_txn: ROWS_PER_TXN,
+            theta: None,
+            messages: false,
+        }
     }
 
     /// The network of this seed: delays, reordering, torn WRITEs and gaps in atomics, drawn wider than real ones.
@@ -108,6 +127,10 @@ struct Run<'a> {
     network: Network,
     workers: Vec<Box<dyn RowClient + 'a>>,
     addresses: Vec<WorkerAddr>,
+    /// Sums of the rows' weights, if their choice is skewed.
+    zipf: Vec<f64>,
+    /// Whether a worker's timer is set.
+    timers: Vec<bool>,
     servers: Vec<(WorkerAddr, SimServer)>,
     clients: Vec<BTreeMap<TxnHandle, Client>>,
     history: History,
@@ -127,7 +150,9 @@ pub fn run(setup: Setup) -> Found {
     let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
     let (mode, rows, buckets, owners) = (setup.mode, setup.rows, Buckets::default(), owners.collect());
     let table = Table { mode, payload_words: PAYLOAD, rows, buckets, owners };
-    let limits = WorkerLimits { transactions: setup.clients, rows: ROWS_PER_TXN };
+    let limits = WorkerLimits { transactions: setup.clients, rows: setup.rows_per_txn };
+    let mailbox = |node: &SimNode| (node.node(), node.register(limits.mailbox_words()).unwrap());
+    let mailboxes: Vec<_> = nodes.iter().flat_map(|node| (0..setup.workers).map(move |_| mailbox(node))).collect();
     let mut workers: Vec<Box<dyn RowClient + '_>> = Vec::new();
     let mut addresses = Vec::new();
     let clients = (setup.nodes * setup.workers) as usize;
@@ -142,6 +167,12 @@ pub fn run(setup: Setup) -> Found {
             }
             let fabric = node.worker(port, limits.scratch_words(PAYLOAD)).unwrap();
             let mut worker = RowWorker::new(fabric, table.clone(), number, limits, Some(region)).unwrap();
+            if setup.mode.has_line() {
+                let all =
+                    mailboxes.iter().map(|(node, region)| Owner { address: address(*node), region: region.key() });
+                let own = &mailboxes[usize::from(number)].1;
+                worker = worker.with_mailbox(Mailbox { own, all: all.collect() }).unwrap();
+            }
             if let Some(trap) = setup.trap {
                 worker.plant(trap, region);
             }
@@ -152,10 +183,35 @@ pub fn run(setup: Setup) -> Found {
     let rows = (0..setup.nodes).flat_map(|owner| (0..setup.rows).map(move |index| RowId { owner, index }));
     let keys = rows.map(|row| (row, history.key(&format!("{}.{}", row.owner, row.index)))).collect();
     let clients = workers.iter().map(|_| BTreeMap::new()).collect();
+    let timers = vec![false; workers.len()];
+    let weights = |theta: f64| {
+        let weight = move |rank: u32| f64::from(rank).powf(-theta);
+        let mut sum = 0.0;
+        let sums = (1..=setup.nodes * setup.rows).map(|rank| {
+            sum += weight(rank);
+            sum
+        });
+        sums.collect()
+    };
+    let zipf: Vec<f64> = setup.theta.map_or(Vec::new(), weights);
     let rng = SeededEntropy::new(setup.seed);
     let (values, committed, found) = (0, 0, Found::default());
-    let mut run =
-        Run { setup, rng, network, workers, addresses, servers, clients, history, keys, values, committed, found };
+    let mut run = Run {
+        setup,
+        rng,
+        network,
+        workers,
+        addresses,
+        zipf,
+        timers,
+        servers,
+        clients,
+        history,
+        keys,
+        values,
+        committed,
+        found,
+    };
     run.run();
     for worker in &run.workers {
         run.found.stats.add(worker.stats());
@@ -186,6 +242,9 @@ impl Run<'_> {
                 Step::Worker(address) => self.addresses.iter().position(|worker| *worker == address),
                 Step::Timer(worker) => Some(worker as usize),
             };
+            if let Step::Timer(worker) = step {
+                self.timers[worker as usize] = false;
+            }
             if let Step::Worker(address) = step {
                 for (_, server) in self.servers.iter_mut().filter(|(of, _)| *of == address) {
                     server.poll().unwrap();
@@ -209,7 +268,8 @@ impl Run<'_> {
         for event in events {
             self.handle(worker, event);
         }
-        if self.workers[worker].is_ready() {
+        let waits = self.workers[worker].is_ready() || self.workers[worker].watches_memory();
+        if waits && !std::mem::replace(&mut self.timers[worker], true) {
             // A waiting access to a local row may be ready for ever: let time pass.
             self.network.set_timer(worker as u64, self.network.now_ns() + 100);
         }
@@ -261,17 +321,25 @@ impl Run<'_> {
     }
 
     fn begin(&mut self, worker: usize, txn: TxnHandle, session: u32) {
-        let gets = 1 + self.rng.below(ROWS_PER_TXN as u64);
-        let plan = (0..gets).map(|_| {
-            let owner = self.rng.below(u64::from(self.setup.nodes)) as u32;
-            // The smaller of two: the first row is the hottest.
-            let index = self.rng.below(u64::from(self.setup.rows)).min(self.rng.below(u64::from(self.setup.rows)));
-            (RowId { owner, index: index as u32 }, self.rng.below(2) == 0)
-        });
-        let plan = plan.collect();
+        let gets = 1 + self.rng.below(self.setup.rows_per_txn as u64);
+        let plan = (0..gets).map(|_| (self.draw_row(), self.rng.below(2) == 0)).collect();
         let start = self.workers[worker].start(txn);
         let client = Client { txn, session, begun_ns: self.network.now_ns(), start, plan, ops: Vec::new() };
         self.go_on(worker, client);
+    }
+
+    fn draw_row(&self) -> RowId {
+        let rows = u64::from(self.setup.rows);
+        if let Some(total) = self.zipf.last() {
+            let drawn = self.rng.below(1 << 53) as f64 / (1_u64 << 53) as f64 * total;
+            let rank = self.zipf.partition_point(|sum| *sum <= drawn) as u64;
+            let (owner, index) = (rank % u64::from(self.setup.nodes), rank / u64::from(self.setup.nodes));
+            return RowId { owner: owner as u32, index: index.min(rows - 1) as u32 };
+        }
+        let owner = self.rng.below(u64::from(self.setup.nodes)) as u32;
+        // The smaller of two: the first row is the hottest.
+        let index = self.rng.below(rows).min(self.rng.below(rows));
+        RowId { owner, index: index as u32 }
     }
 
     /// Asks for the next row, or for the end.
