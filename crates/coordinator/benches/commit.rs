@@ -105,7 +105,8 @@ fn make_table(engine: &Arc<Engine>) {
 
 fn update(engine: &Engine, id: i32) -> Arc<Plan> {
     let table = engine.catalog().table("accounts").expect("the table").clone();
-    let access = Access { table, path: Path::Point(vec![int(id)]), filter: None, lock: None };
+    let access =
+        Access { table, path: Path::Point(vec![int(id)]), filter: None, lock: None, learned: Default::default() };
     let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(1)));
     let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
     plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })

@@ -15,7 +15,7 @@ use crate::outcome::{End, Outcome, Refusal, Step, Stop, Task, TxnStatus, stopped
 use crate::port::Port;
 use crate::statement::{self, command, controls, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
-use crate::{copy, finish, insert, multi, txn};
+use crate::{copy, finish, insert, learned, multi, txn};
 use clearway_partition::{Body, Failure};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
@@ -300,7 +300,8 @@ impl Client {
             let id = txn::join(core, &mut state, partition);
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
-            (id, Body::Statement { program: program.clone(), env: env.clone(), rows, batch: None, fresh })
+            let learns = learned::learns(core.engine(), &state, program);
+            (id, Body::Statement { program: program.clone(), env: env.clone(), rows, batch: None, fresh, learns })
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {

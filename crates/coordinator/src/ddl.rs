@@ -170,7 +170,7 @@ async fn add_primary_key(
 async fn move_rows(core: &Core, old: &Arc<TableDef>, new: &Arc<TableDef>) -> Result<(), Stop> {
     let env = Arc::new(Env::default());
     let scan = Arc::new(Program::Scan {
-        access: Access { table: old.clone(), path: Path::Full, filter: None, lock: None },
+        access: Access { table: old.clone(), path: Path::Full, filter: None, lock: None, learned: Default::default() },
         group: None,
         project: (0..old.columns.len()).map(Expr::Column).collect(),
         limit: None,
@@ -241,6 +241,7 @@ async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exist
         rows: None,
         batch: None,
         fresh: true,
+        learns: false,
     })
     .await?;
     fill_guard(core, &table, at, &env).await?;
@@ -253,7 +254,13 @@ async fn fill_guard(core: &Core, table: &Arc<TableDef>, index: usize, env: &Arc<
     let key = UniqueKey::Index(index);
     let Some(guard) = table.guard(key) else { return Ok(()) };
     let scan = Arc::new(Program::Scan {
-        access: Access { table: table.clone(), path: Path::Full, filter: None, lock: None },
+        access: Access {
+            table: table.clone(),
+            path: Path::Full,
+            filter: None,
+            lock: None,
+            learned: Default::default(),
+        },
         group: None,
         project: guard.columns.iter().map(|c| Expr::Column(*c)).collect(),
         limit: None,

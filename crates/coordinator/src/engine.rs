@@ -7,13 +7,14 @@
 //! 3. A catalog version is given out once, and versions grow in the order in which catalogs are published.
 //!
 //! Locking: `catalog` is a latch, held to copy a pointer (workers cache what they read and compare versions first); `waits_for` one that
-//! only lock waits take. Neither is held while anything else is taken. A crash leaves the data directory as `storage` says.
+//! only lock waits take; `learned` one for each new plan's first run in a block. None is held while anything else is taken. A crash leaves the data directory as `storage` says.
 
 use crate::activity::Workers;
 use crate::bootstrap;
 use crate::catalog_rows::FIRST_USER_ID;
 use crate::checkpointer::Checkpointer;
 use crate::deadlock::WaitsFor;
+use crate::learned::LearnedLocks;
 use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
 use crate::system::System;
@@ -89,6 +90,7 @@ impl Default for EngineConfig {
 static BATON: Class = Class::new("partition.baton");
 static CATALOG: Class = Class::new("coordinator.catalog");
 static WAITS_FOR: Class = Class::new("coordinator.waits_for");
+static LEARNED: Class = Class::new("coordinator.learned");
 
 /// The engine of one node.
 pub struct Engine {
@@ -110,6 +112,7 @@ pub struct Engine {
     next_catalog_version: AtomicU64,
     next_id: AtomicU32,
     waits_for: Latch<WaitsFor>,
+    learned: Latch<LearnedLocks>,
     /// Plain std: set once, before there are sessions.
     system: OnceLock<Box<dyn System>>,
     pub(crate) checkpointer: Checkpointer,
@@ -148,6 +151,7 @@ impl Engine {
             catalog: Latch::new(&CATALOG, Arc::new(catalog)),
             next_id: AtomicU32::new(next_id),
             waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
+            learned: Latch::new(&LEARNED, LearnedLocks::default()),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
             node,
@@ -295,6 +299,10 @@ impl Engine {
     #[track_caller]
     pub(crate) fn waits_for(&self) -> LatchGuard<'_, WaitsFor> {
         self.waits_for.lock()
+    }
+    #[track_caller]
+    pub(crate) fn learned(&self) -> LatchGuard<'_, LearnedLocks> {
+        self.learned.lock()
     }
     pub(crate) fn txn_id_block(&self) -> (u64, u64) {
         let first = self.node.alloc_txn_ids(self.txn_ids).0;

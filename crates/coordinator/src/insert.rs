@@ -203,8 +203,14 @@ pub(crate) async fn deal(
     env: &Arc<Env>,
 ) -> Result<Vec<Reply>, Stop> {
     let fresh = is_fresh(&core.txn(), program);
-    let message =
-        |part| Body::Statement { program: program.clone(), env: env.clone(), rows: Some(part), batch: None, fresh };
+    let message = |part| Body::Statement {
+        program: program.clone(),
+        env: env.clone(),
+        rows: Some(part),
+        batch: None,
+        fresh,
+        learns: false,
+    };
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }

@@ -25,6 +25,7 @@ mod fetch;
 mod finish;
 mod guards;
 mod insert;
+mod learned;
 mod mailbox;
 mod multi;
 mod outcome;

@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::finish;
 use crate::guards::{self, Entries};
 use crate::insert::{self, Rounds};
+use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::system;
@@ -90,7 +91,10 @@ async fn scatter(
     env: &Arc<Env>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let targets = targets(core, program, route, env).await?;
-    let fresh = is_fresh(&core.txn(), program);
+    let (fresh, learns) = {
+        let txn = core.txn();
+        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program))
+    };
     if !fresh {
         multi::block(core, &targets).await?;
     }
@@ -100,6 +104,7 @@ async fn scatter(
         rows: None,
         batch: None,
         fresh,
+        learns,
     })
     .await?;
     Ok(targets.into_iter().zip(replies).collect())
@@ -195,7 +200,7 @@ pub(crate) async fn pull(
     let id = enter(core, partition).await?;
     let fresh = is_fresh(&core.txn(), program);
     let batch = Some(core.engine().chunk_rows());
-    let body = Body::Statement { program: program.clone(), env: env.clone(), rows: None, batch, fresh };
+    let body = Body::Statement { program: program.clone(), env: env.clone(), rows: None, batch, fresh, learns: false };
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();

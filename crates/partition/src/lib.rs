@@ -12,6 +12,7 @@ mod limits;
 mod lock;
 mod message;
 mod partition;
+mod reads;
 mod scheme;
 mod store;
 mod trees;

@@ -18,6 +18,9 @@ pub struct Limits {
     pub retries: u32,
     /// Calls that waited, and whose wait is over, that one message brings with it before other messages have a turn. Default 64.
     pub turns: usize,
+    /// Reads of a plan after which the partition passes on what became of their rows, from which the lock of the plan's reads is learned. 0: reads share,
+    /// and nothing is learned. Default 16.
+    pub learn_after: u32,
     /// Slices of dropped trees that are freed in one turn. Default 8.
     pub drop_slices: u32,
 }
@@ -32,6 +35,7 @@ impl Default for Limits {
             misses: 4,
             retries: 8,
             turns: 64,
+            learn_after: 16,
             drop_slices: 8,
         }
     }

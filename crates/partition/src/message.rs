@@ -55,6 +55,9 @@ pub enum Body {
         batch: Option<usize>,
         /// The table's trees were made by this transaction: no row locks, and no undo unless there is a savepoint.
         fresh: bool,
+        /// It is part of a block that may change rows: its reads of single rows take the lock that is learned for their plan, and are
+        /// evidence.
+        learns: bool,
     },
     /// Goes on with a paused statement.
     Next,

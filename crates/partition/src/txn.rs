@@ -2,6 +2,7 @@
 
 use crate::exec::{Exec, Locking};
 use crate::message::{Failure, Origin, RawOp};
+use crate::reads::Reads;
 use crate::trees::UndoLog;
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
 
@@ -19,6 +20,7 @@ pub(crate) struct Txn<L> {
     pub task: Option<Task>,
     /// A statement whose batch is full.
     pub paused: Option<Statement>,
+    pub reads: Reads,
     /// How often its end has been tried again although what it wanted could not be had.
     pub retries: u32,
 }
@@ -56,6 +58,8 @@ pub(crate) struct Statement {
     pub mark: usize,
     /// It works on trees that nobody else can see.
     pub fresh: bool,
+    /// As [`crate::Body::Statement::learns`].
+    pub learns: bool,
 }
 
 /// A one-shot transaction.
@@ -114,6 +118,7 @@ impl<L: UndoLog> Txn<L> {
             changed: Vec::new(),
             task: None,
             paused: None,
+            reads: Reads::default(),
             retries: 0,
         }
     }

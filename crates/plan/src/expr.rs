@@ -75,6 +75,28 @@ pub enum BinaryOp {
     NotDistinct,
 }
 
+impl BinaryOp {
+    /// How it is written between its operands.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::And => "AND",
+            Self::Or => "OR",
+            Self::Eq | Self::NotDistinct => "=",
+            Self::Ne => "<>",
+            Self::Lt => "<",
+            Self::Le => "<=",
+            Self::Gt => ">",
+            Self::Ge => ">=",
+            Self::Add => "+",
+            Self::Sub => "-",
+            Self::Mul => "*",
+            Self::Div => "/",
+            Self::Mod => "%",
+            Self::Concat => "||",
+        }
+    }
+}
+
 /// Functions that need nothing but their arguments and the [`crate::program::Env`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]

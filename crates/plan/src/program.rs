@@ -1,7 +1,7 @@
 //! Programs: what one fragment does at one partition.
 
 use crate::search_path::SearchPath;
-use crate::{Expr, GuardOp, MemoryAccount, TableDef, UniqueKey};
+use crate::{Expr, GuardOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::Datum;
 use std::sync::Arc;
 
@@ -75,6 +75,8 @@ pub struct Access {
     pub filter: Option<Expr>,
     /// FOR UPDATE or FOR SHARE.
     pub lock: Option<RowLock>,
+    /// Of a plan that reads: which lock it takes where the query names none.
+    pub learned: LearnedSlot,
 }
 
 impl Access {

@@ -16,6 +16,8 @@ pub enum SystemView {
     Contention,
     /// What was measured of the processor at the start, a row for each way to take a latch.
     LatchCalibration,
+    /// Plans that read single rows in blocks, which lock they take there, and the counts from which that is learned.
+    Plans,
     /// Who is connected, what each session does and what it waits for.
     Sessions,
 }
@@ -25,7 +27,7 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All of them, by name.
-    pub const ALL: [Self; 4] = [Self::Activity, Self::Contention, Self::LatchCalibration, Self::Sessions];
+    pub const ALL: [Self; 5] = [Self::Activity, Self::Contention, Self::LatchCalibration, Self::Plans, Self::Sessions];
 
     /// Its name, with its schema.
     pub fn name(self) -> &'static str {
@@ -33,6 +35,7 @@ impl SystemView {
             Self::Activity => "clearway.activity",
             Self::Contention => "clearway.contention",
             Self::LatchCalibration => "clearway.latch_calibration",
+            Self::Plans => "clearway.plans",
             Self::Sessions => "clearway.sessions",
         }
     }
@@ -97,6 +100,15 @@ impl SystemView {
                 ("spin_limit", Int8),
                 ("pause_ns", Float8),
                 ("yield_ns", Float8),
+            ],
+            Self::Plans => &[
+                ("plan", Text),
+                ("read_lock", Text),
+                ("recent_share", Float8),
+                ("reads", Int8),
+                ("changed", Int8),
+                ("read_exclusively", Int8),
+                ("switches", Int8),
             ],
             Self::Sessions => &[
                 ("pid", Int4),

@@ -87,7 +87,7 @@ pub(crate) fn choose(
     let (path, used, ordered) = path(table, &conjuncts, &conditions, order, limited);
     let rest = conjuncts.into_iter().enumerate().filter(|(at, _)| !used.contains(at)).map(|(_, c)| c);
     let filter = rest.reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)));
-    Choice { access: Access { table: table.clone(), path, filter, lock }, route, ordered }
+    Choice { access: Access { table: table.clone(), path, filter, lock, learned: Default::default() }, route, ordered }
 }
 
 /// The conjuncts of a condition.

@@ -237,7 +237,8 @@ pub(crate) fn plan(b: &mut Binder<'_>, catalog: &Catalog, s: &CopyStatement) -> 
         let program = Program::Insert { table: table.clone(), returning: Vec::new(), on_conflict: OnConflict::Fail };
         CopyDirection::From { table: table.clone(), row, program: Arc::new(program) }
     } else {
-        let access = Access { table: table.clone(), path: Path::Full, filter: None, lock: None };
+        let access =
+            Access { table: table.clone(), path: Path::Full, filter: None, lock: None, learned: Default::default() };
         let project = columns.into_iter().map(Expr::Column).collect();
         let program = Arc::new(Program::Scan { access, group: None, project, limit: None });
         CopyDirection::To(Query {

@@ -229,7 +229,7 @@ fn show(e: &Expr, table: Option<&TableDef>) -> String {
         Expr::Unary(UnaryOp::Not, a) => format!("(NOT {})", sub(a)),
         Expr::Unary(UnaryOp::Neg, a) => format!("(- {})", sub(a)),
         Expr::Binary(BinaryOp::NotDistinct, a, b) => format!("({} IS NOT DISTINCT FROM {})", sub(a), sub(b)),
-        Expr::Binary(op, a, b) => format!("({} {} {})", sub(a), crate::ops::symbol(*op), sub(b)),
+        Expr::Binary(op, a, b) => format!("({} {} {})", sub(a), op.symbol(), sub(b)),
         Expr::Cast { expr, to, .. } => format!("({})::{to}", sub(expr)),
         Expr::IsNull(a) => format!("({} IS NULL)", sub(a)),
         Expr::InList(a, items) => format!("({} IN ({}))", sub(a), list(items, sub)),

@@ -61,7 +61,7 @@ impl Binder<'_> {
         }
         let operands = [(is_undecided(&left), l), (is_undecided(&right), r)];
         let result = self.binary(op, left, right);
-        let symbol = crate::ops::symbol(op);
+        let symbol = op.symbol();
         self.of_operator(result, &operands, |t| t.to_string() == symbol || symbol == "<>" && *t == Token::Neq)
     }
 

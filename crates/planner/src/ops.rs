@@ -24,7 +24,7 @@ impl Binder<'_> {
                 self.arithmetic(op, left, right)
             }
             _ => {
-                let (l, r) = self.comparable(symbol(op), left, right)?;
+                let (l, r) = self.comparable(op.symbol(), left, right)?;
                 Ok(Typed::new(Expr::Binary(op, Box::new(l.expr), Box::new(r.expr)), SqlType::Bool))
             }
         }
@@ -69,7 +69,7 @@ impl Binder<'_> {
 
     fn arithmetic(&mut self, op: BinaryOp, left: Typed, right: Typed) -> SqlResult<Typed> {
         if left.ty == SqlType::Unknown && right.ty == SqlType::Unknown {
-            let text = format!("operator is not unique: unknown {} unknown", symbol(op));
+            let text = format!("operator is not unique: unknown {} unknown", op.symbol());
             return Err(SqlError::new(SqlState(*b"42725"), text).hint(NOT_UNIQUE));
         }
         if interval_arithmetic(op, left.ty, right.ty) {
@@ -86,7 +86,7 @@ impl Binder<'_> {
             let (left, right) = (days(self, left)?, days(self, right)?);
             return Ok(Typed::new(Expr::Binary(op, Box::new(left.expr), Box::new(right.expr)), ty));
         }
-        let common = numeric_common(l, r).ok_or_else(|| no_operator(symbol(op), l, r))?;
+        let common = numeric_common(l, r).ok_or_else(|| no_operator(op.symbol(), l, r))?;
         if op == BinaryOp::Mod && common == SqlType::Float8 {
             return Err(no_operator("%", l, r));
         }
@@ -178,26 +178,6 @@ pub(crate) fn numeric_common(l: SqlType, r: SqlType) -> Option<SqlType> {
         _ => None,
     };
     Some(if rank(l)? >= rank(r)? { l } else { r })
-}
-
-/// The operator as it is written.
-pub(crate) fn symbol(op: BinaryOp) -> &'static str {
-    match op {
-        BinaryOp::And => "AND",
-        BinaryOp::Or => "OR",
-        BinaryOp::Eq | BinaryOp::NotDistinct => "=",
-        BinaryOp::Ne => "<>",
-        BinaryOp::Lt => "<",
-        BinaryOp::Le => "<=",
-        BinaryOp::Gt => ">",
-        BinaryOp::Ge => ">=",
-        BinaryOp::Add => "+",
-        BinaryOp::Sub => "-",
-        BinaryOp::Mul => "*",
-        BinaryOp::Div => "/",
-        BinaryOp::Mod => "%",
-        BinaryOp::Concat => "||",
-    }
 }
 
 /// The type in messages about operators and functions: without its length.

@@ -7,6 +7,7 @@ use crate::shared::Shared;
 use clearway_coordinator::{Activity as EngineActivity, Engine, System, TakeRows};
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
+use clearway_plan::LearnedRow;
 use clearway_plan::system::SystemView;
 use clearway_types::{DatumRef, RowBatch};
 use std::sync::{Arc, Weak};
@@ -55,6 +56,10 @@ impl System for Observed {
             SystemView::Activity => take(activity_row(&self.activity())),
             SystemView::Contention => take(contention_rows(&lockstat::contention())),
             SystemView::LatchCalibration => take(calibration_rows(&self.shared.latches)),
+            SystemView::Plans => {
+                let plans = self.engine.upgrade().map(|engine| engine.plans());
+                take(plan_rows(&plans.unwrap_or_default()));
+            }
             SystemView::Sessions => {
                 let engine = self.engine.clone();
                 Roll::call(&self.shared, move |all| {
@@ -144,6 +149,21 @@ fn calibration_rows(latches: &Latches) -> RowBatch {
             row.push(int((*spin_limit).into()));
             row.push(DatumRef::Float8(measured.pause_ns));
             row.push(DatumRef::Float8(measured.yield_ns));
+        });
+    }
+    rows
+}
+
+fn plan_rows(plans: &[LearnedRow]) -> RowBatch {
+    let mut rows = RowBatch::new();
+    for plan in plans {
+        rows.push_with(|row| {
+            row.push(DatumRef::Text(&plan.text));
+            row.push(DatumRef::Text(if plan.is_exclusive { "exclusive" } else { "shared" }));
+            row.push(DatumRef::Float8(plan.recent_share));
+            for n in [plan.reads, plan.changed, plan.exclusive, plan.switches] {
+                row.push(int(n));
+            }
         });
     }
     rows

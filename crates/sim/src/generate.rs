@@ -36,6 +36,8 @@ pub struct Mix {
     pub newest: u64,
     /// Statements over tables of lists and registers: [`unique`].
     pub unique: u64,
+    /// Reads by equal values in a block that are followed by an update of the same rows.
+    pub updates_read: u64,
 }
 
 /// One session's choices.
@@ -53,6 +55,8 @@ pub struct Script {
     newest: Option<Row>,
     /// The last value that it wrote to a list or a register.
     values: u64,
+    /// What it has just read in its block, if that may be updated next.
+    read: Option<(String, Pred)>,
 }
 
 /// Where the session's transaction stands.
@@ -72,7 +76,7 @@ impl Script {
         let rng = Rng::new(seed, name);
         let values = unique::first_value(name);
         let (savepoints, name) = (Vec::new(), name.into());
-        Self { rng, mix, left: 0, savepoints, next_savepoint: 0, name, made: 0, newest: None, values }
+        Self { rng, mix, left: 0, savepoints, next_savepoint: 0, name, made: 0, newest: None, values, read: None }
     }
 
     /// Whether to cancel the statement that has just been started.
@@ -91,6 +95,7 @@ impl Script {
         match block {
             Block::None => {
                 self.savepoints.clear();
+                self.read = None;
                 if self.mix.backups > 0 && self.rng.percent(self.mix.backups) {
                     return Stmt::Backup(format!("/{}", self.fresh_name("backup")));
                 }
@@ -113,7 +118,7 @@ impl Script {
             }
             Block::Open => {
                 self.left -= 1;
-                if self.rng.percent(15) { self.savepoint() } else { self.work(catalog) }
+                if self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }
             }
         }
     }
@@ -136,6 +141,26 @@ impl Script {
             self.savepoints.truncate(at);
             Stmt::Release(name)
         }
+    }
+
+    /// As [`Script::work`]; some reads are followed by an update of what they read.
+    fn work_in_block(&mut self, catalog: &Catalog) -> Stmt {
+        if let Some((table, pred)) = self.read.take()
+            && let Some(table) = catalog.table(&table)
+            && self.rng.percent(self.mix.updates_read)
+        {
+            let set = if unique::is_unique(&table.name) { self.unique_set(&table.name) } else { Set::Add(A, 1) };
+            return Stmt::Update { table: table.name.clone(), set, pred };
+        }
+        let next = self.work(catalog);
+        // Of lists and registers one row at a time: no value is written twice.
+        if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: false } = &next
+            && self.mix.updates_read > 0
+            && !(unique::is_unique(table) && by.iter().any(|(column, _)| *column == A))
+        {
+            self.read = Some((table.clone(), pred.clone()));
+        }
+        next
     }
 
     fn fresh_name(&mut self, prefix: &str) -> String {

@@ -284,6 +284,13 @@ impl Story<'_> {
             disk.fail_after(0);
             self.leaks = true;
         }
+        // A thread that was killed may have the latch.
+        let plans = if self.leaks { Vec::new() } else { engine.plans() };
+        for plan in plans {
+            self.report.count("learned reads", plan.reads);
+            self.report.count("exclusive reads", plan.exclusive);
+            self.report.count("switches of a read lock", plan.switches);
+        }
         let ended = engine.shutdown();
         self.watch.set_full(None);
         disk.set_capacity(u64::MAX);

@@ -191,7 +191,8 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         escalate_at: knobs.pick(&[0, 1, 5, usual.partition.escalate_at]),
         misses: knobs.pick(&[0, 1, usual.partition.misses, 1_000]),
         retries: knobs.pick(&[0, 1, usual.partition.retries, 1_000]),
-        turns: usual.partition.turns, // drawn later
+        turns: usual.partition.turns,             // drawn later
+        learn_after: usual.partition.learn_after, // drawn later
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
     };
     EngineConfig {
@@ -311,6 +312,7 @@ impl World {
             backups: 0,
             newest: 0,
             unique: 0,
+            updates_read: 0,
         };
         let mut world = Self {
             seed,
@@ -371,6 +373,15 @@ impl World {
         if rng.percent(50) {
             let turns = self.engine.partition.turns;
             self.engine.partition.turns = rng.pick(&[1, 2, 7, turns]);
+        }
+        self.draw_learning(&mut Rng::new(self.seed, "fourth generator"));
+    }
+
+    /// What came with the fourth generator: reads that are followed by changes, often enough that their locks are learned, and unlearned.
+    fn draw_learning(&mut self, rng: &mut Rng) {
+        if rng.percent(30) {
+            self.mix.updates_read = rng.pick(&[20, 50, 90]);
+            self.engine.partition.learn_after = rng.pick(&[1, 1, 2, 4]);
         }
     }
 

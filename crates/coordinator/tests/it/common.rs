@@ -1,13 +1,15 @@
 //! A table of accounts with hand-made plans, and workers without a network: what the engine's tests drive it with.
 
 use clearway_coordinator::{
-    Client, Dispatch, Engine, EngineConfig, Event, Outcome, Port, RunOptions, Step, TxnStatus, Waker,
+    Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step, TxnStatus, Waker,
 };
 use clearway_env::MemDisk;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
 use clearway_plan::statement::{Finish, Insert, Query, Route, Source, TxnOptions, unnumbered_table};
-use clearway_plan::{Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, Statement, TableDef};
+use clearway_plan::{
+    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, Statement, TableDef,
+};
 use clearway_storage::NodeConfig;
 use clearway_types::{Datum, Lsn, PartitionId, SqlError, SqlResult, SqlState, SqlType};
 use std::path::Path as FilePath;
@@ -16,6 +18,11 @@ use std::time::Duration;
 
 /// Opens an engine on the disk. Workers are the test's own threads, woken by their parking spots.
 pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
+    open_with(disk, partitions, workers, Limits::default())
+}
+
+/// The same with other limits of partitions.
+pub fn open_with(disk: &MemDisk, partitions: u16, workers: usize, partition: Limits) -> Arc<Engine> {
     let config = EngineConfig {
         node: NodeConfig {
             partitions: Some(partitions),
@@ -26,6 +33,7 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
             ..NodeConfig::default()
         },
         dispatch: Dispatch::Baton,
+        partition,
         checkpoint_interval: Duration::from_secs(3600),
         checkpoint_log: 8 << 20,
         ..EngineConfig::default()
@@ -213,14 +221,30 @@ impl Bank {
         Route::Hash(vec![int(id)]).partition(&Env::default(), partitions).unwrap().unwrap()
     }
     fn access(&self, worker: &mut Worker, path: Path) -> Access {
-        Access { table: self.table(worker), path, filter: None, lock: None }
+        Access { table: self.table(worker), path, filter: None, lock: None, learned: Default::default() }
     }
     pub fn balance(&self, worker: &mut Worker, id: i32) -> Option<i32> {
-        let access = self.access(worker, Path::Point(vec![int(id)]));
+        let plan = self.reading(worker, id);
+        let rows = worker.run(&plan).unwrap().rows;
+        (!rows.is_empty()).then(|| rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as i32)
+    }
+    /// The statement that reads an account's balance.
+    pub fn reading(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
+        self.reading_with(worker, id, None)
+    }
+    /// The same FOR SHARE.
+    pub fn sharing(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
+        self.reading_with(worker, id, Some(RowLock::Share))
+    }
+    /// The same FOR UPDATE.
+    pub fn locking(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
+        self.reading_with(worker, id, Some(RowLock::Update))
+    }
+    fn reading_with(&self, worker: &mut Worker, id: i32, lock: Option<RowLock>) -> Arc<Plan> {
+        let access = Access { lock, ..self.access(worker, Path::Point(vec![int(id)])) };
         let program = Program::Scan { access, group: None, project: vec![Expr::Column(1)], limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::Hash(vec![int(id)]) };
-        let rows = worker.plain(Statement::Query(Query { once: None, source, finish: Vec::new() })).unwrap().rows;
-        (!rows.is_empty()).then(|| rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap() as i32)
+        plan(Statement::Query(Query { once: None, source, finish: Vec::new() }))
     }
     pub fn add(&self, worker: &mut Worker, id: i32, amount: i32) -> SqlResult<Outcome> {
         let plan = self.adding(worker, id, amount);

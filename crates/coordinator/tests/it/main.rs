@@ -7,6 +7,7 @@ mod common;
 mod contention;
 mod deadlocks;
 mod guards;
+mod learned;
 mod panics;
 mod shown;
 mod turns;

@@ -89,7 +89,7 @@ impl Users {
             }
             Who::All => (Path::Full, Route::All),
         };
-        (Access { table: self.table.clone(), path, filter: None, lock: None }, route)
+        (Access { table: self.table.clone(), path, filter: None, lock: None, learned: Default::default() }, route)
     }
 
     fn scan(&self, access: Access, route: Route) -> Arc<Plan> {

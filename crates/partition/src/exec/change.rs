@@ -104,7 +104,7 @@ impl Steps {
             // A hidden row number is known to nobody else before the row is.
             let hidden = table.primary_key.is_empty() && tree == table.tree && matches!(step, Step::Insert { .. });
             if !hidden {
-                cx.lock_row(table.id, tree, key, Mode::Exclusive)?;
+                cx.lock_change(table.id, tree, key, Mode::Exclusive)?;
             }
             self.locked += 1;
         }

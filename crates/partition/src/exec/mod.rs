@@ -12,6 +12,7 @@ mod change;
 mod fast;
 mod guard;
 mod insert;
+mod learning;
 mod modify;
 mod path;
 mod raw;
@@ -19,6 +20,7 @@ mod scan;
 
 pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
+pub(crate) use learning::Learning;
 pub(crate) use raw::run_raw;
 
 use crate::limits::Limits;
@@ -88,6 +90,8 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub mode: TxnMode,
     pub locking: Locking,
     pub limits: &'a Limits,
+    /// `None`: a transaction of its own, or one that is not a client's.
+    pub learning: Option<Learning<'a>>,
     /// Rows that it may still visit in this turn.
     pub budget: usize,
 }

@@ -148,7 +148,7 @@ impl Modify {
             Keys::Points { keys, next } if all => {
                 let table = &plan.access.table;
                 while let Some(key) = keys.get(*next) {
-                    cx.lock_row(table.id, table.tree, key, Mode::Exclusive)?;
+                    cx.lock_change(table.id, table.tree, key, Mode::Exclusive)?;
                     if cx.trees.get(table.tree, key, &mut |_| {})? {
                         self.found.push(key.clone());
                     }
@@ -176,7 +176,7 @@ impl Modify {
     fn prepare<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
         let table = &*plan.access.table;
         let key = &self.found[self.at];
-        cx.lock_row(table.id, table.tree, key, Mode::Exclusive)?;
+        cx.lock_change(table.id, table.tree, key, Mode::Exclusive)?;
         let old = &mut self.old;
         let found = cx.trees.get(table.tree, key, &mut |value| {
             old.clear();

@@ -2,7 +2,7 @@
 
 use super::path::{Keys, Range};
 use super::{Cx, Output, Stop};
-use crate::lock::Mode;
+use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::agg::Groups;
 use clearway_plan::program::{Access, Env, Group};
@@ -18,6 +18,8 @@ pub(super) struct Scan {
 struct State {
     keys: Keys,
     locked: bool,
+    /// Decided once, before the first lock.
+    row_mode: Mode,
     /// Keys of rows that index entries led to, and how many of them have been dealt with.
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
@@ -59,7 +61,11 @@ impl Scan {
         let plan = Plan { access, group: group.as_ref(), project, env, mode, batch };
         let state = match &mut self.state {
             Some(state) => state,
-            empty => empty.insert(State::new(&plan, limit.as_ref())?),
+            empty => {
+                let state = empty.insert(State::new(&plan, limit.as_ref())?);
+                state.row_mode = cx.row_mode(access, mode);
+                state
+            }
         };
         state.run(cx, &plan, out)
     }
@@ -75,6 +81,7 @@ impl State {
         Ok(Self {
             keys: Keys::of(plan.access, plan.env)?,
             locked: false,
+            row_mode: plan.mode,
             ahead: Vec::new(),
             ahead_at: 0,
             groups: plan.group.map(Groups::new),
@@ -85,6 +92,9 @@ impl State {
 
     fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<bool, Stop> {
         if !self.locked {
+            if self.row_mode != plan.mode {
+                cx.lock(Target::Table(plan.access.table.id), self.row_mode.intent())?;
+            }
             self.keys.lock(cx, plan.access, plan.mode)?;
             self.locked = true;
         }
@@ -120,7 +130,7 @@ impl State {
                 let Some(key) = keys.get_mut(*next) else { return Ok(false) };
                 cx.spend()?;
                 let table = &plan.access.table;
-                cx.lock_row(table.id, table.tree, key, plan.mode)?;
+                cx.lock_read(plan.access, key, self.row_mode)?;
                 let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
                 let mut result = Ok(());
                 cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
@@ -147,7 +157,7 @@ impl State {
         let key = &self.ahead[self.ahead_at];
         cx.spend()?;
         let table = &plan.access.table;
-        cx.lock_row(table.id, table.tree, key, plan.mode)?;
+        cx.lock_read(plan.access, key, self.row_mode)?;
         let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
         let mut result = Ok(());
         if !cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {

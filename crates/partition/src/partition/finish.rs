@@ -54,6 +54,7 @@ impl<T: Trees> Partition<T> {
             self.drop_trees(id, &mut txn.created)?;
             self.end_log(id, txn);
         }
+        self.gathering.ended(&mut txn.reads);
         self.locks.release(id);
         self.blocking.end(id);
         Ok(())

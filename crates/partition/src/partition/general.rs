@@ -38,7 +38,7 @@ impl<T: Trees> Partition<T> {
                 // Undo is needed as soon as there is a savepoint to come back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
                 let locking = self.statement_locking(id, &s.exec.program, s.fresh);
-                let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode);
+                let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
                 if more && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None }) {
@@ -61,7 +61,7 @@ impl<T: Trees> Partition<T> {
                 Ok(Reply::default())
             }
             Job::Raw(op) => {
-                let (mut cx, _) = self.cx(id, &mut txn.log, Locking::Take, TxnMode::Logged);
+                let (mut cx, _) = self.cx(id, &mut txn.log, Locking::Take, TxnMode::Logged, None);
                 run_raw(&mut cx, op)
             }
             _ => Err(SqlError::internal("not a general transaction's job").into()),
@@ -73,12 +73,17 @@ impl<T: Trees> Partition<T> {
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh } => {
+        Body::Statement { program, env, rows, batch, fresh, learns } => {
             // A paused statement waits while others run to their end: a table is read in batches that are inserted elsewhere.
             if batch.is_some() {
                 txn.paused = None;
             }
-            Some(Job::Statement(Statement { exec: Box::new(Exec::new(program, env, rows, batch)), mark, fresh }))
+            Some(Job::Statement(Statement {
+                exec: Box::new(Exec::new(program, env, rows, batch)),
+                mark,
+                fresh,
+                learns,
+            }))
         }
         Body::Next => {
             let paused = txn.paused.take().ok_or_else(|| SqlError::internal("no statement has paused"))?;

@@ -20,10 +20,11 @@ mod stranded;
 
 use self::blocking::Blocking;
 use self::stranded::Stranded;
-use crate::exec::{Cx, Locking, Scratch, Stop};
+use crate::exec::{Cx, Learning, Locking, Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
+use crate::reads::{Gathering, Reads};
 use crate::scheme::{BlockingLocking, Scheme};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Then, Txn, Waiting};
@@ -57,6 +58,8 @@ pub struct Partition<T: Trees = Store> {
     /// The least good version of tables that have changed since the start.
     versions: HashMap<TableId, u64>,
     scratch: Scratch,
+    /// What became of rows that were read.
+    gathering: Gathering,
 }
 
 /// What becomes of a transaction after its task has run.
@@ -92,6 +95,7 @@ impl<T: Trees> Partition<T> {
             told: 0,
             versions: HashMap::new(),
             scratch: Scratch::default(),
+            gathering: Gathering::new(limits.learn_after),
         }
     }
 
@@ -327,7 +331,10 @@ impl<T: Trees> Partition<T> {
                 self.cover(id, txn, task);
                 (0, Then::End(failure))
             }
-            Job::Statement(s) => (s.mark, Then::Fail(failure)),
+            Job::Statement(s) => {
+                txn.reads.forget();
+                (s.mark, Then::Fail(failure))
+            }
             _ => (txn.log.mark(), Then::Fail(failure)),
         };
         task.job = Job::Undo { to, then };
@@ -459,10 +466,15 @@ impl<T: Trees> Partition<T> {
         log: &'a mut T::Log,
         locking: Locking,
         mode: TxnMode,
+        reads: Option<(&'a mut Reads, bool)>,
     ) -> (Cx<'a, T>, &'a mut Scratch) {
         let limits = &self.limits;
         let budget = limits.slice_rows;
-        let cx = Cx { trees: &mut self.trees, locks: &mut self.locks, txn: id, log, mode, locking, limits, budget };
+        let gathering = &mut self.gathering;
+        let reads = reads.filter(|_| !gathering.is_off());
+        let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
+        let (trees, locks) = (&mut self.trees, &mut self.locks);
+        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, budget };
         (cx, &mut self.scratch)
     }
 }

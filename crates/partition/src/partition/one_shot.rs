@@ -75,7 +75,7 @@ impl<T: Trees> Partition<T> {
         locking: Locking,
     ) -> Result<Reply, Stop> {
         self.check_plan(program)?;
-        let (mut cx, scratch) = self.cx(id, log, locking, TxnMode::Logged);
+        let (mut cx, scratch) = self.cx(id, log, locking, TxnMode::Logged, None);
         let (rows, count, commit) = run_atomic(&mut cx, program, env, rows, scratch)?;
         if let Some(lsn) = commit {
             self.last_commit = self.last_commit.max(lsn);
@@ -96,7 +96,7 @@ impl<T: Trees> Partition<T> {
             }
         }
         self.check_plan(&shot.exec.program)?;
-        let (mut cx, _) = self.cx(id, &mut txn.log, shot.locking, TxnMode::Logged);
+        let (mut cx, _) = self.cx(id, &mut txn.log, shot.locking, TxnMode::Logged, None);
         shot.exec.run(&mut cx)?;
         let (rows, count) = shot.exec.take_output();
         let mut reply = answer(rows, count);

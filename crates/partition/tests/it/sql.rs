@@ -109,7 +109,13 @@ impl Find {
                 Path::Full
             }
         };
-        Access { table: table.clone(), path, filter, lock: for_update.then_some(RowLock::Update) }
+        Access {
+            table: table.clone(),
+            path,
+            filter,
+            lock: for_update.then_some(RowLock::Update),
+            learned: Default::default(),
+        }
     }
 }
 
@@ -166,7 +172,14 @@ impl Stmt {
 
     pub fn statement(&self, table: &Arc<TableDef>) -> Body {
         let program = Arc::new(self.program(table));
-        Body::Statement { program, env: Arc::new(Env::default()), rows: self.rows(), batch: None, fresh: false }
+        Body::Statement {
+            program,
+            env: Arc::new(Env::default()),
+            rows: self.rows(),
+            batch: None,
+            fresh: false,
+            learns: false,
+        }
     }
 }
 

@@ -40,7 +40,7 @@ pub fn add(id: i32) -> Stmt {
 }
 
 fn statement(program: Program, rows: Option<RowBatch>, batch: Option<usize>, fresh: bool) -> Body {
-    Body::Statement { program: Arc::new(program), env: Arc::new(Env::default()), rows, batch, fresh }
+    Body::Statement { program: Arc::new(program), env: Arc::new(Env::default()), rows, batch, fresh, learns: false }
 }
 
 fn one_program(d: &mut D, program: Program) -> Answer {
@@ -53,7 +53,7 @@ pub fn abort(d: &mut D, txn: TxnId) {
 }
 
 fn full(table: &Arc<TableDef>) -> Access {
-    Access { table: table.clone(), path: Path::Full, filter: None, lock: None }
+    Access { table: table.clone(), path: Path::Full, filter: None, lock: None, learned: Default::default() }
 }
 
 pub fn numbers(n: i32) -> Vec<Row> {

@@ -5,6 +5,7 @@ mod extended;
 mod many;
 mod matrix;
 mod metrics;
+mod plans;
 mod raw;
 mod session;
 mod sessions;

@@ -76,11 +76,16 @@ impl Script {
                 Stmt::Update { table, set: Set::To(D, Some(home)), pred }
             }
             _ => {
-                let text = self.fresh_text(&table);
-                let set = if table.starts_with(LISTS) { Set::Append(text) } else { Set::Text(text) };
+                let set = self.unique_set(&table);
                 Stmt::Update { table, set, pred }
             }
         }
+    }
+
+    /// Appends to a list, or writes a register.
+    pub(super) fn unique_set(&mut self, table: &str) -> Set {
+        let text = self.fresh_text(table);
+        if table.starts_with(LISTS) { Set::Append(text) } else { Set::Text(text) }
     }
 
     /// A new list or register, or what is appended to a list: `,` before each value, so that texts join.

@@ -1,0 +1,87 @@
+//! The plans whose read locks are learned: one entry for each text, which all sessions' plans with that text share.
+//!
+//! Invariants
+//! 1. At most [`MOST`] texts. When one more comes, all go: plans that exist keep what they know, unseen, and new ones begin anew.
+//! 2. A transaction learns only where it could write: in a block that is not READ ONLY.
+//!
+//! Locking: a latch, held to find an entry, once for each plan, and to list them; nothing is taken under it. A crash or a restart loses
+//! what was learned.
+//!
+//! Source: see [`clearway_plan::learned`].
+
+use crate::core::{Block, Txn};
+use crate::engine::Engine;
+use clearway_plan::{Access, LearnedLock, LearnedRow, Path, Program, read_text};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Texts that are kept.
+const MOST: usize = 4096;
+
+/// The plans of an engine that read.
+#[derive(Debug, Default)]
+pub(crate) struct LearnedLocks {
+    by_text: BTreeMap<String, Arc<LearnedLock>>,
+    numbers: u32,
+}
+
+impl LearnedLocks {
+    fn of(&mut self, text: String) -> Arc<LearnedLock> {
+        if let Some(known) = self.by_text.get(&text) {
+            return known.clone();
+        }
+        if self.by_text.len() >= MOST {
+            self.by_text.clear();
+        }
+        self.numbers = self.numbers.wrapping_add(1);
+        let new = Arc::new(LearnedLock::new(self.numbers, text.clone()));
+        self.by_text.insert(text, new.clone());
+        new
+    }
+}
+
+/// Whether a statement of the transaction takes part in learning, as [`clearway_partition::Body::Statement::learns`].
+pub(crate) fn learns(engine: &Engine, txn: &Txn, program: &Program) -> bool {
+    let Program::Scan { access, .. } = program else { return false };
+    let learns = txn.block != Block::None && !txn.characteristics.read_only && access.lock.is_none();
+    if learns && access.learned.is_empty() {
+        access.learned.fill(engine.learned_of(access, program));
+    }
+    learns
+}
+
+/// Whether the path locks rows one by one: what locks a range or a table is not learned.
+fn locks_rows(access: &Access) -> bool {
+    !matches!(access.path, Path::Full | Path::Range { index: None, .. })
+}
+
+impl Engine {
+    #[cold]
+    fn learned_of(&self, access: &Access, program: &Program) -> Option<Arc<LearnedLock>> {
+        let text = read_text(program).filter(|_| locks_rows(access))?;
+        Some(self.learned().of(text))
+    }
+
+    /// What has been learned of plans that read, by their texts. Counts are behind by less than [`clearway_partition::Limits::learn_after`] reads
+    /// at each partition.
+    pub fn plans(&self) -> Vec<LearnedRow> {
+        self.learned().by_text.values().map(|plan| plan.row()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_share_and_texts_are_bounded() {
+        let mut all = LearnedLocks::default();
+        let first = all.of("first".into());
+        assert!(Arc::ptr_eq(&first, &all.of("first".into())));
+        for n in 0..=MOST {
+            let other = all.of(n.to_string());
+            assert_ne!(other.number, first.number);
+            assert!(all.by_text.len() <= MOST);
+        }
+    }
+}

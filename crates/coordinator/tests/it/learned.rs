@@ -1,0 +1,229 @@
+//! The lock of a read is learned from what transactions do with the row afterwards.
+
+use crate::common::{Bank, Worker, open_with};
+use clearway_coordinator::{Engine, Limits, Outcome, Step};
+use clearway_env::MemDisk;
+use clearway_plan::statement::{Statement, TxnOptions};
+use clearway_plan::{LearnedRow, Plan};
+use clearway_types::{SqlResult, SqlState};
+use std::sync::Arc;
+
+/// The row that both sessions want.
+const ROW: i32 = 3;
+/// Pairs of transactions, which are more than enough to learn or to unlearn.
+const MANY: u32 = 40;
+
+/// An engine with one partition and two sessions.
+struct Scene {
+    engine: Arc<Engine>,
+    bank: Bank,
+    workers: [Worker; 2],
+    committed: u32,
+}
+
+fn is_pending(step: &Step) -> bool {
+    matches!(step, Step::Pending)
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with(Limits::default())
+    }
+
+    fn with(limits: Limits) -> Self {
+        let engine = open_with(&MemDisk::new(), 1, 2, limits);
+        let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
+        let bank = Bank::create(&mut workers[0], 10, 0);
+        Self { engine, bank, workers, committed: 0 }
+    }
+
+    /// What is known of the plan that reads a balance.
+    fn learned(&self) -> LearnedRow {
+        let mut all = self.engine.plans();
+        assert_eq!(all.len(), 1, "plans share their text: {all:?}");
+        all.remove(0)
+    }
+
+    fn reading(&mut self) -> Arc<Plan> {
+        self.bank.reading(&mut self.workers[0], ROW)
+    }
+
+    fn update_and_commit(&mut self, worker: usize) {
+        self.bank.add(&mut self.workers[worker], ROW, 1).unwrap();
+        self.workers[worker].commit().unwrap();
+        self.committed += 1;
+    }
+
+    /// Both sessions read the row before either updates it, unless the second one waits at its read. True if that ends in a deadlock.
+    fn read_and_update(&mut self) -> bool {
+        self.workers.iter_mut().for_each(Worker::begin);
+        let read = self.reading();
+        self.workers[0].run(&read).unwrap();
+        let step = self.workers[1].start(&read);
+        if is_pending(&step) {
+            self.update_and_commit(0);
+            self.workers[1].end(step).unwrap();
+            self.update_and_commit(1);
+            return false;
+        }
+        self.workers[1].end(step).unwrap();
+        let update = self.bank.adding(&mut self.workers[0], ROW, 1);
+        let steps = self.workers.each_mut().map(|worker| worker.start(&update));
+        self.end_deadlock(steps);
+        true
+    }
+
+    /// One session fails, whichever, and the other goes on.
+    fn end_deadlock(&mut self, mut steps: [Step; 2]) {
+        while steps.iter().all(is_pending) {
+            for (step, worker) in steps.iter_mut().zip(&mut self.workers) {
+                worker.port.poll(&mut Vec::new());
+                *step = worker.resume();
+            }
+        }
+        let [first, second] = steps;
+        let (victim, failed, other) = if is_pending(&first) { (1, second, first) } else { (0, first, second) };
+        let failed: SqlResult<Outcome> = self.workers[victim].end(failed);
+        assert_eq!(failed.unwrap_err().state(), SqlState::DEADLOCK);
+        self.workers[victim].rollback();
+        let survivor = 1 - victim;
+        self.workers[survivor].end(other).unwrap();
+        self.workers[survivor].commit().unwrap();
+        self.committed += 1;
+    }
+
+    /// Both sessions read the row in blocks at the same time; true if the second one waits for the first.
+    fn read_only(&mut self, options: TxnOptions) -> bool {
+        for worker in &mut self.workers {
+            worker.plain(Statement::Begin(options)).unwrap();
+        }
+        let read = self.reading();
+        self.workers[0].run(&read).unwrap();
+        let step = self.workers[1].start(&read);
+        let waits = is_pending(&step);
+        self.workers[0].commit().unwrap();
+        self.workers[1].end(step).unwrap();
+        self.workers[1].commit().unwrap();
+        waits
+    }
+
+    fn learn(&mut self) {
+        for _ in 0..MANY {
+            self.read_and_update();
+        }
+        assert!(self.learned().is_exclusive);
+    }
+
+    fn end(mut self) {
+        assert_eq!(self.bank.total(&mut self.workers[0]), i64::from(self.committed));
+        self.workers.into_iter().for_each(Worker::close);
+        self.engine.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn twins_deadlock_as_long_as_nothing_is_learned() {
+    let mut scene = Scene::with(Limits { learn_after: 0, ..Limits::default() });
+    assert!((0..MANY).all(|_| scene.read_and_update()));
+    assert!(!scene.learned().is_exclusive);
+    scene.end();
+}
+
+#[test]
+fn twins_that_read_and_update_stop_deadlocking() {
+    let mut scene = Scene::new();
+    let deadlocks = (0..MANY).filter(|_| scene.read_and_update()).count();
+    assert!((1..=16).contains(&deadlocks), "{deadlocks}");
+    assert!((0..MANY).all(|_| !scene.read_and_update()), "what is learned stays");
+    let learned = scene.learned();
+    assert_eq!(&*learned.text, "SELECT balance FROM accounts WHERE id = ?");
+    assert!(learned.is_exclusive && learned.switches == 1, "{learned:?}");
+    assert!(learned.exclusive > 0 && learned.exclusive < learned.reads, "{learned:?}");
+    assert!(learned.changed > learned.reads * 9 / 10, "{learned:?}");
+    scene.end();
+}
+
+#[test]
+fn rows_that_are_only_read_are_shared_for_ever() {
+    let mut scene = Scene::new();
+    assert!((0..MANY).all(|_| !scene.read_only(TxnOptions::default())));
+    let learned = scene.learned();
+    assert_eq!((learned.is_exclusive, learned.switches, learned.changed, learned.exclusive), (false, 0, 0, 0));
+    assert!(learned.reads >= u64::from(MANY), "{learned:?}");
+    scene.end();
+}
+
+#[test]
+fn a_plan_that_changes_its_habit_unlearns() {
+    let mut scene = Scene::new();
+    scene.learn();
+    let waited = (0..MANY).filter(|_| scene.read_only(TxnOptions::default())).count();
+    assert!((1..=32).contains(&waited), "{waited}");
+    assert!(!scene.read_only(TxnOptions::default()) && !scene.learned().is_exclusive);
+    scene.learn();
+    assert_eq!(scene.learned().switches, 3);
+    scene.end();
+}
+
+/// Neither takes the stronger lock, nor is evidence against it.
+#[test]
+fn reads_that_cannot_be_followed_by_a_change_share() {
+    let mut scene = Scene::new();
+    scene.learn();
+    let before = scene.learned();
+    let read_only = TxnOptions { read_only: Some(true), ..TxnOptions::default() };
+    assert!((0..MANY).all(|_| !scene.read_only(read_only)));
+    let read = scene.reading();
+    for _ in 0..MANY {
+        scene.workers[0].plain(Statement::Begin(read_only)).unwrap();
+        scene.workers[0].run(&read).unwrap();
+        let step = scene.workers[1].start(&read);
+        assert!(!is_pending(&step), "a statement on its own");
+        scene.workers[1].end(step).unwrap();
+        scene.workers[0].commit().unwrap();
+    }
+    assert_eq!(scene.learned(), before);
+    scene.end();
+}
+
+/// A transaction that shares a row, or its table, keeps to that: an upgrade at a read could be a deadlock that the read would not have met.
+#[test]
+fn a_shared_lock_is_not_upgraded_by_a_read() {
+    let mut scene = Scene::new();
+    scene.learn();
+    let read = scene.reading();
+    for whole in [false, true] {
+        let shares = |scene: &mut Scene, worker: usize| {
+            scene.workers[worker].begin();
+            if whole {
+                scene.bank.total(&mut scene.workers[worker]);
+            } else {
+                let step = scene.bank.sharing(&mut scene.workers[worker], ROW);
+                scene.workers[worker].run(&step).unwrap();
+            }
+        };
+        shares(&mut scene, 0);
+        shares(&mut scene, 1);
+        for worker in [0, 1] {
+            let step = scene.workers[worker].start(&read);
+            assert!(!is_pending(&step), "whole table: {whole}");
+            scene.workers[worker].end(step).unwrap();
+        }
+        scene.workers.iter_mut().for_each(Worker::rollback);
+    }
+    scene.end();
+}
+
+/// FOR UPDATE says which lock it wants: it is neither learned nor counted.
+#[test]
+fn for_update_learns_nothing() {
+    let mut scene = Scene::new();
+    let lock = scene.bank.locking(&mut scene.workers[0], ROW);
+    for _ in 0..MANY {
+        scene.workers[0].begin();
+        scene.workers[0].run(&lock).unwrap();
+        scene.update_and_commit(0);
+    }
+    assert_eq!(scene.engine.plans(), []);
+    scene.end();
+}

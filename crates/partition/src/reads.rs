@@ -1,0 +1,179 @@
+//! Rows that transactions read by plans whose lock is learned, and what became of them.
+//!
+//! Invariants
+//! 1. A read is noted when its lock is asked for, before any wait. It becomes evidence once: when the transaction asks to change the row, or at
+//!    the end of the transaction.
+//! 2. A transaction remembers at most [`MOST_READS`] rows at a partition. Further reads share, so that many rows are never locked exclusively on
+//!    a guess.
+//! 3. Reads that a failed statement leaves behind are no evidence: the transaction may have meant to change the rows.
+//!
+//! Locking: none, a partition is run by one thread at a time. Evidence is gathered here and passed on in batches, so that partitions do not
+//! write to the same memory at each read. A crash leaves nothing.
+
+use clearway_plan::{Evidence, LearnedLock};
+use clearway_types::TreeId;
+use clearway_types::hash::stable_hash;
+use hashbrown::HashMap;
+use std::sync::Arc;
+
+/// Reads that a transaction remembers at a partition.
+pub(crate) const MOST_READS: usize = 16;
+/// Plans with evidence that has not been passed on; when there are more, that of all is dropped.
+const MOST_PLANS: usize = 4096;
+
+struct Read {
+    plan: u32,
+    /// A hash of the tree and the key. Two rows with the same one make wrong evidence, nothing else.
+    row: u32,
+    exclusive: bool,
+}
+
+/// What a transaction has read.
+#[derive(Default)]
+pub(crate) struct Reads(Vec<Read>);
+
+impl Reads {
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= MOST_READS
+    }
+
+    /// Forgets what is no evidence (invariant 3).
+    pub(crate) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+struct Gathered {
+    learned: Arc<LearnedLock>,
+    evidence: Evidence,
+}
+
+/// A partition's evidence that has not been passed on.
+pub(crate) struct Gathering {
+    /// Reads of a plan that are passed on together; 0: nothing is gathered.
+    batch: u32,
+    plans: HashMap<u32, Gathered>,
+}
+
+impl Gathering {
+    pub(crate) fn new(batch: u32) -> Self {
+        Self { batch, plans: HashMap::new() }
+    }
+
+    pub(crate) fn is_off(&self) -> bool {
+        self.batch == 0
+    }
+
+    /// A row is about to be read.
+    pub(crate) fn note(
+        &mut self,
+        reads: &mut Reads,
+        learned: &Arc<LearnedLock>,
+        tree: TreeId,
+        key: &[u8],
+        exclusive: bool,
+    ) {
+        if reads.is_full() {
+            return;
+        }
+        if self.plans.len() >= MOST_PLANS {
+            self.plans.clear();
+        }
+        self.plans
+            .entry(learned.number)
+            .or_insert_with(|| Gathered { learned: learned.clone(), evidence: Evidence::default() });
+        reads.0.push(Read { plan: learned.number, row: row(tree, key), exclusive });
+    }
+
+    /// A row is about to be changed, or locked as if.
+    #[inline]
+    pub(crate) fn changes(&mut self, reads: &mut Reads, tree: TreeId, key: &[u8]) {
+        if !reads.0.is_empty() {
+            self.find(reads, row(tree, key));
+        }
+    }
+
+    fn find(&mut self, reads: &mut Reads, row: u32) {
+        if let Some(at) = reads.0.iter().position(|read| read.row == row) {
+            self.count(reads.0.swap_remove(at), true);
+        }
+    }
+
+    /// The transaction is over.
+    #[inline]
+    pub(crate) fn ended(&mut self, reads: &mut Reads) {
+        for read in reads.0.drain(..) {
+            self.count(read, false);
+        }
+    }
+
+    fn count(&mut self, read: Read, changed: bool) {
+        let Some(Gathered { learned, evidence }) = self.plans.get_mut(&read.plan) else { return };
+        evidence.reads += 1;
+        evidence.changed += u32::from(changed);
+        evidence.exclusive += u32::from(read.exclusive);
+        if evidence.reads >= self.batch {
+            learned.learn(std::mem::take(evidence));
+        }
+    }
+}
+
+fn row(tree: TreeId, key: &[u8]) -> u32 {
+    (stable_hash(key) ^ u64::from(tree.0)) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: TreeId = TreeId(7);
+
+    fn learned() -> Arc<LearnedLock> {
+        Arc::new(LearnedLock::new(3, String::new()))
+    }
+
+    /// Invariant 1.
+    #[test]
+    fn each_read_is_evidence_once() {
+        let (mut all, learned) = (Gathering::new(1), learned());
+        let mut reads = Reads::default();
+        all.note(&mut reads, &learned, TREE, b"a", false);
+        all.note(&mut reads, &learned, TREE, b"b", true);
+        all.changes(&mut reads, TREE, b"c");
+        all.changes(&mut reads, TreeId(8), b"a");
+        assert_eq!(learned.row().reads, 0);
+        all.changes(&mut reads, TREE, b"a");
+        all.changes(&mut reads, TREE, b"a");
+        assert_eq!((learned.row().reads, learned.row().changed), (1, 1));
+        all.ended(&mut reads);
+        all.ended(&mut reads);
+        let row = learned.row();
+        assert_eq!((row.reads, row.changed, row.exclusive), (2, 1, 1));
+    }
+
+    #[test]
+    fn evidence_is_passed_on_in_batches() {
+        let (mut all, learned) = (Gathering::new(3), learned());
+        for n in 1..=7 {
+            let mut reads = Reads::default();
+            all.note(&mut reads, &learned, TREE, b"a", false);
+            all.changes(&mut reads, TREE, b"a");
+            assert_eq!(learned.row().reads, n / 3 * 3);
+        }
+    }
+
+    /// Invariants 2 and 3.
+    #[test]
+    fn what_is_too_much_or_failed_is_no_evidence() {
+        let (mut all, learned) = (Gathering::new(1), learned());
+        let mut reads = Reads::default();
+        for key in 0..100_u8 {
+            all.note(&mut reads, &learned, TREE, &[key], false);
+        }
+        assert!(reads.is_full());
+        all.changes(&mut reads, TREE, &[0]);
+        reads.forget();
+        all.ended(&mut reads);
+        assert_eq!((learned.row().reads, learned.row().changed), (1, 1));
+    }
+}

@@ -1,0 +1,215 @@
+//! The lock that a plan's reads take on their rows, learned from what transactions do with the rows afterwards.
+//!
+//! Two transactions that both read a row under a shared lock and then both update it are in a deadlock. Where most reads of a plan are followed
+//! by a change of the row, its reads lock exclusively, so that the second transaction waits at the read.
+//!
+//! Invariants
+//! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is the same under both locks, so a plan
+//!    is unlearned as it was learned.
+//! 2. The choice changes only when evidence arrives, to exclusive at a share of at least [`ON`] and back below [`OFF`].
+//!
+//! Locking: none. One word holds the share and the choice; it is replaced as a whole. Nothing is kept over a restart.
+//!
+//! Source: update locks for reads that will write are in Gray and Reuter, chapter 7.8; choosing them by observation is ours, see
+//! docs/decisions/read-locks.md.
+
+use std::fmt;
+// Plain std: no thread waits for another by them, and a stale choice is only a worse one.
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A share of 1.
+const ONE: u32 = 1024;
+/// The share of reads followed by a change from which on a plan reads exclusively.
+const ON: u32 = ONE / 2;
+/// The share below which it reads under shared locks again.
+const OFF: u32 = ONE / 4;
+/// The bit of the choice, beside the share.
+const EXCLUSIVE: u32 = 1 << 31;
+
+/// Reads that have ended, and what became of their rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// Rows read.
+    pub reads: u32,
+    /// Those that the same transaction changed, or locked to change, later.
+    pub changed: u32,
+    /// Reads that took the exclusive lock.
+    pub exclusive: u32,
+}
+
+/// What is known of one plan that reads: see the module.
+#[derive(Debug)]
+pub struct LearnedLock {
+    /// Unique in the engine.
+    pub number: u32,
+    /// What the plan reads, as SQL without constants.
+    pub text: Box<str>,
+    /// The moving share, with [`EXCLUSIVE`].
+    word: AtomicU32,
+    reads: AtomicU64,
+    changed: AtomicU64,
+    exclusive: AtomicU64,
+    switches: AtomicU64,
+}
+
+/// What `clearway.plans` shows of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnedRow {
+    /// [`LearnedLock::text`].
+    pub text: Box<str>,
+    /// Whether its reads take the exclusive lock now.
+    pub is_exclusive: bool,
+    /// The share of recent reads that were followed by a change, from 0 to 1.
+    pub recent_share: f64,
+    /// Rows read in blocks that could change them.
+    pub reads: u64,
+    /// Those that were changed later in the block.
+    pub changed: u64,
+    /// Reads that took the exclusive lock.
+    pub exclusive: u64,
+    /// How often the choice has changed.
+    pub switches: u64,
+}
+
+impl LearnedLock {
+    /// A plan of which nothing is known: its reads share.
+    pub fn new(number: u32, text: String) -> Self {
+        Self {
+            number,
+            text: text.into(),
+            word: AtomicU32::new(0),
+            reads: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
+            exclusive: AtomicU64::new(0),
+            switches: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether reads of the plan take the exclusive lock.
+    #[inline]
+    pub fn is_exclusive(&self) -> bool {
+        // Relaxed: a hint. Each lock is correct by itself.
+        self.word.load(Ordering::Relaxed) & EXCLUSIVE != 0
+    }
+
+    /// Takes evidence into account: the share moves halfway to that of the evidence.
+    pub fn learn(&self, evidence: Evidence) {
+        let Evidence { reads, changed, exclusive } = evidence;
+        if reads == 0 {
+            return;
+        }
+        // Relaxed, all of these: counts that say something by themselves.
+        self.reads.fetch_add(reads.into(), Ordering::Relaxed);
+        self.changed.fetch_add(changed.into(), Ordering::Relaxed);
+        self.exclusive.fetch_add(exclusive.into(), Ordering::Relaxed);
+        let share = (u64::from(changed.min(reads)) * u64::from(ONE) / u64::from(reads)) as u32;
+        let next = |word: u32| {
+            let moved = ((word & !EXCLUSIVE) + share).div_ceil(2);
+            let threshold = if word & EXCLUSIVE == 0 { ON } else { OFF };
+            Some(if moved >= threshold { moved | EXCLUSIVE } else { moved })
+        };
+        let before = self.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let before = before.unwrap_or_else(|word| word);
+        if next(before).is_some_and(|after| (after ^ before) & EXCLUSIVE != 0) {
+            self.switches.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// What is known now.
+    pub fn row(&self) -> LearnedRow {
+        // Relaxed: see `learn`.
+        let word = self.word.load(Ordering::Relaxed);
+        LearnedRow {
+            text: self.text.clone(),
+            is_exclusive: word & EXCLUSIVE != 0,
+            recent_share: f64::from(word & !EXCLUSIVE) / f64::from(ONE),
+            reads: self.reads.load(Ordering::Relaxed),
+            changed: self.changed.load(Ordering::Relaxed),
+            exclusive: self.exclusive.load(Ordering::Relaxed),
+            switches: self.switches.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Where a plan keeps what its engine learns of it: empty until its first run in a block. It is no part of what the plan says: all are equal.
+#[derive(Clone, Default)]
+pub struct LearnedSlot(OnceLock<Option<Arc<LearnedLock>>>);
+
+impl LearnedSlot {
+    /// What is there, if the slot has been filled with something.
+    #[inline]
+    pub fn get(&self) -> Option<&Arc<LearnedLock>> {
+        self.0.get()?.as_ref()
+    }
+
+    /// Whether nobody has filled it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.get().is_none()
+    }
+
+    /// Fills it, unless another thread has; `None`: nothing is ever learned of this plan.
+    pub fn fill(&self, with: Option<Arc<LearnedLock>>) {
+        // Set, not `get_or_init`: nobody waits for another's initialiser.
+        let _ = self.0.set(with);
+    }
+}
+
+impl PartialEq for LearnedSlot {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for LearnedSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LearnedSlot")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(reads: u32, changed: u32) -> Evidence {
+        Evidence { reads, changed, exclusive: 0 }
+    }
+
+    fn after(lock: &LearnedLock, batches: u32, evidence: Evidence) -> bool {
+        (0..batches).for_each(|_| lock.learn(evidence));
+        lock.is_exclusive()
+    }
+
+    #[test]
+    fn one_full_batch_is_enough_and_three_empty_ones_undo_it() {
+        let lock = LearnedLock::new(1, String::new());
+        assert!(!lock.is_exclusive());
+        assert!(after(&lock, 1, batch(16, 16)));
+        assert!(after(&lock, 20, batch(16, 16)));
+        assert!(after(&lock, 2, batch(16, 0)));
+        assert!(!after(&lock, 1, batch(16, 0)));
+        assert_eq!((lock.row().switches, lock.row().reads, lock.row().changed), (2, 24 * 16, 21 * 16));
+    }
+
+    #[test]
+    fn a_third_keeps_either_choice() {
+        let lock = LearnedLock::new(1, String::new());
+        assert!(!after(&lock, 100, batch(15, 5)));
+        assert!(after(&lock, 3, batch(15, 15)));
+        assert!(after(&lock, 100, batch(15, 5)));
+        assert!(!after(&lock, 10, batch(15, 2)));
+    }
+
+    #[test]
+    fn the_share_stays_between_0_and_1() {
+        let lock = LearnedLock::new(1, String::new());
+        for evidence in [batch(1, 1), batch(1, 9), batch(u32::MAX, u32::MAX), batch(0, 0)] {
+            after(&lock, 40, evidence);
+            assert!((0.0..=1.0).contains(&lock.row().recent_share), "{lock:?}");
+        }
+        after(&lock, 40, batch(9, 0));
+        assert!(lock.row().recent_share < 0.01);
+    }
+}
