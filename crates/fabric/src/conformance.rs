@@ -22,12 +22,13 @@ type Check<F> = (&'static str, fn(&F, &F));
 /// # Panics
 /// If a check fails.
 pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
-    let checks: [Check<F>; 14] = [
+    let checks: [Check<F>; 15] = [
         ("reads_return_what_was_written", reads_return_what_was_written),
         ("atomics_return_the_old_value", atomics_return_the_old_value),
         ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
         ("bad_keys_and_bounds_harm_only_their_queue_pair", bad_keys_and_bounds_harm_only_their_queue_pair),
         ("a_dropped_region_is_gone", a_dropped_region_is_gone),
+        ("a_fence_takes_the_key_away", a_fence_takes_the_key_away),
         ("bad_batches_are_refused_whole", bad_batches_are_refused_whole),
         ("a_full_queue_pair_refuses_requests", a_full_queue_pair_refuses_requests),
         ("messages_arrive_in_order", messages_arrive_in_order),
@@ -271,6 +272,25 @@ fn a_dropped_region_is_gone<F: Fabric>(a: &F, b: &F) {
     worker.run(queue, &[write(2, 0, 1, at(kept.key(), 0))]);
     worker.post(queue, &[read(3, at(key, 0), 0, 1)]);
     assert_eq!(worker.results(1), [Err(RemoteAccess)]);
+}
+
+fn a_fence_takes_the_key_away<F: Fabric>(a: &F, b: &F) {
+    let (mut region, mut worker, queue) = one_sided(a, b);
+    let old = region.key();
+    worker.worker.store_range(0, &[5, 6]);
+    worker.run(queue, &[write(1, 0, 2, at(old, 0)), faa(2, at(old, 2), 7, 9)]);
+    if let Err(why) = region.fence() {
+        assert!(matches!(why, crate::FabricError::Unsupported(_)), "{why}");
+        return;
+    }
+    // What has completed has landed, and stays.
+    assert_eq!([0, 1, 2].map(|word| region.load(word)), [5, 6, 7]);
+    assert_ne!(region.key(), old);
+    worker.post(queue, &[write(3, 0, 1, at(old, 2))]);
+    assert_eq!(worker.results(1), [Err(RemoteAccess)]);
+    let queue = worker.connect(WorkerAddr { node: b.node(), port: 1 });
+    worker.run(queue, &[faa(4, at(region.key(), 2), 1, 9)]);
+    assert_eq!((worker.worker.load(9), region.load(2)), (7, 8));
 }
 
 fn bad_batches_are_refused_whole<F: Fabric>(a: &F, b: &F) {

@@ -15,6 +15,8 @@ pub enum FabricError {
     Authentication,
     /// More regions, workers, queue pairs or words than the provider has room for.
     Limit(&'static str),
+    /// The provider cannot do this.
+    Unsupported(&'static str),
     /// The operating system refused.
     Io(std::io::Error),
 }
@@ -26,6 +28,7 @@ impl fmt::Display for FabricError {
             Self::UnknownPeer => f.write_str("no such node in this fabric"),
             Self::Authentication => f.write_str("the peer could not be authenticated"),
             Self::Limit(what) => write!(f, "too many {what} for this fabric"),
+            Self::Unsupported(what) => write!(f, "this fabric has no {what}"),
             Self::Io(why) => write!(f, "fabric: {why}"),
         }
     }

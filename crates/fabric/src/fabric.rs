@@ -77,6 +77,17 @@ pub trait Region {
 
     /// Adds to a word, wrapping around; returns the value from before.
     fn fetch_add(&self, word: usize, add: u64) -> u64;
+
+    /// Gives the region another key, and keeps its words. Whoever does not learn of it has no more access: verbs with the
+    /// old key are refused from now on, and what those before have written has landed.
+    ///
+    /// On [`shm`](crate::shm) another processor may be within a verb at this moment: fence processes that have ended.
+    ///
+    /// # Errors
+    /// [`FabricError::Unsupported`] if the provider cannot do it.
+    fn fence(&mut self) -> Result<(), FabricError> {
+        Err(FabricError::Unsupported("fences"))
+    }
 }
 
 /// A thread's access to a fabric: its queue pairs, one completion queue for all of them, and its scratch area.

@@ -152,5 +152,10 @@ impl Region for ShmRegion {
         self.key
     }
 
+    fn fence(&mut self) -> Result<(), FabricError> {
+        self.key = self.attachment.segment.rekey(self.index);
+        Ok(())
+    }
+
     region_in_memory!();
 }

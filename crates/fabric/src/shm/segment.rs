@@ -163,7 +163,6 @@ impl Segment {
         if words == 0 || words > self.layout.0.heap_words {
             return Err(FabricError::Limit("words"));
         }
-        let key = |index: usize| ((OsEntropy.u64() | 1 << 63) & !((1 << INDEX_BITS) - 1)) | index as u64;
         // An entry is free while its length is 0, and its own for ever after (invariant 1). AcqRel: nothing but the entry itself is handed over.
         let claim = |index: &usize| {
             let length = &self.words[self.layout.region(*index) + REGION_WORDS];
@@ -175,7 +174,7 @@ impl Segment {
             self.words[entry + REGION_WORDS].store(0, Ordering::Release); // Release: as the claim.
             return Err(FabricError::Limit("words"));
         };
-        let key = key(index);
+        let key = draw_key(index);
         self.words[entry + REGION_START].store(start as u64, Ordering::Relaxed); // Relaxed: published by the key.
         // Release: pairs with the Acquire in `find`.
         self.words[entry + REGION_KEY].store(key, Ordering::Release);
@@ -183,7 +182,20 @@ impl Segment {
     }
 }
 
+/// A key that holds its entry's index and is not 0.
+fn draw_key(index: usize) -> u64 {
+    ((OsEntropy.u64() | 1 << 63) & !((1 << INDEX_BITS) - 1)) | index as u64
+}
+
 impl Segment {
+    /// Gives a region another key.
+    pub fn rekey(&self, index: usize) -> RegionKey {
+        let key = draw_key(index);
+        // Release: pairs with the Acquire in `find`, as in `register`.
+        self.words[self.layout.region(index) + REGION_KEY].store(key, Ordering::Release);
+        RegionKey { key, base: 0 }
+    }
+
     /// Makes a region's key unknown; its words stay its own (invariant 1).
     pub fn unregister(&self, index: usize) {
         // Release: accesses of the owner come before.

@@ -176,6 +176,18 @@ impl Core {
         }
     }
 
+    /// Lets what has arrived for a region take effect at once, in the order in which it would have.
+    pub fn settle(&mut self, node: usize, region: usize) {
+        let changes = |event: &Event| match event {
+            Event::Land(place, _) | Event::Fetch(_, place, _) => place.node == node && place.region == region,
+            _ => false,
+        };
+        while let Some(at) = self.events.iter().find(|(_, event)| changes(event)).map(|(at, _)| *at) {
+            let event = self.events.remove(&at).expect("it was found");
+            self.happen(event);
+        }
+    }
+
     fn happen(&mut self, event: Event) {
         match event {
             Event::Depart(op) => self.depart(op),

@@ -124,6 +124,14 @@ impl Region for SimRegion {
     fn fetch_add(&self, word: usize, add: u64) -> u64 {
         self.with(word, |word| std::mem::replace(word, word.wrapping_add(add)))
     }
+
+    fn fence(&mut self) -> Result<(), FabricError> {
+        let mut core = self.core.borrow_mut();
+        core.settle(self.node, self.index);
+        let key = core.rng.u64();
+        core.nodes[self.node].regions[self.index].key = key;
+        Ok(())
+    }
 }
 
 /// A worker of a simulated node.

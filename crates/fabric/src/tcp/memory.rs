@@ -19,6 +19,14 @@ impl Regions {
         memory
     }
 
+    /// Gives a region another key, after every verb with the old one.
+    pub(super) fn rekey(&self, old: u64, new: u64) {
+        let mut regions = self.0.write().unwrap_or_else(PoisonError::into_inner); // As in `add`.
+        if let Some(memory) = regions.remove(&old) {
+            regions.insert(new, memory);
+        }
+    }
+
     /// Forgets a region.
     pub(super) fn remove(&self, key: u64) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&key); // As in `add`.

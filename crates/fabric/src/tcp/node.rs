@@ -210,5 +210,12 @@ impl Region for TcpRegion {
         RegionKey { key: self.key, base: 0 }
     }
 
+    fn fence(&mut self) -> Result<(), FabricError> {
+        let key = OsEntropy.u64(); // As in `register`.
+        self.attachment.state.regions.rekey(self.key, key);
+        self.key = key;
+        Ok(())
+    }
+
     region_in_memory!();
 }
