@@ -11,14 +11,14 @@
 //! ```
 //! use clearway_fabric::sim::{Network, SimConfig};
 //! use clearway_fabric::{Fabric, Region, WorkerAddr};
-//! use clearway_remote::{Buckets, Event, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits};
+//! use clearway_remote::{Buckets, Event, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits};
 //!
 //! let network = Network::new(1, SimConfig::default());
 //! let (owner, user) = (network.add_node(), network.add_node());
 //! let region = owner.register(Table::region_words(Mode::ONE_ROUND, 2, 100))?;
 //! let owners = vec![Owner { address: WorkerAddr { node: owner.node(), port: 0 }, region: region.key() }];
-//! let buckets = Buckets::default();
-//! let table = Table { mode: Mode::ONE_ROUND, payload_words: 2, rows: 100, buckets, owners };
+//! let (buckets, log) = (Buckets::default(), LogLayout::default());
+//! let table = Table { mode: Mode::ONE_ROUND, payload_words: 2, rows: 100, buckets, log, owners };
 //! let limits = WorkerLimits { transactions: 1, rows: 4 };
 //! let mut worker = RowWorker::new(user.worker(0, limits.scratch_words(2))?, table, 1, limits, None)?;
 //!
@@ -65,8 +65,8 @@
 //! Timestamps are logical: a worker's count, moved past every one that it sees in a conflict, and the worker's number.
 //!
 //! # What a crash leaves
-//! The locks of a worker that dies stay, and a row that it was writing may be half written. Recovery of locks is not
-//! part of this crate yet; a failed verb ends the worker with an error.
+//! The locks of a worker that dies stay, and a row that it was writing may be half written. If the table has a log, survivors
+//! can go on: see [`recovery`]. Without one a failed verb ends the worker with an error.
 //!
 //! Source: Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University), Journal of Frontiers of Computer Science and Technology
 //! 17(5), pages 1201 to 1209; one-round locks and lines: not in it.
@@ -79,6 +79,7 @@ mod error;
 mod mailbox;
 mod messages;
 mod mode;
+pub mod recovery;
 mod stats;
 mod store;
 mod table;
@@ -94,5 +95,5 @@ pub use messages::{FabricLink, Incoming, Link, MessageServer, MessageWorker, Tcp
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};
 pub use stats::{AbortCause, Phase, PhaseCount, Stats};
 pub use store::{Answer, PROBES, StoreEvent, StoreKey, StoreLayout, StoreStats, StoreWorker};
-pub use table::{Buckets, Owner, RowId, Table};
+pub use table::{Buckets, LogLayout, Owner, RowId, Table};
 pub use worker::{Event, RowWorker, TxnHandle, WorkerLimits};

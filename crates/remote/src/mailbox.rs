@@ -50,7 +50,7 @@ impl Stand {
     }
 
     pub fn worker(self) -> u16 {
-        self.start().0 as u16
+        self.start().worker()
     }
 
     fn place(self) -> usize {

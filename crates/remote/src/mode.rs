@@ -4,13 +4,14 @@
 //! |---|---|---|
 //! | M | 0 free, else the holder's start timestamp | - |
 //! | M in line, WAIT_DIE | 0 free, else bits 12 to 63: start timestamp of the last in line; bits 0 to 11: its place in its worker's mailbox | - |
-//! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders | - |
+//! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders, or the start timestamp of the exclusive one | - |
+//! | M/S in one round | bit 0: held exclusively; bits 1 to 63: number of holders, with those that will back out | - |
 //! | M/S, WAIT_DIE | as above | start timestamps of up to 4 holders, 0 unused |
 
 /// Readers of one row at a time in WAIT_DIE with M/S locks; one more aborts.
 pub const HOLDERS: usize = 4;
 
-/// The lock word of an exclusive holder in M/S modes.
+/// The lock word of an exclusive holder of a one-round lock.
 pub(crate) const EXCLUSIVE: u64 = 3;
 
 /// One reader in the lock word of M/S modes.
@@ -26,6 +27,11 @@ impl StartTimestamp {
     /// The `count`-th of a worker.
     pub(crate) fn new(count: u64, worker: u16) -> Self {
         Self(count << 16 | u64::from(worker))
+    }
+
+    /// The worker that it is of.
+    pub(crate) fn worker(self) -> u16 {
+        self.0 as u16
     }
 
     /// The logical time that the worker had then.
@@ -106,7 +112,12 @@ impl Mode {
 
     /// The lock word while `txn` holds the row exclusively.
     pub(crate) fn exclusive_word(self, txn: StartTimestamp) -> u64 {
-        if self.shares() { EXCLUSIVE } else { txn.0 }
+        match self.shares() {
+            true if self.is_one_round() => EXCLUSIVE,
+            // Recovery must know whose it is.
+            true => txn.0 << 1 | 1,
+            false => txn.0,
+        }
     }
 }
 
@@ -117,5 +128,5 @@ pub(crate) fn is_exclusive(word: u64) -> bool {
 
 /// The number of holders in an M/S lock word.
 pub(crate) fn holders(word: u64) -> u64 {
-    word >> 1
+    if is_exclusive(word) { 1 } else { word >> 1 }
 }

@@ -18,6 +18,8 @@ pub enum AbortCause {
 pub enum Phase {
     /// Taking a lock and reading the payload.
     Lock,
+    /// Recording what the commit will change.
+    Log,
     /// Writing payloads and releasing locks at commit.
     Commit,
     /// Releasing locks at abort.
@@ -58,7 +60,7 @@ pub struct Stats {
     pub rereads: u64,
     /// Verbs that the processor executed itself on local rows.
     pub direct: u64,
-    phases: [PhaseCount; 3],
+    phases: [PhaseCount; 4],
 }
 
 impl Stats {

@@ -30,6 +30,21 @@ pub struct Buckets {
     pub rows: u32,
 }
 
+/// Room behind the rows of each owner for the changes of transactions that commit: see
+/// [`recovery`](crate::recovery). None by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogLayout {
+    /// Workers that write, numbered from 0.
+    pub workers: u32,
+    /// The limits of each of them.
+    pub transactions: u32,
+    /// As above, at most 64.
+    pub rows: u32,
+}
+
+/// Words of a record before its entries: the mark, the owners that have one, the entries in use.
+pub(crate) const RECORD_HEADER: usize = 3;
+
 /// A table of fixed-size rows in registered memory. Every user has the same.
 #[derive(Clone, Debug)]
 pub struct Table {
@@ -41,6 +56,8 @@ pub struct Table {
     pub rows: u32,
     /// Rows with payloads of another size, numbered and placed behind the others.
     pub buckets: Buckets,
+    /// Room for what commits will change, so that they can be completed.
+    pub log: LogLayout,
     /// The nodes that have the rows.
     pub owners: Vec<Owner>,
 }
@@ -63,6 +80,35 @@ impl Table {
     /// Words of the longest payload.
     pub fn longest_payload(&self) -> usize {
         self.payload_words.max(self.buckets.payload_words)
+    }
+
+    /// Words of each owner's region, with buckets and log.
+    pub fn words(&self) -> usize {
+        self.log_start() + self.log.workers as usize * self.log.transactions as usize * self.record_words()
+    }
+
+    fn log_start(&self) -> usize {
+        let buckets = Self::region_words(self.mode, self.buckets.payload_words, self.buckets.rows);
+        Self::region_words(self.mode, self.payload_words, self.rows) + buckets
+    }
+
+    fn record_words(&self) -> usize {
+        RECORD_HEADER + self.log.rows as usize * self.entry_words()
+    }
+
+    /// Words of an entry of a record: a row's number and payload.
+    pub(crate) fn entry_words(&self) -> usize {
+        1 + self.longest_payload()
+    }
+
+    /// Whether changes are recorded before rows are written.
+    pub(crate) fn is_logged(&self) -> bool {
+        self.log.workers > 0
+    }
+
+    /// The first word of the record of a worker's transaction slot, in every owner's region.
+    pub(crate) fn record(&self, worker: u16, slot: usize) -> usize {
+        self.log_start() + (usize::from(worker) * self.log.transactions as usize + slot) * self.record_words()
     }
 
     /// A row's lock word, or a word after it.

@@ -14,6 +14,8 @@ pub(crate) enum Trap {
     AbortOnBusyMetadata,
     /// A lock is released or handed over before the payload has landed.
     PayloadAfterRelease,
+    /// Rows are written although the records of the transaction are not valid yet.
+    EarlyWrite,
     /// A row at a cached location is used without a look at its key.
     TrustLocation,
     /// A bucket that was read without a lock decides that a key is absent.

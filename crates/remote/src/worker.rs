@@ -8,13 +8,18 @@
 //! Waits and their bounds: a batch that its queue pair has no room for waits in `backlog`, of which there is at most one for
 //! each access. WAIT_DIE waits by trying again, as long as younger transactions hold the row.
 
+mod direct;
+mod log;
+mod post;
+mod recover;
+
 use crate::access::{Access, Context, Held, Progress, SCRATCH_HEADER};
 use crate::mailbox::{Connected, MAX_COUNT, MAX_PLACES, Mailbox};
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
 use crate::{AbortCause, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table};
-use clearway_fabric::{Completion, FabricNode, FabricWorker, PostError, QueueId, Region, Request, Verb};
+use clearway_fabric::{Completion, FabricNode, FabricWorker, QueueId, Region, Request};
 use std::collections::VecDeque;
 
 /// A transaction of one worker. Never used again, unlike its slot.
@@ -64,6 +69,10 @@ impl WorkerLimits {
 enum State {
     Free,
     Running,
+    /// Its changes are on their way to the log.
+    Logging,
+    /// The records in the log are on their way to be valid.
+    Sealing,
     Committing,
     Aborting(AbortCause),
 }
@@ -93,12 +102,16 @@ pub struct RowWorker<'a, W> {
     /// Logical time: newer than every start seen.
     newest: u64,
     backlog: VecDeque<(QueueId, Vec<Request>)>,
+    /// What this worker has left in the marks of its records, by transaction slot and owner.
+    marks: Vec<u64>,
     mailbox: Option<Connected<'a>>,
     /// Accesses that wait for a word of the mailbox.
     parked: Vec<(usize, usize)>,
     /// Accesses whose batch the processor has executed.
     executed: VecDeque<(usize, usize)>,
     completions: Vec<Completion>,
+    /// Verbs posted and not completed.
+    outstanding: usize,
     events: VecDeque<Event>,
     stats: Stats,
     planted: Planted,
@@ -129,7 +142,13 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         let handle = TxnHandle { slot: 0, serial: 0 };
         let free = || Txn { state: State::Free, handle, start: StartTimestamp(0), accesses: Vec::new(), releasing: 0 };
         let node = fabric.address().node;
-        let local = local.filter(|_| fabric.guarantees().cpu_atomics).map(|region| (node, region));
+        if table.is_logged() {
+            recover::assert_recoverable(&table, number, limits);
+        }
+        let marks = vec![0; limits.transactions * table.owners.len()];
+        // A fence stops verbs only.
+        let local =
+            local.filter(|_| fabric.guarantees().cpu_atomics && !table.is_logged()).map(|region| (node, region));
         Ok(Self {
             fabric,
             txns: std::iter::repeat_with(free).take(limits.transactions).collect(),
@@ -141,10 +160,12 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             serial: 0,
             newest: 0,
             backlog: VecDeque::new(),
+            marks,
             mailbox: None,
             parked: Vec::new(),
             executed: VecDeque::new(),
             completions: Vec::new(),
+            outstanding: 0,
             events: VecDeque::new(),
             stats: Stats::default(),
             planted: Planted::default(),
@@ -161,10 +182,10 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
     }
 
     #[cfg(test)]
-    pub(crate) fn plant(&mut self, trap: Trap, local: &'a dyn Region) {
+    pub(crate) fn plant(&mut self, trap: Trap, local: Option<&'a dyn Region>) {
         self.planted = Planted(Some(trap));
         if trap == Trap::DirectLocal {
-            self.local = Some((self.fabric.address().node, local));
+            self.local = local.map(|local| (self.fabric.address().node, local));
         }
     }
 
@@ -234,7 +255,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
                 self.stats.count_abort(cause);
                 Event::Aborted(txn.handle, txn.start, cause)
             }
-            State::Free | State::Running => unreachable!("no release is under way"),
+            State::Free | State::Running | State::Logging | State::Sealing => unreachable!("no release is under way"),
         };
         self.events.push_back(event);
     }
@@ -243,6 +264,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         let phase = match self.txns[txn].state {
             State::Committing => Phase::Commit,
             State::Aborting(_) => Phase::Abort,
+            State::Logging | State::Sealing => Phase::Log,
             State::Free | State::Running => Phase::Lock,
         };
         self.step(txn, access, phase, Access::advance)
@@ -286,53 +308,10 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             Progress::Peeked => self.events.push_back(Event::Peeked(*handle, row)),
             Progress::Released if running => self.events.push_back(Event::Released(*handle, row)),
             Progress::Released => self.released(txn),
+            Progress::Logged => self.logged(txn)?,
             Progress::LockLost => return Err(RemoteError::LockLost(row)),
         }
         Ok(())
-    }
-
-    fn send(&mut self, txn: usize, access: usize, phase: Phase, batch: Vec<Request>) -> Result<(), RemoteError> {
-        let owner = self.txns[txn].accesses[access].row.owner as usize;
-        if let Some((node, region)) = self.local
-            && self.table.owners[owner].address.node == node
-        {
-            self.stats.direct += batch.len() as u64;
-            for request in &batch {
-                execute(&mut self.fabric, region, request.verb);
-            }
-            // Not zero: a call is under way until `poll`.
-            self.txns[txn].accesses[access].pending = 1;
-            self.executed.push_back((txn, access));
-            return Ok(());
-        }
-        self.send_to(self.queues[owner], txn, access, phase, batch)
-    }
-
-    fn send_to(
-        &mut self,
-        queue: QueueId,
-        txn: usize,
-        access: usize,
-        phase: Phase,
-        mut batch: Vec<Request>,
-    ) -> Result<(), RemoteError> {
-        self.stats.count_batch(phase, batch.len());
-        self.txns[txn].accesses[access].pending = batch.len();
-        for request in &mut batch {
-            request.id = (txn * self.limits.rows + access) as u64;
-        }
-        self.post(queue, batch)
-    }
-
-    fn post(&mut self, queue: QueueId, batch: Vec<Request>) -> Result<(), RemoteError> {
-        match self.fabric.post(queue, &batch) {
-            Ok(()) => Ok(()),
-            Err(PostError::QueueFull) => {
-                self.backlog.push_back((queue, batch));
-                Ok(())
-            }
-            Err(why) => Err(RemoteError::Post(why)),
-        }
     }
 }
 
@@ -427,6 +406,9 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn commit(&mut self, txn: TxnHandle) -> Result<(), RemoteError> {
         self.assert_idle(txn);
+        if self.table.is_logged() && self.txns[txn.slot].accesses.iter().any(|access| access.dirty) {
+            return self.log(txn.slot);
+        }
         self.release_all(txn.slot, State::Committing)
     }
 
@@ -448,6 +430,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.fabric.poll(&mut completions);
+        self.outstanding -= completions.len();
         for completion in completions.drain(..) {
             completion.result.map_err(RemoteError::Verb)?;
             let (txn, access) = (completion.id as usize / self.limits.rows, completion.id as usize % self.limits.rows);
@@ -457,10 +440,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
             }
         }
         self.completions = completions;
-        for _ in 0..self.backlog.len() {
-            let (queue, batch) = self.backlog.pop_front().expect("counted above");
-            self.post(queue, batch)?;
-        }
+        self.post_backlog()?;
         events.extend(self.events.drain(..));
         Ok(())
     }
@@ -471,26 +451,5 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn watches_memory(&self) -> bool {
         !self.parked.is_empty()
-    }
-}
-
-/// Executes a verb on this node's own region by the processor.
-fn execute<W: FabricWorker>(fabric: &mut W, region: &dyn Region, verb: Verb) {
-    let Some(remote) = verb.remote() else { unreachable!("locks need one-sided verbs only") };
-    let word = remote.word as usize;
-    match verb {
-        Verb::Read { local, .. } => {
-            for index in 0..local.words {
-                fabric.store(local.start + index, region.load(word + index));
-            }
-        }
-        Verb::Write { local, .. } => {
-            for index in 0..local.words {
-                region.store(word + index, fabric.load(local.start + index));
-            }
-        }
-        Verb::Cas { expected, new, old, .. } => fabric.store(old, region.compare_exchange(word, expected, new)),
-        Verb::Faa { add, old, .. } => fabric.store(old, region.fetch_add(word, add)),
-        Verb::Send { .. } | Verb::Recv { .. } => unreachable!("locks need one-sided verbs only"),
     }
 }

@@ -9,7 +9,10 @@
 //! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
 
 mod line;
+mod log;
 mod release;
+
+pub(crate) use log::Interrupted;
 
 use crate::mailbox::{Connected, Stand, Word};
 use crate::mode::{HOLDERS, READER, holders, is_exclusive};
@@ -73,6 +76,10 @@ enum Step {
     ReleaseLine,
     /// WRITE to the mailbox of the next.
     HandOver,
+    /// WRITE of the changed row to the owner's log.
+    Log,
+    /// WRITE of a record's header, and CAS of its mark, which was this.
+    Seal(u64),
 }
 
 /// How the access stands after a step.
@@ -92,6 +99,8 @@ pub(crate) enum Progress {
     Released,
     /// The payload is in the scratch area, read without a lock.
     Peeked,
+    /// What was to be recorded is in the owner's log.
+    Logged,
     /// The lock word or array is not what it must be.
     LockLost,
 }
@@ -134,12 +143,26 @@ pub(crate) struct Access {
     place: usize,
     /// It has waited for the lock.
     waited: bool,
+    /// The call that a pause for recovery has interrupted.
+    pub interrupted: Option<Interrupted>,
 }
 
 impl Access {
     pub fn new(row: RowId, place: usize, scratch: usize) -> Self {
         let (held, step, waited) = (Held::Not, Step::Rest, false);
-        Self { row, exclusive: false, held, dirty: false, scratch, step, slot: 0, pending: 0, place, waited }
+        Self {
+            row,
+            exclusive: false,
+            held,
+            dirty: false,
+            scratch,
+            step,
+            slot: 0,
+            pending: 0,
+            place,
+            waited,
+            interrupted: None,
+        }
     }
 
     /// The payload's first scratch word.
@@ -228,6 +251,9 @@ impl Access {
             Step::TakeLine(expected) => self.took_line(expected, found, cx),
             Step::TellBefore | Step::HandOver => self.told(cx),
             Step::Watch(word) => self.look(word, cx),
+            Step::Log => self.rest(Progress::Logged),
+            Step::Seal(mark) if found == mark => self.rest(Progress::Logged),
+            Step::Seal(_) => Progress::LockLost,
             Step::ReleaseLine => self.released_line(found, cx),
         }
     }

@@ -12,7 +12,7 @@
 //! | bit 0 | keys that belong here may be in the next bucket |
 //! | bits 1 to 63 | [`RowClient::attempt`](crate::RowClient::attempt) of the transaction that changed an entry last |
 
-use crate::{Buckets, Mode, Owner, RowId, Table, WorkerLimits};
+use crate::{Buckets, LogLayout, Mode, Owner, RowId, Table, WorkerLimits};
 use std::num::NonZeroU64;
 
 /// Buckets that may have a key: its home bucket and those behind it. A key that finds no room in them is refused.
@@ -45,7 +45,7 @@ impl StoreLayout {
     pub fn table(&self, owners: Vec<Owner>) -> Table {
         let buckets = Buckets { payload_words: self.bucket_words(), rows: self.buckets };
         let rows = self.buckets * self.entries;
-        Table { mode: self.mode, payload_words: 1 + self.value_words, rows, buckets, owners }
+        Table { mode: self.mode, payload_words: 1 + self.value_words, rows, buckets, log: LogLayout::default(), owners }
     }
 
     /// Limits of a worker that runs `transactions` at a time with at most `operations` each.

@@ -1,7 +1,9 @@
 //! Waiting in line: its order, and what a wait costs.
 
 use super::runner::{Setup, run};
-use crate::{AbortCause, Buckets, Event, Mailbox, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits};
+use crate::{
+    AbortCause, Buckets, Event, LogLayout, Mailbox, Mode, Owner, RowClient, RowId, RowWorker, Table, WorkerLimits,
+};
 use clearway_fabric::sim::{Network, SimConfig, SimRegion, SimWorker};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
 
@@ -30,7 +32,14 @@ fn lock_goes_from_one_in_line_to_the_next() {
     let region = nodes[0].register(Table::region_words(Mode::LINE, 1, 1)).unwrap();
     let address = |node| WorkerAddr { node, port: 9 };
     let owners = vec![Owner { address: address(nodes[0].node()), region: region.key() }];
-    let table = Table { mode: Mode::LINE, payload_words: 1, rows: 1, buckets: Buckets::default(), owners };
+    let table = Table {
+        mode: Mode::LINE,
+        payload_words: 1,
+        rows: 1,
+        buckets: Buckets::default(),
+        log: LogLayout::default(),
+        owners,
+    };
     let mailboxes: Vec<SimRegion> = nodes.iter().map(|node| node.register(LIMITS.mailbox_words()).unwrap()).collect();
     let all = nodes.iter().zip(&mailboxes);
     let all: Vec<Owner> = all.map(|(n, m)| Owner { address: address(n.node()), region: m.key() }).collect();

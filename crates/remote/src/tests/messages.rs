@@ -3,8 +3,8 @@
 use super::runner::{Setup, run};
 use super::{PAYLOAD, store_runner, threads};
 use crate::{
-    Buckets, FabricLink, Incoming, Link, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient, RowId,
-    Stats, Table, TcpLink, WorkerLimits, message_words,
+    Buckets, FabricLink, Incoming, Link, LogLayout, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient,
+    RowId, Stats, Table, TcpLink, WorkerLimits, message_words,
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
@@ -50,7 +50,14 @@ fn table(mode: Mode, owners: u32) -> Table {
     let region = RegionKey { key: 0, base: 0 };
     let owner = |node| Owner { address: WorkerAddr { node: FabricNode(node), port: 0 }, region };
     let buckets = Buckets::default();
-    Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, owners: (0..owners).map(owner).collect() }
+    Table {
+        mode,
+        payload_words: PAYLOAD,
+        rows: ROWS,
+        buckets,
+        log: LogLayout::default(),
+        owners: (0..owners).map(owner).collect(),
+    }
 }
 
 /// Runs clients and servers, each on a thread of its own, and checks the history.

@@ -1,7 +1,7 @@
 //! One-sided locks where no simulation drives the fabric: shared memory and TCP, each client on a thread of its own.
 
 use super::{PAYLOAD, threads};
-use crate::{Buckets, Mailbox, Mode, Owner, RowWorker, Stats, Table, WorkerLimits};
+use crate::{Buckets, LogLayout, Mailbox, Mode, Owner, RowWorker, Stats, Table, WorkerLimits};
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
 use clearway_fabric::tcp::{TcpConfig, TcpFabric};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, Region, WorkerAddr};
@@ -27,7 +27,14 @@ where
         nodes.iter().zip(regions).map(owner).collect::<Vec<_>>()
     };
     let (owners, all) = (places(&regions), places(&mailboxes));
-    let table = Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets: Buckets::default(), owners };
+    let table = Table {
+        mode,
+        payload_words: PAYLOAD,
+        rows: ROWS,
+        buckets: Buckets::default(),
+        log: LogLayout::default(),
+        owners,
+    };
     let shared = threads::Shared::new();
     let (records, stats) = std::thread::scope(|scope| {
         let client = |number: usize| {

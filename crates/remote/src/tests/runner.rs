@@ -3,7 +3,8 @@
 use super::PAYLOAD;
 use crate::traps::Trap;
 use crate::{
-    AbortCause, Buckets, Event, FabricLink, Mailbox, MessageServer, MessageWorker, Mode, Owner, RowClient, RowId,
+    AbortCause, Buckets, Event, FabricLink, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RowClient,
+    RowId,
 };
 use crate::{RowWorker, StartTimestamp, Stats, Table, TxnHandle, WorkerLimits, message_words};
 use clearway_env::SeededEntropy;
@@ -149,7 +150,7 @@ pub fn run(setup: Setup) -> Found {
     let address = |node| WorkerAddr { node, port: 100 };
     let owners = nodes.iter().zip(&regions).map(|(n, r)| Owner { address: address(n.node()), region: r.key() });
     let (mode, rows, buckets, owners) = (setup.mode, setup.rows, Buckets::default(), owners.collect());
-    let table = Table { mode, payload_words: PAYLOAD, rows, buckets, owners };
+    let table = Table { mode, payload_words: PAYLOAD, rows, buckets, log: LogLayout::default(), owners };
     let limits = WorkerLimits { transactions: setup.clients, rows: setup.rows_per_txn };
     let mailbox = |node: &SimNode| (node.node(), node.register(limits.mailbox_words()).unwrap());
     let mailboxes: Vec<_> = nodes.iter().flat_map(|node| (0..setup.workers).map(move |_| mailbox(node))).collect();
@@ -174,7 +175,7 @@ pub fn run(setup: Setup) -> Found {
                 worker = worker.with_mailbox(Mailbox { own, all: all.collect() }).unwrap();
             }
             if let Some(trap) = setup.trap {
-                worker.plant(trap, region);
+                worker.plant(trap, Some(region));
             }
             workers.push(Box::new(worker));
         }

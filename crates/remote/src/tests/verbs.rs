@@ -1,7 +1,8 @@
 //! Verbs and rounds of a transaction without conflicts.
 
 use crate::{
-    Buckets, Event, LockKind, Mode, Owner, Phase, Protocol, RowClient, RowId, RowWorker, Stats, Table, WorkerLimits,
+    Buckets, Event, LockKind, LogLayout, Mode, Owner, Phase, Protocol, RowClient, RowId, RowWorker, Stats, Table,
+    WorkerLimits,
 };
 use clearway_fabric::sim::{Network, SimConfig};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
@@ -12,7 +13,8 @@ fn count(mode: Mode, updates: u32, reads: u32) -> Stats {
     let (owner, user) = (network.add_node(), network.add_node());
     let region = owner.register(Table::region_words(mode, 2, 20)).unwrap();
     let owners = vec![Owner { address: WorkerAddr { node: owner.node(), port: 0 }, region: region.key() }];
-    let table = Table { mode, payload_words: 2, rows: 20, buckets: Buckets::default(), owners };
+    let table =
+        Table { mode, payload_words: 2, rows: 20, buckets: Buckets::default(), log: LogLayout::default(), owners };
     let limits = WorkerLimits { transactions: 1, rows: 20 };
     let fabric = user.worker(0, limits.scratch_words(2)).unwrap();
     let mut worker = RowWorker::new(fabric, table, 1, limits, None).unwrap();

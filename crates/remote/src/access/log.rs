@@ -1,0 +1,70 @@
+//! Recording a change before it is made, and what a pause for recovery does to an access.
+
+use super::{Access, Context, Held, Progress, SLOT_OLD, Step};
+use crate::table::RECORD_HEADER;
+use clearway_fabric::{FabricWorker, RemoteAddr, ScratchRange, Verb};
+
+/// A call that a pause has interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Interrupted {
+    Lock,
+    Peek,
+    Release,
+}
+
+impl Access {
+    fn record<W>(&self, word: usize, cx: &Context<'_, W>) -> RemoteAddr {
+        let slot = self.place / cx.table.log.rows as usize;
+        let word = cx.table.record(cx.txn.worker(), slot) + word;
+        RemoteAddr { word: word as u64, ..cx.table.word(self.row, 0) }
+    }
+
+    /// Starts to write row and payload into the owner's log.
+    pub fn log<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
+        let entry = self.place % cx.table.log.rows as usize;
+        let remote = self.record(RECORD_HEADER + entry * cx.table.entry_words(), cx);
+        let start = self.scratch + SLOT_OLD;
+        cx.fabric.store(start, self.row.index.into());
+        let local = ScratchRange::new(start, 1 + cx.table.payload_words_of(self.row));
+        self.push(Verb::Write { local, remote }, cx);
+        self.post(Step::Log)
+    }
+
+    /// Starts to make the record of this access' owner valid: these owners have one, and these entries belong to it.
+    pub fn seal<W: FabricWorker>(
+        &mut self,
+        (owners, entries): (u64, u64),
+        mark: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
+        cx.fabric.store(self.scratch + 1, owners);
+        cx.fabric.store(self.scratch + 2, entries);
+        let local = ScratchRange::new(self.scratch + 1, RECORD_HEADER - 1);
+        self.push(Verb::Write { local, remote: self.record(1, cx) }, cx);
+        // After the WRITE, and after those of the entries, which have completed on the same queue pair.
+        let remote = self.record(0, cx);
+        self.push(Verb::Cas { remote, expected: mark, new: cx.txn.0, old: self.scratch }, cx);
+        self.post(Step::Seal(mark))
+    }
+
+    /// Forgets what is under way; a lock whose call has not ended is not held. Returns the call, if there was one.
+    pub fn pause(&mut self) -> Option<Interrupted> {
+        self.pending = 0;
+        let call = match std::mem::replace(&mut self.step, Step::Rest) {
+            Step::Rest => return None,
+            Step::Peek => Interrupted::Peek,
+            Step::ReadPayload | Step::SetSlot => {
+                self.held = Held::Not;
+                Interrupted::Lock
+            }
+            Step::TakeExclusive | Step::ReadHolders | Step::ReadWord | Step::TakeShared(_) => Interrupted::Lock,
+            _ => Interrupted::Release,
+        };
+        Some(call)
+    }
+
+    /// The holder's place in the array.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+}

@@ -1,0 +1,157 @@
+//! Recovery of locks and rows when a worker dies.
+//!
+//! A table with a [`LogLayout`](crate::LogLayout) survives the death of workers at any moment. Before a transaction writes a row it
+//! records what it will write in the log of each owner of such a row. The record is valid once an atomic has set its mark to the
+//! transaction's start timestamp; the transaction has committed once the records at all owners are valid. Only then are rows
+//! written and locks released.
+//!
+//! When a worker is taken for dead, rightly or not:
+//!
+//! 1. The owners fence their regions ([`Region::fence`]). No verb of anybody has an effect from now on.
+//! 2. The survivors stop, let all verbs under way end ([`RowWorker::drain`](crate::RowWorker::drain)), and tell which locks they
+//!    surely hold ([`RowWorker::pause`](crate::RowWorker::pause)).
+//! 3. [`rebuild`] completes the transactions that have committed, and makes the lock words anew of what survivors hold. Whatever
+//!    else is locked comes free, once: the dead's locks, and those that somebody was taking or releasing.
+//! 4. The survivors learn the new keys and go on ([`RowWorker::resume`](crate::RowWorker::resume)). Interrupted calls are
+//!    repeated, commits that recovery has completed have ended.
+//!
+//! A worker that was taken for dead and lives gets an error for each verb, and starts anew with another number.
+//!
+//! # Invariants
+//! 1. A transaction that has written a row is recorded at all of its owners. So nothing needs to be undone.
+//! 2. A record is carried out only on rows that its transaction still holds exclusively: the lock word says so. What was released
+//!    has been written, and may have been changed by others since.
+//! 3. A start timestamp commits once, and a record is overwritten only after its transaction has ended. So an old record names
+//!    no holder of anything.
+//! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a lock.
+//!
+//! The words of a worker that is no survivor are nowhere asked for. A region whose node dies is lost: rows have no copies.
+
+use crate::mode::READER;
+use crate::table::RECORD_HEADER;
+use crate::{RowId, StartTimestamp, Table};
+use clearway_fabric::Region;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A lock that a survivor holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldLock {
+    pub(crate) row: RowId,
+    pub(crate) holder: StartTimestamp,
+    pub(crate) exclusive: bool,
+    pub(crate) slot: usize,
+}
+
+/// Which transactions have committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes {
+    committed: BTreeSet<StartTimestamp>,
+    /// Rows whose payload was written from a record.
+    pub rows_completed: u64,
+    /// Exclusive locks that nobody told of.
+    pub exclusive_freed: u64,
+}
+
+impl Outcomes {
+    /// Whether a transaction whose commit was under way has committed. Of those whose commit had ended before the
+    /// fence this says nothing.
+    pub fn has_committed(&self, start: StartTimestamp) -> bool {
+        self.committed.contains(&start)
+    }
+}
+
+/// A valid record of one owner.
+struct Record {
+    owners: u64,
+    /// Row and payload.
+    changes: Vec<(RowId, Vec<u64>)>,
+}
+
+/// Rebuilds the locks of all owners from what the survivors hold, and completes the commits that were under way.
+///
+/// `regions` are those of the table's owners, in their order, all of them fenced. Nobody else accesses them.
+///
+/// # Panics
+/// If the number of regions is not that of the owners, or the table has no log.
+pub fn rebuild(table: &Table, regions: &[&dyn Region], survivors: &[HeldLock]) -> Outcomes {
+    assert!(table.is_logged() && regions.len() == table.owners.len());
+    let mut records: BTreeMap<StartTimestamp, BTreeMap<u32, Record>> = BTreeMap::new();
+    for (owner, region) in (0..).zip(regions) {
+        for (start, record) in records_of(table, owner, *region) {
+            records.entry(start).or_default().insert(owner, record);
+        }
+    }
+    let mut outcomes = Outcomes::default();
+    for (start, of_owners) in &records {
+        let has = of_owners.keys().fold(0, |has, owner| has | 1 << owner);
+        if of_owners.values().any(|record| record.owners & !has != 0) {
+            continue;
+        }
+        outcomes.committed.insert(*start);
+        for (row, payload) in of_owners.values().flat_map(|record| &record.changes) {
+            let (region, word) = (regions[row.owner as usize], table.word(*row, 0).word as usize);
+            if region.load(word) == table.mode.exclusive_word(*start) {
+                outcomes.rows_completed += 1;
+                let first = word + table.mode.header_words();
+                (first..).zip(payload).for_each(|(word, value)| region.store(word, *value));
+            }
+        }
+    }
+    let kept = survivors.iter().filter(|lock| !outcomes.has_committed(lock.holder));
+    outcomes.exclusive_freed = set_words(table, regions, kept);
+    outcomes
+}
+
+fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimestamp, Record)> {
+    let mut found = Vec::new();
+    let places = (0..table.log.workers as u16).flat_map(|w| (0..table.log.transactions as usize).map(move |s| (w, s)));
+    for (worker, slot) in places {
+        let first = table.record(worker, slot);
+        let mark = region.load(first);
+        if mark == 0 {
+            continue;
+        }
+        // Invariant 3: what comes after knows no record from before.
+        region.store(first, 0);
+        let (owners, entries) = (region.load(first + 1), region.load(first + 2));
+        let entry = |entry: usize| {
+            let at = first + RECORD_HEADER + entry * table.entry_words();
+            let index = u32::try_from(region.load(at)).ok().filter(|row| *row < table.rows + table.buckets.rows)?;
+            let row = RowId { owner, index };
+            let payload = (1..=table.payload_words_of(row)).map(|word| region.load(at + word)).collect();
+            Some((row, payload))
+        };
+        let changes = (0..table.log.rows as usize).filter(|bit| entries >> bit & 1 == 1).filter_map(entry).collect();
+        found.push((StartTimestamp(mark), Record { owners, changes }));
+    }
+    found
+}
+
+/// Makes all lock words and arrays anew. Returns how many rows were held exclusively by nobody who survives.
+fn set_words<'l>(table: &Table, regions: &[&dyn Region], locks: impl Iterator<Item = &'l HeldLock> + Clone) -> u64 {
+    let mut freed = 0;
+    let header = table.mode.header_words();
+    for (owner, region) in (0..).zip(regions) {
+        for index in 0..table.rows + table.buckets.rows {
+            let row = RowId { owner, index };
+            let first = table.word(row, 0).word as usize;
+            let mut words = vec![0; header];
+            for lock in locks.clone().filter(|lock| lock.row == row) {
+                if lock.exclusive {
+                    assert_eq!(words[0], 0, "two survivors hold {row:?}");
+                    words[0] = table.mode.exclusive_word(lock.holder);
+                } else {
+                    words[0] += READER;
+                }
+                if header > 1 {
+                    words[1 + lock.slot] = lock.holder.0;
+                }
+            }
+            let before = region.load(first);
+            let was_exclusive = if table.mode.shares() { before & 1 == 1 } else { before != 0 };
+            freed += u64::from(was_exclusive && words[0] != before);
+            (first..).zip(words).for_each(|(word, value)| region.store(word, value));
+        }
+    }
+    freed
+}

@@ -1,0 +1,105 @@
+//! A worker's part in recovery: see [`crate::recovery`].
+
+use super::{Event, RowWorker, State, WorkerLimits};
+use crate::access::{Access, Held, Interrupted};
+use crate::recovery::{HeldLock, Outcomes};
+use crate::{Phase, RemoteError, Table};
+use clearway_fabric::FabricWorker;
+
+pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimits) {
+    let log = table.log;
+    assert!((log.transactions as usize, log.rows as usize) == (limits.transactions, limits.rows), "another log");
+    assert!(u32::from(number) < log.workers && log.rows <= 64 && table.owners.len() <= 64, "too much for the log");
+    assert!(!table.mode.is_one_round() && !table.mode.has_line(), "locks that do not name their holder");
+}
+
+impl<W: FabricWorker> RowWorker<'_, W> {
+    /// Stops all work, after the regions were fenced; false while verbs are under way that may still change the scratch
+    /// area. All of them complete, or are refused. Nothing else may be called until [`RowWorker::resume`]; an error of
+    /// [`RowClient::poll`](crate::RowClient::poll) that the fence caused is over then.
+    pub fn drain(&mut self) -> bool {
+        self.backlog.clear();
+        self.outstanding -= self.fabric.poll(&mut self.completions);
+        self.completions.clear();
+        self.outstanding == 0
+    }
+
+    /// Tells the locks that this worker surely holds.
+    ///
+    /// # Panics
+    /// If the table has no log, or [`RowWorker::drain`] has not succeeded.
+    pub fn pause(&mut self) -> Vec<HeldLock> {
+        assert!(self.table.is_logged() && self.outstanding == 0, "no log, or verbs under way");
+        self.queues.clear();
+        let mut locks = Vec::new();
+        for txn in &mut self.txns {
+            for access in &mut txn.accesses {
+                access.interrupted = access.pause();
+            }
+            // Who releases holds nothing: what it has not released yet recovery does.
+            if !matches!(txn.state, State::Running | State::Logging | State::Sealing) {
+                continue;
+            }
+            let logs = txn.state != State::Running;
+            let held = |access: &&Access| {
+                access.held != Held::Not && (logs || access.interrupted != Some(Interrupted::Release))
+            };
+            locks.extend(txn.accesses.iter().filter(held).map(|access| HeldLock {
+                row: access.row,
+                holder: txn.start,
+                exclusive: access.held == Held::Exclusive,
+                slot: access.slot(),
+            }));
+        }
+        locks
+    }
+
+    /// Goes on with the transactions, in a table whose regions have their new keys.
+    ///
+    /// # Errors
+    /// [`RemoteError::Fabric`] if an owner cannot be reached.
+    pub fn resume(&mut self, table: Table, outcomes: &Outcomes) -> Result<(), RemoteError> {
+        let connect = |owner: &crate::Owner| self.fabric.connect(owner.address).map_err(RemoteError::Fabric);
+        self.queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
+        self.table = table;
+        self.marks.fill(0);
+        for txn in 0..self.txns.len() {
+            match self.txns[txn].state {
+                State::Free => {}
+                State::Running => self.resume_call(txn)?,
+                State::Logging | State::Sealing if !outcomes.has_committed(self.txns[txn].start) => self.log(txn)?,
+                State::Logging | State::Sealing => {
+                    self.txns[txn].state = State::Committing;
+                    self.end_now(txn);
+                }
+                State::Committing | State::Aborting(_) => self.end_now(txn),
+            }
+        }
+        Ok(())
+    }
+
+    fn end_now(&mut self, txn: usize) {
+        self.txns[txn].releasing = 1;
+        self.released(txn);
+    }
+
+    fn resume_call(&mut self, txn: usize) -> Result<(), RemoteError> {
+        for access in 0..self.txns[txn].accesses.len() {
+            let of_row = &mut self.txns[txn].accesses[access];
+            let exclusive = of_row.exclusive;
+            match of_row.interrupted.take() {
+                None => {}
+                Some(Interrupted::Lock) => {
+                    self.step(txn, access, Phase::Lock, |access, cx| access.lock(exclusive, cx))?;
+                }
+                Some(Interrupted::Peek) => self.step(txn, access, Phase::Lock, Access::peek)?,
+                Some(Interrupted::Release) => {
+                    of_row.held = Held::Not;
+                    let row = of_row.row;
+                    self.events.push_back(Event::Released(self.txns[txn].handle, row));
+                }
+            }
+        }
+        Ok(())
+    }
+}
