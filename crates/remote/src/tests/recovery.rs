@@ -2,9 +2,11 @@
 
 use super::PAYLOAD;
 use super::runner::Found;
-use crate::recovery::rebuild;
+use crate::recovery::{HeldLock, rebuild};
 use crate::traps::Trap;
-use crate::{Buckets, Event, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, Table, TxnHandle, WorkerLimits};
+use crate::{
+    Buckets, Event, LogLayout, Mode, Owner, RowClient, RowId, RowWorker, StartTimestamp, Table, TxnHandle, WorkerLimits,
+};
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
@@ -349,4 +351,42 @@ fn rows_written_before_their_record_are_caught() {
         println!("{mode:?}: SEED={seed}");
         assert!(run(seed, mode, None).0.is_clean());
     }
+}
+
+/// Invariants 1, 2 and 4 of recovery, in memory that a dead worker has left.
+#[test]
+fn records_change_only_rows_that_their_transaction_holds() {
+    let mode = Mode::PUBLISHED[1];
+    let network = Network::new(1, SimConfig::default());
+    let nodes = [network.add_node(), network.add_node()];
+    let log = LogLayout { workers: 1, transactions: 2, rows: 3 };
+    let mut table = Table { mode, payload_words: 1, rows: 4, buckets: Buckets::default(), log, owners: Vec::new() };
+    let regions = [0, 1].map(|node| nodes[node].register(table.words()).unwrap());
+    table.owners = owners(&regions, &nodes);
+    let (ended, half) = (StartTimestamp::new(5, 0), StartTimestamp::new(6, 0));
+    let row = |index| RowId { owner: 0, index };
+    let store = |index, word, value| regions[0].store(table.word(row(index), word).word as usize, value);
+    let record = |slot, start: StartTimestamp, owners, changes: [(u64, u64); 2]| {
+        let words = [start.0, owners, 0b11, changes[0].0, changes[0].1, changes[1].0, changes[1].1];
+        (table.record(0, slot)..).zip(words).for_each(|(word, value)| regions[0].store(word, value));
+    };
+    // Slot 0 has committed at its only owner, and has released row 1, which has another value since. Slot 1 lacks a
+    // record at owner 1.
+    record(0, ended, 0b01, [(0, 70), (1, 71)]);
+    record(1, half, 0b11, [(2, 80), (3, 81)]);
+    let exclusive = |start| mode.exclusive_word(start);
+    for (index, word, value) in [(0, exclusive(ended), 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)] {
+        store(index, 0, word);
+        store(index, 1, value);
+    }
+    // Row 3 has 3 readers, of which one survives.
+    let reader = HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, slot: 0 };
+    let outcomes = rebuild(&table, &[&regions[0], &regions[1]], &[reader]);
+    assert!(outcomes.has_committed(ended) && !outcomes.has_committed(half));
+    assert_eq!((outcomes.rows_completed, outcomes.exclusive_freed), (1, 2));
+    let load = |index, word| regions[0].load(table.word(row(index), word).word as usize);
+    assert_eq!([0, 1, 2, 3].map(|index| (load(index, 0), load(index, 1))), [(0, 70), (0, 9), (0, 2), (2, 3)]);
+    // Once: a second recovery finds nothing to complete or to free.
+    let again = rebuild(&table, &[&regions[0], &regions[1]], &[reader]);
+    assert_eq!((again.rows_completed, again.exclusive_freed, load(3, 0)), (0, 0, 2));
 }
