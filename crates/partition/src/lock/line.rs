@@ -10,6 +10,15 @@ use clearway_types::TxnId;
 /// The most transactions that are named as in a line's way.
 pub(super) const NAMED: usize = 8;
 
+/// Where a request waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InLine {
+    /// The number of its line at the partition, never used again.
+    pub line: u64,
+    /// Some of those in the line's way.
+    pub on: Vec<TxnId>,
+}
+
 #[derive(Debug)]
 pub(super) struct Line {
     pub at: LineRef,

@@ -41,7 +41,8 @@ mod tests;
 mod work;
 
 pub(crate) use class::{PARTITION, Wait, class};
-pub(crate) use table::{Acquired, Event, InLine, LockTable};
+pub(crate) use line::InLine;
+pub(crate) use table::{Acquired, Event, LockTable};
 
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;

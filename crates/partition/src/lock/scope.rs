@@ -7,6 +7,7 @@ use super::work::look;
 use super::{MODES, Mode, Target};
 use clearway_types::TxnId;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 /// A request's target within its scope, owned.
@@ -74,6 +75,12 @@ struct Key {
     lines: Vec<LineRef>,
 }
 
+impl Key {
+    fn is_unused(&self) -> bool {
+        self.lines.is_empty() && self.holders.txns.is_empty()
+    }
+}
+
 /// The ranges that a transaction holds.
 #[derive(Debug, Default)]
 struct Ranges {
@@ -121,6 +128,11 @@ impl Scope {
     pub(super) fn is_empty(&self) -> bool {
         let held = self.whole.holders.iter().any(|h| !h.is_empty()) || !self.keys.is_empty() || !self.ranges.is_empty();
         !held && self.whole.lines.is_empty() && self.range_lines.is_empty()
+    }
+
+    /// An empty scope is as a new one.
+    pub(super) fn reset(&mut self) {
+        (self.held, self.waiting) = (None, None);
     }
 
     /// Calls `each` with other transactions that hold a lock in conflict, some of them more than once, until it says true.
@@ -245,13 +257,15 @@ impl Scope {
         }
     }
 
-    pub(super) fn release_key(&mut self, txn: TxnId, key: &[u8]) {
-        let Some(k) = self.keys.get_mut(key) else { return };
-        let holders = &mut k.holders;
+    pub(super) fn release_key(&mut self, txn: TxnId, key: &Arc<[u8]>) {
+        let Entry::Occupied(mut at) = self.keys.entry(key.clone()) else { return };
+        let holders = &mut at.get_mut().holders;
         holders.txns.remove(&txn);
         // Whoever is left shared it.
         holders.exclusive = false;
-        self.forget_key(key);
+        if at.get().is_unused() {
+            at.remove();
+        }
     }
 
     pub(super) fn release_ranges(&mut self, txn: TxnId) {
@@ -275,12 +289,6 @@ impl Scope {
     pub(super) fn release_whole(&mut self, txn: TxnId) {
         for holders in &mut self.whole.holders {
             holders.remove(&txn);
-        }
-    }
-
-    fn forget_key(&mut self, key: &[u8]) {
-        if self.keys.get(key).is_some_and(|k| k.lines.is_empty() && k.holders.txns.is_empty()) {
-            self.keys.remove(key);
         }
     }
 
@@ -346,10 +354,12 @@ impl Scope {
         match place {
             Place::Whole | Place::Range(None) => self.whole.lines.retain(others),
             Place::Key(key) => {
-                if let Some(k) = self.keys.get_mut(key) {
-                    k.lines.retain(others);
+                if let Entry::Occupied(mut at) = self.keys.entry(key.clone()) {
+                    at.get_mut().lines.retain(others);
+                    if at.get().is_unused() {
+                        at.remove();
+                    }
                 }
-                self.forget_key(key);
                 if let Some(waiting) = &mut self.waiting {
                     waiting.remove(key, (line.id, line.mode));
                 }

@@ -1,7 +1,7 @@
 //! Who holds and waits for what, over all scopes.
 
 use super::few::Few;
-use super::line::{Line, NAMED, Waiting};
+use super::line::{InLine, Line, NAMED, Waiting};
 use super::scope::{LineRef, Place, Scope, keys_of};
 use super::spans::Keys;
 use super::work::look;
@@ -17,6 +17,9 @@ use std::sync::Arc;
 /// them, and waits behind them instead, is in a deadlock with them, which is found.
 const FAR: usize = 64;
 
+/// Scopes up to which an empty one is kept: to make and free a scope costs more than to lock a key in it.
+pub(super) const KEPT: usize = 64;
+
 /// What a request led to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Acquired {
@@ -24,15 +27,6 @@ pub(crate) enum Acquired {
     Granted,
     /// It waits.
     Waits(InLine),
-}
-
-/// Where a request waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct InLine {
-    /// The number of its line at the partition, never used again.
-    pub line: u64,
-    /// Some of those in the line's way.
-    pub on: Vec<TxnId>,
 }
 
 /// What has become of waits and lines, in the order in which it happened.
@@ -120,7 +114,7 @@ struct Obstacles {
 pub(crate) struct LockTable {
     /// Locks of one transaction, as in [`crate::Limits::escalate_at`].
     escalate_at: usize,
-    scopes: HashMap<ScopeId, Scope>,
+    pub(super) scopes: HashMap<ScopeId, Scope>,
     owners: HashMap<TxnId, Owner>,
     lines: HashMap<u64, Line>,
     /// Lines and waits so far.
@@ -145,6 +139,12 @@ impl LockTable {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.owners.is_empty()
+    }
+
+    /// Whether [`LockTable::next_event`] has something to tell.
+    #[inline]
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// The next thing that has become of a wait or a line.
@@ -273,12 +273,15 @@ impl LockTable {
         self.serve_all(txn, &owner.watched);
     }
 
-    /// Changes a scope, which is forgotten if nothing is left in it.
+    /// Changes a scope. One that becomes empty stays for the next transaction unless there are more than [`KEPT`].
     fn in_scope(&mut self, id: ScopeId, change: impl FnOnce(&mut Scope)) {
         let Some(scope) = self.scopes.get_mut(&id) else { return };
         change(scope);
         if scope.is_empty() {
-            self.scopes.remove(&id);
+            scope.reset();
+            if self.scopes.len() > KEPT {
+                self.scopes.remove(&id);
+            }
         }
     }
 

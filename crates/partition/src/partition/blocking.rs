@@ -45,6 +45,7 @@ impl Blocking {
     }
 
     /// Whether somebody in line could be taken up.
+    #[inline]
     pub(super) fn has_next(&self) -> bool {
         self.by.is_none() && !self.line.is_empty()
     }

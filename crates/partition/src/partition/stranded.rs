@@ -134,6 +134,7 @@ impl<T: Trees> Partition<T> {
     }
 
     /// Whether somebody is still to be told, or a rollback to be tried again.
+    #[inline]
     pub(super) fn has_stranded_work(&self) -> bool {
         !self.stranded.waiters.is_empty() || self.stranded.txns.iter().any(|entry| entry.retry == Retry::Due)
     }

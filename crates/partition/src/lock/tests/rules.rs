@@ -1,5 +1,6 @@
 //! Single rules.
 
+use super::super::table::KEPT;
 use super::super::work::steps;
 use super::super::{Acquired, Event, LockTable, Mode, Target};
 use clearway_types::{TableId, TreeId, TxnId};
@@ -110,6 +111,17 @@ fn many_key_locks_become_one_table_lock() {
 }
 
 /// The keys of a number, as an index lookup locks them.
+/// Scopes that are kept for the next transaction are few, whatever was locked.
+#[test]
+fn empty_scopes_do_not_pile_up() {
+    let mut t = LockTable::new(MANY);
+    for tree in 0..1000 {
+        ask(&mut t, 1, Target::Key(TreeId(tree), b"k"), Mode::Exclusive);
+        t.release(TxnId(1));
+    }
+    assert!(t.is_empty() && t.scopes.len() <= KEPT);
+}
+
 fn lookup(prefix: &[u8; 4]) -> Target<'_> {
     Target::Range(TREE, Bound::Included(prefix), Bound::Included(prefix))
 }
