@@ -151,6 +151,7 @@ impl Client {
         options: RunOptions,
     ) -> SqlResult<()> {
         self.core.forget_cancel();
+        self.core.set_retries(None);
         if self.core.txn().failed {
             return Err(failed_block());
         }
@@ -362,6 +363,8 @@ impl Client {
         };
         if one_shot {
             self.core.port.count_end(true);
+        } else {
+            self.core.txn().rows += reply.count;
         }
         let wait = self.core.answered(reply.commit.unwrap_or_default(), false);
         Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
@@ -408,12 +411,14 @@ impl Client {
         }
         let core = self.core.clone();
         self.poll_task(Box::pin(async move {
-            let mut deadlocks = 0;
+            let mut retries = 0;
             loop {
+                core.set_retries(Some(retries));
                 env.memory.reset();
                 match statement::run(&core, &plan, &env).await {
                     Ok(outcome) => return End::Outcome(outcome),
-                    Err(Stop::Error(e)) if multi::may_start_over(&core, &e, &mut deadlocks) => {
+                    Err(Stop::Error(e)) if multi::may_start_over(&core, &e, retries) => {
+                        retries += 1;
                         if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
                             return End::Error(e);
                         }

@@ -11,7 +11,7 @@ use crate::client::RunOptions;
 use crate::engine::Engine;
 use crate::multi;
 use crate::port::{PortInner, control};
-use clearway_partition::{Body, Failure, Message, Reply};
+use clearway_partition::{Body, Failure, Message, Reply, Stake};
 use clearway_plan::Catalog;
 use clearway_plan::statement::TxnOptions;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
@@ -66,6 +66,8 @@ pub(crate) struct Txn {
     /// Those of them that it has to itself, in their order.
     pub blocked: Vec<PartitionId>,
     pub wrote: bool,
+    /// Rows that its statements have read and changed.
+    pub rows: u64,
     pub savepoints: Vec<Savepoint>,
     pub next_savepoint: u32,
     pub characteristics: Characteristics,
@@ -127,6 +129,8 @@ pub(crate) struct Core {
     next_seq: Cell<u32>,
     shown: Cell<Lsn>,
     cancelled: RefCell<Option<SqlError>>,
+    /// How often the statement that runs has been given up in a deadlock; `None`: it cannot be run again.
+    retries: Cell<Option<u32>>,
     /// A partition that it had to itself could not go on at once.
     stalled: Cell<bool>,
     /// What the running statement has to say before it ends.
@@ -147,6 +151,7 @@ impl Core {
             shown: Cell::new(Lsn(0)),
             cancelled: RefCell::default(),
             notices: RefCell::default(),
+            retries: Cell::default(),
             stalled: Cell::default(),
         }
     }
@@ -175,9 +180,25 @@ impl Core {
         self.next_seq.set(seq.wrapping_add(1));
         self.calls.borrow_mut().push(Call { seq, partition, txn, answer: None });
         self.sending.set(true);
-        self.port.submit(partition, Message { txn, origin: self.port.origin(self.token, seq), body });
+        let stake = if matches!(body, Body::OneShot { .. }) { Stake::Retry(0) } else { self.stake() };
+        let origin = self.port.origin(self.token, seq);
+        self.port.submit(partition, Message { txn, stake, origin, body });
         self.sending.set(false);
         seq
+    }
+
+    /// Says how often the statement that runs has been given up in a deadlock; `None`: it cannot be run again.
+    pub(crate) fn set_retries(&self, retries: Option<u32>) {
+        self.retries.set(retries);
+    }
+
+    /// What the transaction has at stake. Whoever has been run again as often as is allowed is as a block.
+    fn stake(&self) -> Stake {
+        let txn = self.txn();
+        match self.retries.get() {
+            Some(retries) if txn.block == Block::None && multi::may_retry(self, retries) => Stake::Retry(retries),
+            _ => Stake::Rows(txn.rows),
+        }
     }
 
     /// The transactions of the calls that wait for an answer.

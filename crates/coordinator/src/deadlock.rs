@@ -9,13 +9,16 @@
 //! there are finitely many, some day every first edge of theirs leads to one of them, and stays. Follow these edges: there is a circle. It was
 //! closed by the change that came last: by a wait that joined a line (1), or by a line that was told (2), and after each of these there was a search.
 //! Conversely, whoever is told is in a circle of edges, each of which was true when it was told; an edge that is true no longer leads to
-//! a transaction that is over, and so to nobody.
+//! a transaction that is over, and so to nobody. A transaction whose wait has ended meanwhile ignores that it was told.
+//!
+//! Each transaction of a circle waits for all that its line waits for, so the circle is broken whichever of them gives up: the *victim*.
 //!
 //! Invariants
 //! 1. When a transaction joins a line, and some line names it, there is a search for a way from it to itself.
 //! 2. When a line is told anew, there is a search for a way from those that it names to one of its members.
-//! 3. A circle that was found is broken: the wait of the transaction that is told to give up is no edge any more. So there is none in the graph.
+//! 3. A circle that was found is broken: the wait of the victim is no edge any more. So there is none in the graph.
 //! 4. The changes of a partition are applied in its order, whoever brings them when: what comes early is kept until all before it has come.
+//! 5. The victim has the least at stake ([`Stake`]) of the circle, and of those that have as little the highest id.
 //!
 //! Locking: the engine keeps it behind a latch, which only waits and their time-outs take. A crash leaves nothing.
 //!
@@ -26,10 +29,12 @@ mod look;
 pub use look::LockWait;
 
 use clearway_latch::lockstat::Wait;
+use clearway_partition::Stake;
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};
 use hashbrown::{HashMap, HashSet};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// A line, by its number at its partition.
@@ -38,7 +43,7 @@ type LineId = (PartitionId, u64);
 /// A change of a partition's waits or lines.
 pub(crate) enum Change {
     /// The transaction waits, in a line for a lock or for the partition.
-    Waits { txn: TxnId, wait: u64, line: Option<u64>, counted: Wait },
+    Waits { txn: TxnId, wait: u64, stake: Stake, line: Option<u64>, counted: Wait },
     /// These are in the line's way now; nobody: it is gone.
     Line { line: u64, on: Vec<TxnId> },
     /// The transaction waits no longer.
@@ -48,15 +53,24 @@ pub(crate) enum Change {
 /// What changes have led to.
 #[derive(Default)]
 pub(crate) struct Led {
-    /// These must give up their waits at the partition.
-    pub deadlocks: Vec<TxnId>,
+    /// These must give up their waits.
+    pub deadlocks: Vec<Victim>,
     /// Waits that are over: they are to be counted.
     pub over: Vec<Wait>,
+}
+
+/// Who gives up, and which wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Victim {
+    pub txn: TxnId,
+    pub partition: PartitionId,
+    pub wait: u64,
 }
 
 struct InLine {
     partition: PartitionId,
     wait: u64,
+    stake: Stake,
     line: Option<u64>,
     counted: Wait,
     since: Instant,
@@ -122,8 +136,8 @@ impl WaitsFor {
     /// Applies a change; where it may have closed a circle.
     fn apply(&mut self, partition: PartitionId, change: Change, led: &mut Led) -> Option<Edge> {
         match change {
-            Change::Waits { txn, wait, line, counted } => {
-                let waiting = InLine { partition, wait, line, counted, since: Instant::now(), told: false };
+            Change::Waits { txn, wait, stake, line, counted } => {
+                let waiting = InLine { partition, wait, stake, line, counted, since: Instant::now(), told: false };
                 self.waits.entry(txn).or_default().push(waiting);
                 line.map(|line| Edge::Joined(txn, line))
             }
@@ -146,22 +160,15 @@ impl WaitsFor {
 
     /// Invariants 1 and 2.
     fn search(&mut self, partition: PartitionId, edge: Edge, led: &mut Led) {
-        match edge {
-            Edge::Joined(txn, line) => {
-                let at = (partition, line);
-                let joined = |w: &InLine| w.edge() == Some(at);
-                let waits = || self.waits.get(&txn).is_some_and(|waits| waits.iter().any(joined));
-                if self.named.contains_key(&txn) && waits() && self.way(&at, |behind, _| behind == txn).is_some() {
-                    self.tell(txn, partition, line, led);
-                }
-            }
-            Edge::Told(_) if canary::on(Bug::SkippedSearch) => {}
-            Edge::Told(line) => {
-                // Who is told leaves the line, and there may be more such ways.
-                while let Some(member) = self.way(&(partition, line), |_, to| to == Some((partition, line))) {
-                    self.tell(member, partition, line, led);
-                }
-            }
+        let (line, only) = match edge {
+            Edge::Joined(txn, _) if !self.named.contains_key(&txn) => return,
+            Edge::Told(_) if canary::on(Bug::SkippedSearch) => return,
+            Edge::Joined(txn, line) => (line, Some(txn)),
+            Edge::Told(line) => (line, None),
+        };
+        // The victim's wait is no edge any more, and there may be more circles.
+        while let Some(victim) = self.circle((partition, line), only).and_then(|circle| self.victim(&circle)) {
+            self.tell(victim, led);
         }
     }
 
@@ -179,26 +186,37 @@ impl WaitsFor {
         }
     }
 
-    fn tell(&mut self, txn: TxnId, partition: PartitionId, line: u64, led: &mut Led) {
-        let waits = self.waits.get_mut(&txn).into_iter().flatten();
-        waits.filter(|w| w.edge() == Some((partition, line))).for_each(|w| w.told = true);
-        led.deadlocks.push(txn);
+    fn tell(&mut self, victim: Victim, led: &mut Led) {
+        let waits = self.waits.get_mut(&victim.txn).into_iter().flatten();
+        waits.filter(|w| (w.partition, w.wait) == (victim.partition, victim.wait)).for_each(|w| w.told = true);
+        led.deadlocks.push(victim);
     }
 
-    /// The first transaction on a way from the line that is found: by itself, or by a line in which it waits.
-    fn way(&self, from: &LineId, found: impl Fn(TxnId, Option<LineId>) -> bool) -> Option<TxnId> {
+    /// Invariant 5.
+    fn victim(&self, circle: &[(TxnId, LineId)]) -> Option<Victim> {
+        let wait = |(txn, line): &(TxnId, LineId)| {
+            let wait = self.waits.get(txn)?.iter().find(|w| w.edge() == Some(*line))?;
+            Some(((wait.stake, Reverse(*txn)), Victim { txn: *txn, partition: wait.partition, wait: wait.wait }))
+        };
+        circle.iter().filter_map(wait).min_by_key(|(stake, _)| *stake).map(|(_, victim)| victim)
+    }
+
+    /// A circle through the line, by way of this member of it if one is given: the transactions, and the line in which each waits.
+    fn circle(&self, from: LineId, only: Option<TxnId>) -> Option<Vec<(TxnId, LineId)>> {
         let mut seen = HashSet::new();
-        let mut stack: Vec<TxnId> = self.lines.get(from).into_iter().flatten().copied().collect();
-        while let Some(at) = stack.pop() {
-            if found(at, None) {
-                return Some(at);
-            }
+        // Edges that were followed, each with the place of the one before it.
+        let mut way: Vec<(TxnId, LineId, Option<usize>)> = Vec::new();
+        let named = |line, before| self.lines.get(&line).into_iter().flatten().map(move |txn| (*txn, before));
+        let mut stack: Vec<(TxnId, Option<usize>)> = named(from, None).collect();
+        while let Some((at, before)) = stack.pop() {
             for line in self.waits.get(&at).into_iter().flatten().filter_map(InLine::edge) {
-                if found(at, Some(line)) {
-                    return Some(at);
+                if line == from && only.is_none_or(|only| only == at) {
+                    let edges = std::iter::successors(before, |at| way[*at].2).map(|at| (way[at].0, way[at].1));
+                    return Some(std::iter::once((at, line)).chain(edges).collect());
                 }
                 if seen.insert(line) {
-                    stack.extend(self.lines.get(&line).into_iter().flatten());
+                    way.push((at, line, before));
+                    stack.extend(named(line, Some(way.len() - 1)));
                 }
             }
         }
@@ -239,7 +257,7 @@ mod tests {
             let mut led = Led::default();
             self.graph.take(PartitionId(partition), number, change, &mut led);
             led.over.into_iter().for_each(Wait::end);
-            led.deadlocks.into_iter().map(|txn| txn.0).collect()
+            led.deadlocks.into_iter().map(|victim| victim.txn.0).collect()
         }
 
         fn line(&mut self, partition: u16, line: u64, on: &[u64]) -> Vec<u64> {
@@ -272,7 +290,11 @@ mod tests {
     }
 
     fn waiting(txn: u64, line: u64) -> Change {
-        Change::Waits { txn: TxnId(txn), wait: txn, line: Some(line), counted: CLASS.wait(Location::caller()) }
+        waiting_with(txn, line, Stake::Rows(0))
+    }
+
+    fn waiting_with(txn: u64, line: u64, stake: Stake) -> Change {
+        Change::Waits { txn: TxnId(txn), wait: txn, stake, line: Some(line), counted: CLASS.wait(Location::caller()) }
     }
 
     #[test]
@@ -342,6 +364,44 @@ mod tests {
         n.line(1, 1, &[1]);
         assert_eq!(n.waits(2, 1, 1), NOBODY);
         assert_eq!(n.take(0, 2, waiting(1, 1)), NOBODY);
-        assert_eq!(n.take(0, 1, told(1, &[2])), [1]);
+        assert_eq!(n.take(0, 1, told(1, &[2])), [2]);
+    }
+
+    /// Invariant 5, whoever closes the circle, and at whatever partition the victim waits.
+    #[test]
+    fn the_victim_has_the_least_at_stake() {
+        use Stake::{Retry, Rows};
+        let cases = [
+            ([Rows(3), Rows(2), Rows(4)], 2),
+            ([Rows(0), Retry(9), Rows(4)], 2),
+            ([Retry(1), Retry(2), Retry(0)], 3),
+            ([Rows(1), Rows(9), Rows(1)], 3),
+            ([Rows(1), Rows(9), Rows(2)], 1),
+        ];
+        for (stakes, victim) in cases {
+            let mut n = Node::default();
+            let mut told = Vec::new();
+            for (txn, stake) in (1..).zip(stakes) {
+                let partition = txn as u16;
+                n.line(partition, 1, &[txn % 3 + 1]);
+                let number = n.number(partition);
+                told.extend(n.take(partition, number, waiting_with(txn, 1, stake)));
+            }
+            assert_eq!(told, [victim], "{stakes:?}");
+        }
+    }
+
+    /// One wait in a line may close circles that share nothing else.
+    #[test]
+    fn a_wait_that_closes_two_circles_breaks_both() {
+        let mut n = Node::default();
+        n.line(0, 1, &[9]);
+        for txn in [1, 2] {
+            let number = n.number(0);
+            assert_eq!(n.take(0, number, waiting_with(txn, 1, Stake::Rows(0))), NOBODY);
+        }
+        n.line(1, 1, &[1, 2]);
+        let number = n.number(1);
+        assert_eq!(n.take(1, number, waiting_with(9, 1, Stake::Rows(5))), [2, 1]);
     }
 }

@@ -5,10 +5,11 @@
 
 use crate::engine::Engine;
 use crate::mailbox::Mail;
+use crate::port::control;
 use clearway_buffer::{Keep, Want};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
-use clearway_partition::{Body, Message, Origin};
+use clearway_partition::{Body, Message};
 use clearway_storage::StorageError;
 use clearway_types::{PartitionId, SqlError, TxnId};
 use std::sync::Arc;
@@ -70,5 +71,5 @@ pub(crate) fn wake_up(txn: TxnId, held: Held) -> Message {
         Ok(held) => Body::Resume(held),
         Err(e) => Body::Unavailable(e),
     };
-    Message { txn, origin: Origin { worker: 0, session: 0, seq: 0 }, body }
+    control(txn, body)
 }

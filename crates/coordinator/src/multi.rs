@@ -36,10 +36,14 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
 }
 
 /// Whether a statement that has failed can be run again from its beginning without anyone's noticing: it is a transaction of its own, has
-/// been given up in a deadlock, and not too often.
-pub(crate) fn may_start_over(core: &Core, error: &SqlError, deadlocks: &mut u32) -> bool {
-    *deadlocks += 1;
-    is_victim(core, error) && *deadlocks < core.engine().deadlocks()
+/// been given up in a deadlock, and not too often before.
+pub(crate) fn may_start_over(core: &Core, error: &SqlError, retries: u32) -> bool {
+    is_victim(core, error) && may_retry(core, retries)
+}
+
+/// Whether a statement that has been run again so often may be once more.
+pub(crate) fn may_retry(core: &Core, retries: u32) -> bool {
+    retries.saturating_add(1) < core.engine().deadlocks()
 }
 
 /// Whether it is a transaction of its own that has been given up in a deadlock.

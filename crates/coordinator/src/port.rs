@@ -8,12 +8,12 @@
 //! Locking: none of its own; a port lives in its worker's thread.
 
 use crate::core::Core;
-use crate::deadlock::{Change, Led};
+use crate::deadlock::{Change, Led, Victim};
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
 use clearway_latch::lockstat::Wait;
-use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply};
+use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
 use clearway_plan::Catalog;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
 use hashbrown::HashMap;
@@ -281,8 +281,9 @@ impl PortInner {
             Out::Yield { partition, txn } => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Waits { txn, partition, order, wait, line, class, caller, .. } => {
-                self.change_waits(partition, order, Change::Waits { txn, wait, line, counted: class.wait(caller) });
+            Out::Waits { txn, partition, order, wait, stake, line, class, caller, .. } => {
+                let counted = class.wait(caller);
+                self.change_waits(partition, order, Change::Waits { txn, wait, stake, line, counted });
             }
             Out::Line { partition, order, line, on } => self.change_waits(partition, order, Change::Line { line, on }),
             Out::Granted { txn, partition, order, wait } => {
@@ -295,8 +296,9 @@ impl PortInner {
         let mut led = Led::default();
         self.engine.waits_for().take(partition, order, change, &mut led);
         led.over.into_iter().for_each(Wait::end);
-        for txn in led.deadlocks {
-            self.backlog.borrow_mut().push_back((partition, control(txn, Body::Cancel(deadlock()))));
+        for Victim { txn, partition, wait } in led.deadlocks {
+            let message = control(txn, Body::GiveUp { wait, error: deadlock() });
+            self.backlog.borrow_mut().push_back((partition, message));
         }
     }
 
@@ -352,11 +354,11 @@ impl PortInner {
 
 /// A message that no client waits for an answer to.
 pub(crate) fn control(txn: TxnId, body: Body) -> Message {
-    Message { txn, origin: Origin { worker: 0, session: 0, seq: 0 }, body }
+    Message { txn, stake: Stake::Rows(0), origin: Origin { worker: 0, session: 0, seq: 0 }, body }
 }
 
 fn deadlock() -> SqlError {
     SqlError::new(SqlState::DEADLOCK, "deadlock detected")
-        .detail("Transactions wait for each other's row locks in a circle; this one closed it.")
+        .detail("Transactions wait for each other's row locks in a circle; this one had done the least work.")
         .hint("Run the transaction again.")
 }

@@ -81,7 +81,10 @@ pub(crate) async fn gather(core: &Core, calls: Vec<u32>) -> Result<Vec<clearway_
     let mut failed = None;
     for _ in 0..calls.len() {
         match core.first_reply(&calls).await {
-            (at, Ok(reply)) => replies[at] = reply,
+            (at, Ok(reply)) => {
+                core.txn().rows += reply.count;
+                replies[at] = reply;
+            }
             (_, Err(failure)) if failed.is_none() => {
                 core.cancel_calls(&calls, &given_up(&failure));
                 failed = Some(failure);

@@ -20,7 +20,7 @@ mod txn;
 
 pub use exec::not_null_violation;
 pub use limits::Limits;
-pub use message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply};
+pub use message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use trees::{Trees, UndoLog, Visit};

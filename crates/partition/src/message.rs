@@ -20,11 +20,23 @@ pub struct Origin {
     pub seq: u32,
 }
 
-/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`] and a [`Body::Cancel`] has exactly one [`Out::Reply`].
+/// What a transaction loses if it gives up. Of the transactions in a deadlock the one with the least gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stake {
+    /// Nothing: it is one statement, which the engine runs again. How often it has given up already.
+    Retry(u32),
+    /// The rows that it has read and changed.
+    Rows(u64),
+}
+
+/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::Cancel`] and [`Body::GiveUp`] has exactly
+/// one [`Out::Reply`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction, unique; a one-shot has one too.
     pub txn: TxnId,
+    /// What the transaction has at stake without this call. Only calls that may wait for locks need it.
+    pub stake: Stake,
     /// Where the reply goes.
     pub origin: Origin,
     /// What is to be done.
@@ -96,6 +108,13 @@ pub enum Body {
     /// Ends what the transaction runs or waits for here: that call is answered with this error. Locks stay until [`Body::Finish`] (a
     /// one-shot ends altogether). Ignored if nothing runs, or if what runs is the end of the transaction or an undo.
     Cancel(SqlError),
+    /// As [`Body::Cancel`] if the transaction is still in this wait for a lock, otherwise ignored.
+    GiveUp {
+        /// As [`Out::Waits::wait`].
+        wait: u64,
+        /// The answer.
+        error: SqlError,
+    },
     /// The wanted pages have come, or others have had a turn. What came stays in its frames until the task has run, however long this message waits for
     /// that: an attempt that wants no more pages than the pool can hold makes progress.
     Resume(Vec<Keep>),
@@ -227,6 +246,8 @@ pub enum Out {
         wait: u64,
         /// The call that waits.
         origin: Origin,
+        /// What the transaction has at stake.
+        stake: Stake,
         /// The line in which it waits for a lock, as numbered by the partition. None: it waits for the partition.
         line: Option<u64>,
         /// What the wait is counted under, by who has a clock; the request has been counted.

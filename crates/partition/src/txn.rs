@@ -1,7 +1,7 @@
 //! What a partition keeps of a transaction between messages.
 
 use crate::exec::{Exec, Locking};
-use crate::message::{Failure, Origin, RawOp};
+use crate::message::{Failure, Origin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
@@ -9,6 +9,8 @@ use clearway_types::{Lsn, TableId, TreeId, TxnId};
 /// A transaction that has been here and is not over.
 pub(crate) struct Txn<L> {
     pub log: L,
+    /// What it had at stake before its last call.
+    pub stake: Stake,
     pub savepoints: Vec<Savepoint>,
     /// Trees to drop if it aborts.
     pub created: Vec<TreeId>,
@@ -106,12 +108,21 @@ impl Job {
     pub(crate) fn must_go_on(&self) -> bool {
         matches!(self, Self::Undo { .. } | Self::Finish { .. })
     }
+
+    /// What the transaction has at stake with this job, and without it `before`.
+    pub(crate) fn stake(&self, before: Stake) -> Stake {
+        match (self, before) {
+            (Self::Statement(s), Stake::Rows(rows)) => Stake::Rows(rows.saturating_add(s.exec.count())),
+            _ => before,
+        }
+    }
 }
 
 impl<L: UndoLog> Txn<L> {
-    pub(crate) fn new(id: TxnId) -> Self {
+    pub(crate) fn new(id: TxnId, stake: Stake) -> Self {
         Self {
             log: L::new(id),
+            stake,
             savepoints: Vec::new(),
             created: Vec::new(),
             drops: Vec::new(),

@@ -266,10 +266,15 @@ impl Bank {
     }
     /// Adds to every account by one statement.
     pub fn add_to_all(&self, worker: &mut Worker, amount: i32) -> SqlResult<Outcome> {
+        let plan = self.adding_to_all(worker, amount);
+        worker.run(&plan)
+    }
+    /// The statement that adds to every account.
+    pub fn adding_to_all(&self, worker: &mut Worker, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, Path::Full);
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
         let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
-        worker.plain(Statement::Modify { program, route: Route::All })
+        plan(Statement::Modify { program, route: Route::All })
     }
     /// As [`Bank::add`], without waiting for the log.
     pub fn add_lazily(&self, worker: &mut Worker, id: i32, amount: i32) {

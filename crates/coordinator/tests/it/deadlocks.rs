@@ -32,6 +32,70 @@ fn a_lone_statement_of_one_partition_survives_a_deadlock() {
     engine.shutdown().unwrap();
 }
 
+/// The statement gives up although the block closes the cycle, and at another partition than the one where that happens.
+#[test]
+fn a_block_survives_a_deadlock_with_a_lone_statement() {
+    for partitions in [1, 2] {
+        let engine = open(&MemDisk::new(), partitions, 2);
+        let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
+        let [lone, block] = &mut workers;
+        let bank = Bank::create(lone, 10, 100);
+        // The statement takes rows in their order, and each partition's by itself.
+        let held = (0..10).rfind(|id| Bank::home(*id, partitions).0 == partitions - 1).unwrap();
+        let wanted = (0..10).find(|id| Bank::home(*id, partitions).0 == 0).unwrap();
+        block.begin();
+        bank.add(block, held, 1).unwrap();
+        let update = bank.adding_to_all(lone, 10);
+        assert!(matches!(lone.start(&update), Step::Pending), "it waits for {held}");
+        let update = bank.adding(block, wanted, 1);
+        let mut step = block.start(&update);
+        while let Step::Pending = step {
+            lone.port.poll(&mut Vec::new());
+            assert!(matches!(lone.resume(), Step::Pending), "it is undone, and begins again");
+            block.port.poll(&mut Vec::new());
+            step = block.resume();
+            std::thread::yield_now();
+        }
+        block.end(step).unwrap();
+        block.commit().unwrap();
+        assert_eq!(lone.end(Step::Pending).unwrap().tag, Tag::Update(10), "its client sees nothing of it");
+        assert_eq!(bank.total(lone), 10 * 100 + 2 + 100);
+        workers.into_iter().for_each(Worker::close);
+        engine.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn the_block_with_less_work_gives_up() {
+    for closes in [0, 1] {
+        let engine = open(&MemDisk::new(), 1, 2);
+        let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
+        let bank = Bank::create(&mut workers[0], 10, 100);
+        for worker in &mut workers {
+            worker.begin();
+        }
+        // The first to begin has the lower id: with as much work it would survive.
+        [1, 2].into_iter().for_each(|id| drop(bank.add(&mut workers[1], id, 1).unwrap()));
+        bank.add(&mut workers[0], 5, 1).unwrap();
+        let wanted = [1, 5];
+        let waits = 1 - closes;
+        let update = bank.adding(&mut workers[waits], wanted[waits], 1);
+        assert!(matches!(workers[waits].start(&update), Step::Pending));
+        let update = bank.adding(&mut workers[closes], wanted[closes], 1);
+        let step = workers[closes].start(&update);
+        let mut steps = [Step::Pending, Step::Pending];
+        steps[closes] = step;
+        let [less, more] = steps;
+        assert_eq!(workers[0].end(less).unwrap_err().state(), SqlState::DEADLOCK);
+        workers[0].rollback();
+        workers[1].end(more).unwrap();
+        workers[1].commit().unwrap();
+        assert_eq!(bank.total(&mut workers[0]), 10 * 100 + 3);
+        workers.into_iter().for_each(Worker::close);
+        engine.shutdown().unwrap();
+    }
+}
+
 /// Its siblings may wait for somebody who has nothing to do with it, and does nothing.
 #[test]
 fn a_failed_fragment_ends_the_others() {

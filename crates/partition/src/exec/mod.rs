@@ -225,6 +225,11 @@ impl Exec {
         self.work = Work::new(&self.program);
     }
 
+    /// Rows found or changed since the last answer.
+    pub(crate) fn count(&self) -> u64 {
+        self.out.count
+    }
+
     /// The rows that the message brought.
     pub(crate) fn rows(&self) -> Option<&RowBatch> {
         self.rows.as_ref()

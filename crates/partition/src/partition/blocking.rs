@@ -18,7 +18,7 @@
 use super::Partition;
 use crate::exec::{Locking, only_reads, table_of};
 use crate::lock::{Acquired, Mode, PARTITION, Target};
-use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply};
+use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
 use crate::trees::Trees;
 use crate::txn::Txn;
 use clearway_plan::Program;
@@ -79,7 +79,15 @@ impl Blocking {
 /// Whether a message waits in line while another transaction has the partition.
 #[inline]
 pub(super) fn may_wait(body: &Body) -> bool {
-    !matches!(body, Body::Finish { .. } | Body::Cancel(_) | Body::Unavailable(_) | Body::Unblock | Body::Savepoint(_))
+    !matches!(
+        body,
+        Body::Finish { .. }
+            | Body::Cancel(_)
+            | Body::GiveUp { .. }
+            | Body::Unavailable(_)
+            | Body::Unblock
+            | Body::Savepoint(_)
+    )
 }
 
 impl<T: Trees> Partition<T> {
@@ -88,7 +96,7 @@ impl<T: Trees> Partition<T> {
         let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
         if given {
             self.blocking.by = Some(id);
-            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id)));
+            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0))));
         }
         self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
     }
@@ -122,10 +130,10 @@ impl<T: Trees> Partition<T> {
     /// Puts the message in line.
     pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
         let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
-        let Message { txn, origin, .. } = message;
+        let Message { txn, origin, stake, .. } = message;
         self.blocking.line.push_back((wait, message));
         let partition = self.id;
-        out.push(Out::Waits { txn, partition, order, wait, origin, line: None, class: &PARTITION, caller });
+        out.push(Out::Waits { txn, partition, order, wait, origin, stake, line: None, class: &PARTITION, caller });
     }
 
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody

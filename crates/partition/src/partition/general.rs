@@ -3,15 +3,16 @@
 use super::{After, Partition, answer};
 use crate::exec::{Exec, Locking, Stop, granted, run_raw};
 use crate::lock::{Mode, Target};
-use crate::message::{Body, Failure, Origin, Outbox, Reply};
+use crate::message::{Body, Failure, Origin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn, Waiting};
 use clearway_storage::TxnMode;
 use clearway_types::{SqlError, TxnId};
 
 impl<T: Trees> Partition<T> {
-    pub(super) fn general(&mut self, id: TxnId, origin: Origin, body: Body, out: &mut Outbox) {
-        let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id)));
+    pub(super) fn general(&mut self, id: TxnId, stake: Stake, origin: Origin, body: Body, out: &mut Outbox) {
+        let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id, stake)));
+        txn.stake = stake;
         if txn.task.is_some() {
             let busy = SqlError::internal("the transaction has not answered its last call");
             self.reply(origin, Err(Failure::Sql(busy)), out);
@@ -119,6 +120,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::Unblock
         | Body::Finish { .. }
         | Body::Cancel(_)
+        | Body::GiveUp { .. }
         | Body::Unavailable(_)
         | Body::Resume(_) => {
             return Err(SqlError::internal("not a general transaction's message"));

@@ -1,7 +1,7 @@
 //! The partition: takes messages, runs tasks, suspends them and takes them up again.
 //!
 //! Invariants
-//! 1. Every message but `Resume`, `Unavailable`, `Unblock` and `Cancel` has exactly one reply: a task holds the origin of the one that it owes.
+//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `Cancel` and `GiveUp` has exactly one reply: a task holds the origin of the one that it owes.
 //! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
@@ -160,7 +160,7 @@ impl<T: Trees> Partition<T> {
     }
 
     fn take_up(&mut self, message: Message, out: &mut Outbox) {
-        let Message { txn, origin, body } = message;
+        let Message { txn, stake, origin, body } = message;
         match body {
             Body::OneShot { program, env, rows } => self.one_shot(txn, origin, program, env, rows, out),
             Body::Resume(held) => {
@@ -168,6 +168,11 @@ impl<T: Trees> Partition<T> {
                 drop(held);
             }
             Body::Cancel(error) => self.cancel(txn, error, out),
+            Body::GiveUp { wait, error } => {
+                if self.waiting(txn) == Waiting::Lock(wait) {
+                    self.cancel(txn, error, out);
+                }
+            }
             Body::Unavailable(error) => self.unavailable(txn, error, out),
             Body::Finish { commit } => {
                 self.stranded.space_may_be_back();
@@ -175,7 +180,7 @@ impl<T: Trees> Partition<T> {
             }
             Body::Block => self.block(txn, origin, out),
             Body::Unblock => self.unblock(txn),
-            body => self.general(txn, origin, body, out),
+            body => self.general(txn, stake, origin, body, out),
         }
     }
 
@@ -310,8 +315,8 @@ impl<T: Trees> Partition<T> {
                 self.tell_events(out);
                 let (wait, order) = (self.next_wait(), self.next_order());
                 task.waiting = Waiting::Lock(wait);
-                let (origin, line) = (task.origin, Some(line));
-                out.push(Out::Waits { txn: id, partition, order, wait, origin, line, class, caller });
+                let (origin, stake, line) = (task.origin, task.job.stake(txn.stake), Some(line));
+                out.push(Out::Waits { txn: id, partition, order, wait, origin, stake, line, class, caller });
             }
             Stop::Conflict => {
                 let error = SqlError::internal("a locking transaction met a conflict");

@@ -3,7 +3,7 @@
 use super::{Partition, answer};
 use crate::exec::{Exec, Locking, Stop, is_atomic, only_reads, run_atomic, table_of};
 use crate::lock::{Mode, Target};
-use crate::message::{Origin, Outbox, Reply};
+use crate::message::{Origin, Outbox, Reply, Stake};
 use crate::scheme::{Admission, Load};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, OneShot, Task, Txn, Waiting};
@@ -50,7 +50,7 @@ impl<T: Trees> Partition<T> {
             }
         }
         let exec = Box::new(Exec::new(program, env, rows, None));
-        let mut txn = Box::new(Txn::new(id));
+        let mut txn = Box::new(Txn::new(id, Stake::Retry(0)));
         let mut task = Task { origin, job: Job::OneShot(OneShot { exec, locking, misses: 0 }), waiting: Waiting::No };
         let after = match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
             Some(after) => {

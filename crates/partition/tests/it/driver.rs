@@ -2,7 +2,7 @@
 
 use crate::trees::MemTrees;
 use clearway_buffer::{Keep, Pool, Want};
-use clearway_partition::{Body, Failure, Limits, Message, Origin, Out, Partition, Reply, Trees};
+use clearway_partition::{Body, Failure, Limits, Message, Origin, Out, Partition, Reply, Stake, Trees};
 use clearway_storage::Store;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,11 +117,15 @@ impl<T: Paged> Driver<T> {
     pub fn send(&mut self, txn: TxnId, body: Body) -> u32 {
         self.seq += 1;
         let seq = self.seq;
-        if !matches!(body, Body::Cancel(_) | Body::Unavailable(_) | Body::Resume(_) | Body::Unblock) {
+        if !matches!(
+            body,
+            Body::Cancel(_) | Body::GiveUp { .. } | Body::Unavailable(_) | Body::Resume(_) | Body::Unblock
+        ) {
             self.owed.insert(seq);
         }
         let mut out = Vec::new();
-        self.partition.on_message(Message { txn, origin: Origin { worker: 0, session: 0, seq }, body }, &mut out);
+        let origin = Origin { worker: 0, session: 0, seq };
+        self.partition.on_message(Message { txn, stake: Stake::Rows(0), origin, body }, &mut out);
         let mut victims = Vec::new();
         for o in out {
             match o {
