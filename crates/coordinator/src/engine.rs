@@ -25,7 +25,7 @@ use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Subm
 use clearway_partition::{Limits, Message, Outbox, Partition};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
-use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::panics::caught;
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, TxnId};
@@ -97,6 +97,8 @@ pub struct Engine {
     partitions: Vec<Combiner<Partition, Message>>,
     node: Node,
     mailboxes: Vec<Mailbox>,
+    /// Waits in progress at each partition, for locks and for the partition. A hint: changes may come in another order.
+    waiting: Vec<AtomicI64>,
     /// Workers that wait for the log to become durable.
     awaiting: Vec<AtomicBool>,
     /// Transactions that have ended, by worker.
@@ -135,9 +137,9 @@ impl Engine {
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
         let baton = |store| Combiner::with_limit(&BATON, Partition::new(store, config.partition), config.drain_limit);
-        let partitions = stores.into_iter().map(baton).collect();
         let engine = Arc::new(Self {
-            partitions,
+            waiting: stores.iter().map(|_| AtomicI64::new(0)).collect(),
+            partitions: stores.into_iter().map(baton).collect(),
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
@@ -275,6 +277,16 @@ impl Engine {
     }
     pub(crate) fn node(&self) -> &Node {
         &self.node
+    }
+    /// Counts a wait at the partition that begins, or one that ends.
+    pub(crate) fn count_wait(&self, partition: PartitionId, begins: bool) {
+        let count = &self.waiting[usize::from(partition.0)];
+        // Relaxed, here and below: only the order of messages depends on the number.
+        count.fetch_add(if begins { 1 } else { -1 }, Ordering::Relaxed);
+    }
+    /// About how many waits are in progress at the partition: less than 0 if an end was counted before its beginning.
+    pub(crate) fn waiting(&self, partition: PartitionId) -> i64 {
+        self.waiting[usize::from(partition.0)].load(Ordering::Relaxed)
     }
     pub(crate) fn mailbox(&self, worker: u16) -> &Mailbox {
         &self.mailboxes[usize::from(worker)]

@@ -293,6 +293,11 @@ impl PortInner {
     }
 
     fn change_waits(&self, partition: PartitionId, order: u64, change: Change) {
+        match change {
+            Change::Waits { .. } => self.engine.count_wait(partition, true),
+            Change::Over { .. } => self.engine.count_wait(partition, false),
+            Change::Line { .. } => {}
+        }
         let mut led = Led::default();
         self.engine.waits_for().take(partition, order, change, &mut led);
         led.over.into_iter().for_each(Wait::end);

@@ -7,6 +7,8 @@
 //! 1. A partition joined after a savepoint gets the marks of all savepoints before its first statement, whether that then runs or not.
 //! 2. `Finish` is sent to every participant exactly once, and answered before the session's next statement starts.
 //!
+//! It is sent to the partition first at which most transactions wait: the more who may go on, the earlier.
+//!
 //! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
@@ -19,6 +21,7 @@ use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Access, Program};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
+use std::cmp::Reverse;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -166,15 +169,15 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         undo(core).await?;
         return Err(stopped(f.into()));
     }
-    let txn = std::mem::take(&mut *core.txn());
+    let mut txn = std::mem::take(&mut *core.txn());
     if canary::on(Bug::EarlyRelease) {
-        finish(core, &txn, Some(Lsn(0))).await?;
+        finish(core, &mut txn, Some(Lsn(0))).await?;
     }
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { Lsn(0) };
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);
     }
-    match finish(core, &txn, Some(lsn)).await {
+    match finish(core, &mut txn, Some(lsn)).await {
         // Its commit record is in the log: it is committed whatever becomes of the locks and of the trees to drop, which the next start
         // sees to. To answer with the error would say that it is not.
         Err(e) if txn.wrote => {
@@ -215,11 +218,14 @@ pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
 
 /// As [`abort`], of a transaction that is not to be counted: it is begun again, or never was one.
 pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
-    let txn = std::mem::take(&mut *core.txn());
-    finish(core, &txn, None).await
+    let mut txn = std::mem::take(&mut *core.txn());
+    finish(core, &mut txn, None).await
 }
 
-async fn finish(core: &Core, txn: &Txn, commit: Option<Lsn>) -> SqlResult<()> {
+async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
+    if txn.participants.len() > 1 {
+        txn.participants.sort_by_cached_key(|partition| Reverse(core.engine().waiting(*partition)));
+    }
     let mut pending: Vec<u32> = Vec::new();
     let mut result: Answer = Ok(Default::default());
     for partition in &txn.participants {

@@ -1,9 +1,11 @@
 //! Who gives up in a deadlock, or beside a failed fragment, and who hears of it.
 
 use crate::common::{Bank, Worker, open};
-use clearway_coordinator::{Step, Tag};
+use clearway_coordinator::{Client, Event, RunOptions, Step, Tag};
 use clearway_env::MemDisk;
+use clearway_plan::program::Env;
 use clearway_types::SqlState;
+use std::sync::Arc;
 
 /// A statement on its own that closes a cycle is run again: nobody has seen anything of it. Here on one partition, where it is one message.
 #[test]
@@ -94,6 +96,44 @@ fn the_block_with_less_work_gives_up() {
         workers.into_iter().for_each(Worker::close);
         engine.shutdown().unwrap();
     }
+}
+
+/// A commit lets those go on first who wait at the partition with the longest line.
+#[test]
+fn the_hottest_partition_is_released_first() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let (mut holder, mut crowd) = (Worker::new(&engine, 0), Worker::new(&engine, 1));
+    let bank = Bank::create(&mut holder, 20, 100);
+    for hot in [0, 1] {
+        let here = |partition| (0..20).filter(move |id| Bank::home(*id, 2).0 == partition);
+        let wanted: Vec<i32> = here(1 - hot).take(1).chain(here(hot).take(3)).collect();
+        holder.begin();
+        wanted.iter().for_each(|id| drop(bank.add(&mut holder, *id, 1).unwrap()));
+        let mut clients: Vec<Client> = (1..=4).map(|session| Client::new(&mut crowd.port, session)).collect();
+        for (client, id) in clients.iter_mut().zip(&wanted) {
+            let update = bank.adding(&mut crowd, *id, 1);
+            let step = client.start(&mut crowd.port, &update, &Arc::new(Env::default()), RunOptions::default());
+            assert!(matches!(step, Step::Pending));
+        }
+        let mut events = Vec::new();
+        crowd.port.poll(&mut events);
+        events.clear();
+        holder.commit().unwrap();
+        crowd.port.poll(&mut events);
+        let order = events.iter().filter_map(|event| match event {
+            Event::Continue { session } => Some(*session),
+            Event::Durable(_) => None,
+        });
+        assert_eq!(order.collect::<Vec<_>>().last(), Some(&1), "alone at its partition");
+        for mut client in clients {
+            assert!(matches!(client.resume(&mut crowd.port), Step::Done(Ok(_))));
+            client.close(&mut crowd.port);
+        }
+        crowd.port.poll(&mut events);
+    }
+    assert_eq!(bank.total(&mut holder), 20 * 100 + 16);
+    [holder, crowd].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
 }
 
 /// Its siblings may wait for somebody who has nothing to do with it, and does nothing.
