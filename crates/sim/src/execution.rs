@@ -11,6 +11,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// The time moves by less than this while threads can go on, in microseconds; and where it is overdue, since so many steps take longer.
+const MOVE_US: u64 = 2_000;
+const LONG_MOVE_US: u64 = 200_000;
 /// Bytes of each thread's stack.
 const STACK: usize = 1 << 20;
 
@@ -94,7 +97,8 @@ pub fn keep_time(
                 let moved = virtual_time::advance_to_next();
                 assert!(moved || !signals.stuck.load(Ordering::Relaxed), "every thread waits, and none for a time");
             } else {
-                virtual_time::advance(Duration::from_micros(rng.below(2_000)));
+                let most = if signals.overdue.load(Ordering::Relaxed) { LONG_MOVE_US } else { MOVE_US };
+                virtual_time::advance(Duration::from_micros(rng.below(most)));
             }
             watch();
             assert!(signals.steps.load(Ordering::Relaxed) < most_steps, "{most_steps} steps, and no end");

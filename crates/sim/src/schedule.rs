@@ -32,6 +32,8 @@ pub struct Signals {
     pub idle: AtomicBool,
     /// No thread but the time's can go on.
     pub stuck: AtomicBool,
+    /// Threads have gone on for long, and the time has not moved.
+    pub overdue: AtomicBool,
     /// Steps so far.
     pub steps: AtomicU64,
     /// The execution has come to its end: the time's thread ends.
@@ -137,6 +139,7 @@ impl Scheduler for Seeded {
         self.signals.stuck.store(self.others.is_empty(), Ordering::Relaxed);
         // As long as the round takes: it is not to wait as long again in its middle.
         let overdue = time.is_some() && step - self.moved > LONGEST_STANDSTILL;
+        self.signals.overdue.store(overdue, Ordering::Relaxed);
         if idle || overdue || (time.is_some() && self.pace.impatient && self.rng.below(TIME_STEPS) == 0) {
             return time.or_else(|| runnable.first().map(|t| t.id()));
         }
