@@ -26,16 +26,17 @@
 
 mod look;
 
-pub use look::LockWait;
+pub use look::{LockName, LockWait};
 
 use clearway_latch::lockstat::Wait;
-use clearway_partition::Stake;
+use clearway_partition::{Stake, Wanted};
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A line, by its number at its partition.
 type LineId = (PartitionId, u64);
@@ -43,7 +44,7 @@ type LineId = (PartitionId, u64);
 /// A change of a partition's waits or lines.
 pub(crate) enum Change {
     /// The transaction waits, in a line for a lock or for the partition.
-    Waits { txn: TxnId, wait: u64, stake: Stake, line: Option<u64>, counted: Wait },
+    Waits { txn: TxnId, wait: u64, stake: Stake, line: Option<u64>, wanted: Option<Arc<Wanted>>, counted: Wait },
     /// These are in the line's way now; nobody: it is gone.
     Line { line: u64, on: Vec<TxnId> },
     /// The transaction waits no longer.
@@ -72,6 +73,7 @@ struct InLine {
     wait: u64,
     stake: Stake,
     line: Option<u64>,
+    wanted: Option<Arc<Wanted>>,
     counted: Wait,
     since: Instant,
     /// It is to give up: invariant 3.
@@ -136,8 +138,9 @@ impl WaitsFor {
     /// Applies a change; where it may have closed a circle.
     fn apply(&mut self, partition: PartitionId, change: Change, led: &mut Led) -> Option<Edge> {
         match change {
-            Change::Waits { txn, wait, stake, line, counted } => {
-                let waiting = InLine { partition, wait, stake, line, counted, since: Instant::now(), told: false };
+            Change::Waits { txn, wait, stake, line, wanted, counted } => {
+                let (since, told) = (Instant::now(), false);
+                let waiting = InLine { partition, wait, stake, line, wanted, counted, since, told };
                 self.waits.entry(txn).or_default().push(waiting);
                 line.map(|line| Edge::Joined(txn, line))
             }
@@ -294,7 +297,8 @@ mod tests {
     }
 
     fn waiting_with(txn: u64, line: u64, stake: Stake) -> Change {
-        Change::Waits { txn: TxnId(txn), wait: txn, stake, line: Some(line), counted: CLASS.wait(Location::caller()) }
+        let (line, counted) = (Some(line), CLASS.wait(Location::caller()));
+        Change::Waits { txn: TxnId(txn), wait: txn, stake, line, wanted: None, counted }
     }
 
     #[test]

@@ -281,9 +281,9 @@ impl PortInner {
             Out::Yield { partition, txn } => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Waits { txn, partition, order, wait, stake, line, class, caller, .. } => {
+            Out::Waits { txn, partition, order, wait, stake, line, wanted, class, caller, .. } => {
                 let counted = class.wait(caller);
-                self.change_waits(partition, order, Change::Waits { txn, wait, stake, line, counted });
+                self.change_waits(partition, order, Change::Waits { txn, wait, stake, line, wanted, counted });
             }
             Out::Line { partition, order, line, on } => self.change_waits(partition, order, Change::Line { line, on }),
             Out::Granted { txn, partition, order, wait } => {

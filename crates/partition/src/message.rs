@@ -1,5 +1,6 @@
 //! What a partition is told and what it answers.
 
+use crate::lock::Wanted;
 use clearway_buffer::{Keep, Want};
 use clearway_latch::lockstat::Class;
 use clearway_plan::Program;
@@ -250,6 +251,8 @@ pub enum Out {
         stake: Stake,
         /// The line in which it waits for a lock, as numbered by the partition. None: it waits for the partition.
         line: Option<u64>,
+        /// The lock, for who looks at the waits.
+        wanted: Option<Arc<Wanted>>,
         /// What the wait is counted under, by who has a clock; the request has been counted.
         class: &'static Class,
         /// Where a statement asked for it.

@@ -16,6 +16,8 @@ pub enum SystemView {
     Contention,
     /// What was measured of the processor at the start, a row for each way to take a latch.
     LatchCalibration,
+    /// Who waits for which lock of whom, a row for each wait in progress.
+    Locks,
     /// Plans that read single rows in blocks, which lock they take there, and the counts from which that is learned.
     Plans,
     /// Who is connected, what each session does and what it waits for.
@@ -27,7 +29,8 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All of them, by name.
-    pub const ALL: [Self; 5] = [Self::Activity, Self::Contention, Self::LatchCalibration, Self::Plans, Self::Sessions];
+    pub const ALL: [Self; 6] =
+        [Self::Activity, Self::Contention, Self::LatchCalibration, Self::Locks, Self::Plans, Self::Sessions];
 
     /// Its name, with its schema.
     pub fn name(self) -> &'static str {
@@ -35,6 +38,7 @@ impl SystemView {
             Self::Activity => "clearway.activity",
             Self::Contention => "clearway.contention",
             Self::LatchCalibration => "clearway.latch_calibration",
+            Self::Locks => "clearway.locks",
             Self::Plans => "clearway.plans",
             Self::Sessions => "clearway.sessions",
         }
@@ -100,6 +104,20 @@ impl SystemView {
                 ("spin_limit", Int8),
                 ("pause_ns", Float8),
                 ("yield_ns", Float8),
+            ],
+            Self::Locks => &[
+                ("waiter", Int4),
+                ("blocked_by", Int4),
+                ("also_blocked_by", Text),
+                ("holder", Int4),
+                ("table_name", Text),
+                ("index_name", Text),
+                ("key", Text),
+                ("mode", Text),
+                ("since", Timestamptz),
+                ("partition_number", Int4),
+                ("statement", Text),
+                ("blocker_statement", Text),
             ],
             Self::Plans => &[
                 ("plan", Text),

@@ -2,9 +2,10 @@
 
 use crate::counters::Totals;
 use crate::latches::Latches;
-use crate::sessions::{self, Roll};
+use crate::locks::Waits;
+use crate::sessions::{self, Roll, SessionInfo};
 use crate::shared::Shared;
-use clearway_coordinator::{Activity as EngineActivity, Engine, System, TakeRows};
+use clearway_coordinator::{Activity as EngineActivity, Engine, LockWait, System, TakeRows};
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
 use clearway_plan::LearnedRow;
@@ -39,6 +40,15 @@ impl Observed {
         Self { shared: shared.clone(), engine: Arc::downgrade(engine) }
     }
 
+    /// Gives `take` the sessions and the waits in progress.
+    fn look(&self, take: impl FnOnce(&[SessionInfo], &[LockWait]) + Send + 'static) {
+        let engine = self.engine.clone();
+        Roll::call(&self.shared, move |sessions| {
+            let waits = engine.upgrade().map(|engine| engine.lock_waits()).unwrap_or_default();
+            take(&sessions, &waits);
+        });
+    }
+
     pub(crate) fn activity(&self) -> Activity {
         Activity {
             uptime: self.shared.started.elapsed(),
@@ -60,13 +70,11 @@ impl System for Observed {
                 let plans = self.engine.upgrade().map(|engine| engine.plans());
                 take(plan_rows(&plans.unwrap_or_default()));
             }
-            SystemView::Sessions => {
-                let engine = self.engine.clone();
-                Roll::call(&self.shared, move |all| {
-                    let waits = engine.upgrade().map(|engine| engine.lock_waits()).unwrap_or_default();
-                    take(sessions::rows(&all, &waits));
-                });
+            SystemView::Locks => {
+                let clock = self.shared.clock.clone();
+                self.look(move |sessions, waits| take(Waits::new(waits, sessions).rows(clock.wall_micros())));
             }
+            SystemView::Sessions => self.look(move |all, waits| take(sessions::rows(all, waits))),
         }
     }
 

@@ -18,6 +18,7 @@ mod doorbell;
 pub mod exit;
 mod io;
 pub mod latches;
+mod locks;
 pub mod metrics;
 mod net;
 mod page_io;

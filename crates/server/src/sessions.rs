@@ -87,7 +87,7 @@ pub(crate) fn by_transaction(sessions: &[SessionInfo]) -> HashMap<TxnId, &Sessio
     sessions.iter().flat_map(|session| session.transactions.iter().map(move |txn| (*txn, session))).collect()
 }
 
-fn text(text: Option<&str>) -> DatumRef<'_> {
+pub(crate) fn text(text: Option<&str>) -> DatumRef<'_> {
     text.map_or(DatumRef::Null, DatumRef::Text)
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
     for session in sessions {
         let wait = session.transactions.iter().find_map(|txn| waits.get(txn));
         let blocker = wait.and_then(|wait| by_transaction.get(wait.blockers.first()?));
-        let waits_for = wait.map(|wait| if wait.for_lock { "lock" } else { "partition" }).or(session.waits_for);
+        let waits_for = wait.map(|wait| if wait.lock.is_some() { "lock" } else { "partition" }).or(session.waits_for);
         let statement = session.statement.as_ref();
         rows.push_with(|row| {
             row.push(DatumRef::Int4(session.pid));
@@ -122,8 +122,7 @@ pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clearway_types::PartitionId;
-    use std::time::Duration;
+    use clearway_coordinator::LockName;
 
     fn session(pid: i32, transactions: &[u64]) -> SessionInfo {
         SessionInfo {
@@ -157,10 +156,9 @@ mod tests {
         let sessions = [session(1, &[7]), session(2, &[8, 9])];
         let wait = LockWait {
             waiter: TxnId(9),
-            partition: PartitionId(0),
-            waited: Duration::ZERO,
-            for_lock: true,
+            lock: Some(LockName::default()),
             blockers: vec![TxnId(7), TxnId(5)],
+            ..LockWait::default()
         };
         let rows = rows(&sessions, &[wait]);
         let ends = |row: usize| [10, 11].map(|column| rows.get(row).get(column).unwrap().to_owned());

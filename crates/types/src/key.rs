@@ -5,7 +5,7 @@
 //! float8 with the IEEE sign trick (-0 equals 0, NaN sorts last and equals itself); text as its bytes with 0x00 written 0x00 0xFF,
 //! ended by 0x00 0x00. Integer widths share one encoding, so a bigint parameter finds an integer column.
 
-use crate::DatumRef;
+use crate::{Datum, DatumRef, SqlType};
 
 const VALUE: u8 = 1;
 const NULL: u8 = 2;
@@ -54,10 +54,98 @@ fn float(out: &mut Vec<u8>, v: f64) {
     out.extend_from_slice(&ordered.to_be_bytes());
 }
 
+/// Takes the first column, which is of this type, off an encoded key. `None` if the bytes do not begin with such a column: a key that ends a range
+/// may be none.
+pub fn take(key: &mut &[u8], ty: SqlType) -> Option<Datum> {
+    let (marker, rest) = key.split_first()?;
+    let (value, rest) = match (*marker, ty) {
+        (NULL, _) => (Datum::Null, rest),
+        (VALUE, SqlType::Bool) => {
+            let (value, rest) = rest.split_first()?;
+            (Datum::Bool(*value != 0), rest)
+        }
+        (VALUE, SqlType::Text | SqlType::Varchar(_) | SqlType::Char(_)) => take_text(rest)?,
+        (VALUE, ty) => {
+            let (bytes, rest) = rest.split_first_chunk::<8>()?;
+            let bits = u64::from_be_bytes(*bytes);
+            let int = (bits ^ (1 << 63)) as i64;
+            let value = match ty {
+                SqlType::Int2 => Datum::Int2(int.try_into().ok()?),
+                SqlType::Int4 => Datum::Int4(int.try_into().ok()?),
+                SqlType::Int8 => Datum::Int8(int),
+                SqlType::Date => Datum::Date(int.try_into().ok()?),
+                SqlType::Timestamp => Datum::Timestamp(int),
+                SqlType::Timestamptz => Datum::Timestamptz(int),
+                SqlType::Float8 => {
+                    Datum::Float8(f64::from_bits(if bits >> 63 == 1 { bits ^ (1 << 63) } else { !bits }))
+                }
+                _ => return None,
+            };
+            (value, rest)
+        }
+        _ => return None,
+    };
+    *key = rest;
+    Some(value)
+}
+
+fn take_text(bytes: &[u8]) -> Option<(Datum, &[u8])> {
+    let (mut text, mut rest) = (Vec::new(), bytes);
+    loop {
+        match rest {
+            [0, 0, rest @ ..] => return Some((std::str::from_utf8(&text).ok()?.into(), rest)),
+            [0, 0xff, more @ ..] => {
+                text.push(0);
+                rest = more;
+            }
+            [0, ..] | [] => return None,
+            [byte, more @ ..] => {
+                text.push(*byte);
+                rest = more;
+            }
+        }
+    }
+}
+
 /// The least key that is greater than every key starting with `prefix`; `None` if there is none (all bytes are 0xFF).
 pub fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
     let keep = prefix.iter().rposition(|&b| b != 0xff)?;
     let mut out = prefix[..=keep].to_vec();
     out[keep] += 1;
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_that_was_pushed_is_taken() {
+        let columns = [
+            (SqlType::Bool, Datum::Bool(true)),
+            (SqlType::Int2, Datum::Int2(-7)),
+            (SqlType::Int4, Datum::Int4(i32::MIN)),
+            (SqlType::Int8, Datum::Int8(i64::MAX)),
+            (SqlType::Float8, Datum::Float8(-2.5)),
+            (SqlType::Float8, Datum::Float8(1e300)),
+            (SqlType::Text, "a\0\u{ff}b".into()),
+            (SqlType::Varchar(None), "".into()),
+            (SqlType::Date, Datum::Date(-1)),
+            (SqlType::Timestamp, Datum::Timestamp(5)),
+            (SqlType::Timestamptz, Datum::Timestamptz(-5)),
+            (SqlType::Text, Datum::Null),
+        ];
+        let mut bytes = Vec::new();
+        columns.iter().for_each(|(_, value)| push(&mut bytes, value.as_ref()));
+        let mut rest = bytes.as_slice();
+        for (ty, value) in &columns {
+            assert_eq!(take(&mut rest, *ty).as_ref(), Some(value));
+        }
+        assert!(rest.is_empty());
+        // A key that is cut, or of another type, is no column, and what it was stays.
+        let mut cut = &bytes[2..9];
+        assert_eq!((take(&mut cut, SqlType::Int2), cut.len()), (None, 7));
+        assert_eq!(take(&mut &[9u8, 1, 2][..], SqlType::Bool), None);
+        assert_eq!(take(&mut &[VALUE, 0xff, 0, 0][..], SqlType::Text), None);
+    }
 }

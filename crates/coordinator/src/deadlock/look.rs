@@ -1,12 +1,20 @@
 //! The waits in progress, for people who look at them.
+//!
+//! What is waited for is noted as numbers and bytes when a wait begins; names and values are found by who looks.
 
 use super::WaitsFor;
 use crate::engine::Engine;
+use clearway_partition::{Wanted, WantedPlace};
+use clearway_plan::value::{Zone, to_text};
+use clearway_plan::{Catalog, TableDef};
 use clearway_sync::time::Duration;
-use clearway_types::{PartitionId, TxnId};
+use clearway_types::{PartitionId, SqlType, TableId, TreeId, TxnId, key};
+use hashbrown::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
 
 /// A wait in progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockWait {
     /// Who waits.
     pub waiter: TxnId,
@@ -14,24 +22,46 @@ pub struct LockWait {
     pub partition: PartitionId,
     /// For how long.
     pub waited: Duration,
-    /// It waits for a lock, and not for the partition as a whole.
-    pub for_lock: bool,
     /// Some of those in its way, the first of them for sure. Nobody is named where it waits for the partition.
     pub blockers: Vec<TxnId>,
+    /// For which lock. `None`: it waits for the partition as a whole.
+    pub lock: Option<LockName>,
+}
+
+/// A lock in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LockName {
+    /// The table; empty: the catalog, or a table that is not committed.
+    pub table: String,
+    /// The index that has the key, or whose key is kept apart from the rows; empty: the table's rows have it.
+    pub index: String,
+    /// The key as its columns, or a range as its ends; empty: the whole table.
+    pub key: String,
+    /// Its mode.
+    pub mode: String,
+}
+
+/// A wait as it is noted.
+struct Noted {
+    waiter: TxnId,
+    partition: PartitionId,
+    waited: Duration,
+    blockers: Vec<TxnId>,
+    wanted: Option<Arc<Wanted>>,
 }
 
 impl WaitsFor {
-    fn all(&self) -> Vec<LockWait> {
+    fn all(&self) -> Vec<Noted> {
         let mut all = Vec::with_capacity(self.waits.len());
         for (waiter, waits) in &self.waits {
             all.extend(waits.iter().map(|wait| {
                 let line = wait.line.and_then(|line| self.lines.get(&(wait.partition, line)));
-                LockWait {
+                Noted {
                     waiter: *waiter,
                     partition: wait.partition,
                     waited: wait.since.elapsed(),
-                    for_lock: wait.line.is_some(),
                     blockers: line.cloned().unwrap_or_default(),
+                    wanted: wait.wanted.clone(),
                 }
             }));
         }
@@ -40,8 +70,127 @@ impl WaitsFor {
 }
 
 impl Engine {
-    /// Every wait of a transaction for a lock or a partition that is in progress, in no order. The waits-for graph is latched meanwhile, for some 100 ns a wait.
+    /// Every wait of a transaction for a lock or a partition that is in progress, the longest first. The waits-for graph is latched meanwhile, for
+    /// some 100 ns a wait.
     pub fn lock_waits(&self) -> Vec<LockWait> {
-        self.waits_for().all()
+        let noted = self.waits_for().all();
+        if noted.is_empty() {
+            return Vec::new();
+        }
+        let catalog = self.catalog();
+        let names = Names::new(&catalog);
+        let with_name = |Noted { waiter, partition, waited, blockers, wanted }| {
+            let lock = wanted.map(|wanted: Arc<Wanted>| names.of(&wanted));
+            LockWait { waiter, partition, waited, blockers, lock }
+        };
+        let mut waits: Vec<LockWait> = noted.into_iter().map(with_name).collect();
+        waits.sort_unstable_by_key(|wait| (std::cmp::Reverse(wait.waited), wait.waiter));
+        waits
+    }
+}
+
+/// Tables and trees by their numbers.
+struct Names<'a> {
+    tables: HashMap<TableId, &'a TableDef>,
+    trees: HashMap<TreeId, (&'a TableDef, &'a str, Vec<SqlType>)>,
+}
+
+impl<'a> Names<'a> {
+    fn new(catalog: &'a Catalog) -> Self {
+        let (mut tables, mut trees) = (HashMap::new(), HashMap::new());
+        for table in catalog.tables.values() {
+            let types = |columns: &[usize]| columns.iter().map(|column| table.columns[*column].ty).collect();
+            tables.insert(table.id, &**table);
+            // Without a primary key a row's key is its hidden number, which nobody knows.
+            trees.insert(table.tree, (&**table, "", types(&table.primary_key)));
+            for index in &table.indexes {
+                trees.insert(index.tree, (&**table, index.name.as_str(), types(&index.columns)));
+            }
+            for guard in table.guards() {
+                trees.insert(guard.tree, (&**table, guard.name, types(guard.columns)));
+            }
+        }
+        Self { tables, trees }
+    }
+
+    fn of(&self, wanted: &Wanted) -> LockName {
+        let mode = wanted.mode();
+        let in_tree = |tree: &TreeId, shown: &dyn Fn(&[SqlType]) -> String| match self.trees.get(tree) {
+            Some((table, index, types)) => LockName {
+                table: table.name.clone(),
+                index: (*index).to_owned(),
+                key: shown(types),
+                mode: mode.clone(),
+            },
+            None => LockName { key: shown(&[]), mode: mode.clone(), ..LockName::default() },
+        };
+        match &wanted.place {
+            WantedPlace::Table(table) => {
+                let table = self.tables.get(table).map_or_else(String::new, |table| table.name.clone());
+                LockName { table, mode, ..LockName::default() }
+            }
+            WantedPlace::Key(tree, key) => in_tree(tree, &|types| shown_key(key, types)),
+            WantedPlace::Range(tree, from, to) => in_tree(tree, &|types| {
+                let end = |key: Option<&[u8]>| match key {
+                    None | Some([]) => String::new(),
+                    Some(key) => shown_key(key, types),
+                };
+                format!("{} .. {}", end(Some(from)), end(to.as_deref())).trim().to_owned()
+            }),
+        }
+    }
+}
+
+/// An encoded key as `(1, text)`, or as its bytes if they are no such columns.
+fn shown_key(mut bytes: &[u8], types: &[SqlType]) -> String {
+    let (mut out, whole) = ("(".to_owned(), bytes);
+    for ty in types {
+        if bytes.is_empty() {
+            break;
+        }
+        let Some(value) = key::take(&mut bytes, *ty) else {
+            out.truncate(0);
+            break;
+        };
+        if out.len() > 1 {
+            out.push_str(", ");
+        }
+        match value.is_null() {
+            true => out.push_str("NULL"),
+            false => out.push_str(&to_text(*ty, value.as_ref(), &Zone::utc())),
+        }
+    }
+    if out.len() > 1 {
+        return out + ")";
+    }
+    let mut out = "\\x".to_owned();
+    for byte in whole {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_types::DatumRef;
+
+    #[test]
+    fn a_key_is_shown_as_its_columns_or_as_its_bytes() {
+        let types = [SqlType::Int4, SqlType::Text, SqlType::Date];
+        let mut bytes = Vec::new();
+        for value in [DatumRef::Int4(-5), DatumRef::Text("a\0b"), DatumRef::Null] {
+            key::push(&mut bytes, value);
+        }
+        assert_eq!(shown_key(&bytes, &types), "(-5, a\0b, NULL)");
+        // The first column alone, as the end of a range has it; and what is behind the columns of an index.
+        assert_eq!(shown_key(&bytes[..9], &types), "(-5)");
+        assert_eq!(shown_key(&bytes, &types[..1]), "(-5)");
+        assert_eq!(shown_key(&[0, 0, 9], &[]), "\\x000009");
+        for end in 0..bytes.len() {
+            // Whatever it is: nothing panics.
+            shown_key(&bytes[..end], &types);
+        }
     }
 }

@@ -38,16 +38,18 @@ mod spans;
 mod table;
 #[cfg(test)]
 mod tests;
+mod wanted;
 mod work;
 
 pub(crate) use class::{PARTITION, Wait, class};
 pub(crate) use line::InLine;
 pub(crate) use table::{Acquired, Event, LockTable};
+pub use wanted::{Wanted, WantedPlace};
 
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;
 
-/// Lock modes. Keys and ranges know the last two only.
+/// Lock modes, shown by their names. Keys and ranges know the last two only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Reads some rows.

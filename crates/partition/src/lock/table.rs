@@ -116,7 +116,7 @@ pub(crate) struct LockTable {
     escalate_at: usize,
     pub(super) scopes: HashMap<ScopeId, Scope>,
     owners: HashMap<TxnId, Owner>,
-    lines: HashMap<u64, Line>,
+    pub(super) lines: HashMap<u64, Line>,
     /// Lines and waits so far.
     numbers: u64,
     events: VecDeque<Event>,

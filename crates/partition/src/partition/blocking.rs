@@ -133,7 +133,8 @@ impl<T: Trees> Partition<T> {
         let Message { txn, origin, stake, .. } = message;
         self.blocking.line.push_back((wait, message));
         let partition = self.id;
-        out.push(Out::Waits { txn, partition, order, wait, origin, stake, line: None, class: &PARTITION, caller });
+        let (line, wanted, class) = (None, None, &PARTITION);
+        out.push(Out::Waits { txn, partition, order, wait, origin, stake, line, wanted, class, caller });
     }
 
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody

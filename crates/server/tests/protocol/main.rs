@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod extended;
+mod locks;
 mod many;
 mod matrix;
 mod metrics;

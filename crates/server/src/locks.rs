@@ -1,0 +1,78 @@
+//! Who waits for which lock of whom: `clearway.locks`, and the words of the log.
+//!
+//! Shown are the waits in progress and those in their way, as the waits-for graph has them. Locks that nobody waits for are not looked at, so
+//! a look disturbs no partition.
+
+use crate::sessions::{SessionInfo, by_transaction, text};
+use clearway_coordinator::LockWait;
+use clearway_types::{DatumRef, RowBatch, TxnId};
+use hashbrown::HashMap;
+
+/// The longest chain of waits that is followed to its end.
+const CHAIN: usize = 1000;
+
+/// Waits with the sessions that they are of.
+pub(crate) struct Waits<'a> {
+    waits: &'a [LockWait],
+    by_waiter: HashMap<TxnId, &'a LockWait>,
+    sessions: HashMap<TxnId, &'a SessionInfo>,
+}
+
+impl<'a> Waits<'a> {
+    pub(crate) fn new(waits: &'a [LockWait], sessions: &'a [SessionInfo]) -> Self {
+        let by_waiter = waits.iter().map(|wait| (wait.waiter, wait)).collect();
+        Self { waits, by_waiter, sessions: by_transaction(sessions) }
+    }
+
+    pub(crate) fn session(&self, txn: TxnId) -> Option<&'a SessionInfo> {
+        self.sessions.get(&txn).copied()
+    }
+
+    /// At the end of the chain of those in the way: a transaction that waits for no lock itself. `None`: the chain is a circle, or very long.
+    fn holder(&self, wait: &LockWait) -> Option<TxnId> {
+        let mut at = *wait.blockers.first()?;
+        for _ in 0..CHAIN {
+            match self.by_waiter.get(&at).and_then(|wait| wait.blockers.first()) {
+                Some(next) => at = *next,
+                None => return Some(at),
+            }
+        }
+        None
+    }
+
+    /// The rows of `clearway.locks`; `now`: in microseconds since 2000-01-01 UTC.
+    pub(crate) fn rows(&self, now: i64) -> RowBatch {
+        let mut rows = RowBatch::new();
+        for wait in self.waits {
+            let pid = |txn: Option<TxnId>| {
+                let session = txn.and_then(|txn| self.session(txn));
+                session.map_or(DatumRef::Null, |session| DatumRef::Int4(session.pid))
+            };
+            let statement = |txn: Option<TxnId>| {
+                let (statement, _) = txn.and_then(|txn| self.session(txn))?.statement.as_ref()?;
+                Some(&**statement)
+            };
+            let others = wait.blockers.iter().skip(1).filter_map(|txn| Some(self.session(*txn)?.pid.to_string()));
+            let others: Vec<String> = others.collect();
+            let first = wait.blockers.first().copied();
+            let name = |get: fn(&clearway_coordinator::LockName) -> &String| {
+                text(wait.lock.as_ref().map(|lock| get(lock).as_str()).filter(|text| !text.is_empty()))
+            };
+            rows.push_with(|row| {
+                row.push(pid(Some(wait.waiter)));
+                row.push(pid(first));
+                row.push(text(Some(others.join(", ").as_str()).filter(|text| !text.is_empty())));
+                row.push(pid(self.holder(wait)));
+                row.push(name(|lock| &lock.table));
+                row.push(name(|lock| &lock.index));
+                row.push(name(|lock| &lock.key));
+                row.push(name(|lock| &lock.mode));
+                row.push(DatumRef::Timestamptz(now - wait.waited.as_micros() as i64));
+                row.push(DatumRef::Int4(wait.partition.0.into()));
+                row.push(text(statement(Some(wait.waiter))));
+                row.push(text(statement(first)));
+            });
+        }
+        rows
+    }
+}
