@@ -6,7 +6,7 @@
 //! Invariants
 //! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is the same under both locks, so a plan
 //!    is unlearned as it was learned.
-//! 2. The choice changes only when evidence arrives, to exclusive at a share of at least [`ON`] and back below [`OFF`].
+//! 2. The choice changes only when evidence arrives, to exclusive at a share of at least `ON` and back below `OFF`.
 //!
 //! Locking: none. One word holds the share and the choice; it is replaced as a whole. Nothing is kept over a restart.
 //!
