@@ -22,6 +22,7 @@ pub mod program;
 mod read_text;
 pub mod route;
 pub mod search_path;
+pub mod show;
 pub mod sort;
 pub mod statement;
 pub mod system;

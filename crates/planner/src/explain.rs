@@ -1,10 +1,10 @@
 //! EXPLAIN: the plan as an indented tree, what happens last on top.
 
-use clearway_plan::expr::{BinaryOp, UnaryOp};
-use clearway_plan::program::{AggFunc, Aggregate, Group};
+use clearway_plan::program::Group;
+use clearway_plan::show::{Constants, Printer};
 use clearway_plan::statement::{Finish, Insert, Query, Route, SortKey, Source};
-use clearway_plan::{Access, Distribution, Expr, OnConflict, Path, Program, Statement, TableDef, Zone, value};
-use clearway_types::{Datum, SqlError, SqlResult, SqlType};
+use clearway_plan::{Access, Distribution, Expr, OnConflict, Path, Program, Statement, TableDef};
+use clearway_types::{SqlError, SqlResult};
 
 /// The lines that EXPLAIN prints.
 pub(crate) fn lines(s: &Statement) -> SqlResult<Vec<String>> {
@@ -127,44 +127,20 @@ fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) 
     let table = &a.table;
     let name = &table.name;
     let pk = &table.primary_key_name;
-    let equal = |columns: &[usize], exprs: &[Expr]| {
-        let pairs: Vec<String> = columns
-            .iter()
-            .zip(exprs)
-            .map(|(c, e)| format!("{} = {}", table.columns[*c].name, show(e, Some(table))))
-            .collect();
-        pairs.join(" AND ")
-    };
-    match &a.path {
-        Path::Full => line(depth, format!("Seq Scan on {name}"), out),
-        Path::Point(keys) => {
-            line(depth, format!("Point Lookup using {pk} on {name}"), out);
-            note(depth, format!("Key: {}", equal(&table.primary_key, keys)), out);
-        }
-        Path::Points(keys) => {
-            line(depth, format!("Point Lookups using {pk} on {name}"), out);
-            let column = table.primary_key.first().map_or("?", |c| &table.columns[*c].name);
-            note(depth, format!("Key: {column} IN ({})", list(keys, |e| show(e, Some(table)))), out);
-        }
-        Path::Range { index, prefix, low, high, reverse } => {
-            let def = index.map(|i| &table.indexes[i]);
-            let columns = def.map_or(&table.primary_key, |d| &d.columns);
+    let how = match &a.path {
+        Path::Full => format!("Seq Scan on {name}"),
+        Path::Point(_) => format!("Point Lookup using {pk} on {name}"),
+        Path::Points(_) => format!("Point Lookups using {pk} on {name}"),
+        Path::Range { index, reverse, .. } => {
             let backward = if *reverse { " Backward" } else { "" };
-            line(depth, format!("Index Scan{backward} using {} on {name}", def.map_or(pk, |d| &d.name)), out);
-            let mut parts = Vec::new();
-            if !prefix.is_empty() {
-                parts.push(equal(columns, prefix));
-            }
-            let column = columns.get(prefix.len()).map_or("?", |c| &table.columns[*c].name);
-            for (bound, open, closed) in [(low, ">", ">="), (high, "<", "<=")] {
-                if let Some((e, inclusive)) = bound {
-                    parts.push(format!("{column} {} {}", if *inclusive { closed } else { open }, show(e, Some(table))));
-                }
-            }
-            if !parts.is_empty() {
-                note(depth, format!("Key: {}", parts.join(" AND ")), out);
-            }
+            let of = index.map_or(pk, |i| &table.indexes[i].name);
+            format!("Index Scan{backward} using {of} on {name}")
         }
+    };
+    line(depth, how, out);
+    let key = printer(Some(table)).key(a);
+    if !key.is_empty() {
+        note(depth, format!("Key: {}", key.join(" AND ")), out);
     }
     if let Some(f) = &a.filter {
         note(depth, format!("Filter: {}", show(f, Some(table))), out);
@@ -173,11 +149,11 @@ fn access_lines(a: &Access, route: &Route, depth: usize, out: &mut Vec<String>) 
         Route::All => note(depth, "Partitions: all".to_owned(), out),
         Route::Guard { table, key, values } => {
             let (name, _) = table.unique_key(*key);
-            let values = list(values, |e| show(e, Some(table)));
+            let values = printer(Some(table)).list(values);
             note(depth, format!("Partitions: the one that the guard of {name} knows for ({values})"), out);
         }
         Route::Hash(keys) => {
-            note(depth, format!("Partitions: the one of hash({})", list(keys, |e| show(e, Some(table)))), out);
+            note(depth, format!("Partitions: the one of hash({})", printer(Some(table)).list(keys)), out);
         }
     }
 }
@@ -197,62 +173,17 @@ fn sort_key(k: &SortKey) -> String {
 }
 
 fn group(g: &Group, table: Option<&TableDef>) -> String {
-    let aggregates = list(&g.aggregates, |a| aggregate(a, table));
+    let aggregates = list(&g.aggregates, |a| printer(table).aggregate(a));
     if g.keys.is_empty() {
         return format!("Aggregate: {aggregates}");
     }
-    format!("Group by {}: {aggregates}", list(&g.keys, |e| show(e, table)))
+    format!("Group by {}: {aggregates}", printer(table).list(&g.keys))
 }
 
-fn aggregate(a: &Aggregate, table: Option<&TableDef>) -> String {
-    let name = match a.func {
-        AggFunc::Count => "count",
-        AggFunc::Sum => "sum",
-        AggFunc::Min => "min",
-        AggFunc::Max => "max",
-        AggFunc::Avg => "avg",
-    };
-    let arg = a.arg.as_ref().map_or("*".to_owned(), |e| show(e, table));
-    format!("{name}({}{arg})", if a.distinct { "DISTINCT " } else { "" })
-}
-
-/// An expression, with the table's column names or, without one, numbered columns.
 fn show(e: &Expr, table: Option<&TableDef>) -> String {
-    let sub = |e: &Expr| show(e, table);
-    match e {
-        Expr::Literal(d) => literal(d),
-        Expr::Param(n) => format!("${}", n + 1),
-        Expr::Column(n) => match table.and_then(|t| t.columns.get(*n)) {
-            Some(c) => c.name.clone(),
-            None => format!("column {}", n + 1),
-        },
-        Expr::Unary(UnaryOp::Not, a) => format!("(NOT {})", sub(a)),
-        Expr::Unary(UnaryOp::Neg, a) => format!("(- {})", sub(a)),
-        Expr::Binary(BinaryOp::NotDistinct, a, b) => format!("({} IS NOT DISTINCT FROM {})", sub(a), sub(b)),
-        Expr::Binary(op, a, b) => format!("({} {} {})", sub(a), op.symbol(), sub(b)),
-        Expr::Cast { expr, to, .. } => format!("({})::{to}", sub(expr)),
-        Expr::IsNull(a) => format!("({} IS NULL)", sub(a)),
-        Expr::InList(a, items) => format!("({} IN ({}))", sub(a), list(items, sub)),
-        Expr::Like { expr, pattern, insensitive } => {
-            format!("({} {} {})", sub(expr), if *insensitive { "ILIKE" } else { "LIKE" }, sub(pattern))
-        }
-        Expr::Case(arms, last) => {
-            let arms: Vec<String> = arms.iter().map(|(w, t)| format!("WHEN {} THEN {}", sub(w), sub(t))).collect();
-            let last = last.as_ref().map_or(String::new(), |e| format!(" ELSE {}", sub(e)));
-            format!("CASE {}{last} END", arms.join(" "))
-        }
-        Expr::Func(f, args) => format!("{}({})", format!("{f:?}").to_lowercase(), list(args, sub)),
-    }
+    printer(table).expr(e)
 }
 
-fn literal(d: &Datum) -> String {
-    match d {
-        Datum::Null => "NULL".to_owned(),
-        Datum::Bool(b) => b.to_string(),
-        Datum::Text(s) => format!("'{}'", s.replace('\'', "''")),
-        Datum::Date(_) | Datum::Timestamp(_) | Datum::Timestamptz(_) => {
-            format!("'{}'", value::to_text(SqlType::Text, d.as_ref(), &Zone::utc()))
-        }
-        other => value::to_text(SqlType::Text, other.as_ref(), &Zone::utc()),
-    }
+fn printer(table: Option<&TableDef>) -> Printer<'_> {
+    Printer { table, constants: Constants::Shown }
 }
