@@ -122,12 +122,7 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
 fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Value<'a>> {
     let (DatumRef::Int4(pid), Some(session)) = (pid, env.session.as_deref()) else { return Ok(Value::NULL) };
     if pid == session.pid {
-        return Err(match signal {
-            Signal::Cancel => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"),
-            Signal::Terminate => {
-                SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
-            }
-        });
+        return Err(signal.error());
     }
     let told = session.backends.as_ref().is_some_and(|backends| backends.signal(pid, signal));
     Ok(Value::Ref(DatumRef::Bool(told)))

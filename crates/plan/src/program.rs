@@ -2,7 +2,7 @@
 
 use crate::search_path::SearchPath;
 use crate::{Expr, GuardOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
-use clearway_types::Datum;
+use clearway_types::{Datum, SqlError, SqlState};
 use std::sync::Arc;
 
 /// What an expression may see besides its row: fixed for one execution of a statement.
@@ -37,6 +37,18 @@ pub enum Signal {
     Cancel,
     /// To end altogether.
     Terminate,
+}
+
+impl Signal {
+    /// What the session's client is told.
+    pub fn error(self) -> SqlError {
+        match self {
+            Self::Cancel => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request"),
+            Self::Terminate => {
+                SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
+            }
+        }
+    }
 }
 
 /// The server's sessions, as the expressions of another one act on them.

@@ -34,8 +34,8 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
-use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv};
-use clearway_types::{Datum, Lsn, SqlError, SqlState};
+use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal};
+use clearway_types::{Datum, Lsn, SqlError};
 use clearway_wire::{backend, frontend};
 use hashbrown::HashMap;
 use prepared::Portal;
@@ -383,8 +383,7 @@ impl Session {
 
     /// A cancel request has come.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
-        let e = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to user request");
-        self.interrupt(cx, e);
+        self.interrupt(cx, Signal::Cancel.error());
     }
 
     fn interrupt(&mut self, cx: &mut Context<'_>, error: SqlError) {
@@ -406,7 +405,7 @@ impl Session {
 
     /// The server stops: an idle session ends at once, a busy one is interrupted and ends when it can.
     pub fn shut_down(&mut self, cx: &mut Context<'_>) {
-        let e = SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command");
+        let e = Signal::Terminate.error();
         match self.phase {
             Phase::Startup | Phase::Closing => self.phase = Phase::Closing,
             Phase::Idle if self.input.is_empty() => self.fatal(cx, &e),

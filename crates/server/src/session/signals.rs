@@ -7,7 +7,7 @@ use crate::shared::Shared;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_plan::{Backends, Signal};
-use clearway_types::{SqlError, SqlState};
+use clearway_types::SqlState;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,18 +69,14 @@ impl Session {
     pub fn terminate(&mut self, cx: &mut Context<'_>) {
         self.terminating = true;
         if matches!(self.phase, Phase::Running { .. }) {
-            self.interrupt(cx, terminated());
+            self.interrupt(cx, Signal::Terminate.error());
         }
     }
 
     /// Ends the session if it is to end, and nothing runs.
     pub(super) fn end_if_terminated(&mut self, cx: &Context<'_>) {
         if self.terminating && !matches!(self.phase, Phase::Running { .. } | Phase::Closing) {
-            self.fatal(cx, &terminated());
+            self.fatal(cx, &Signal::Terminate.error());
         }
     }
-}
-
-fn terminated() -> SqlError {
-    SqlError::new(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command")
 }
