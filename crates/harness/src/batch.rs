@@ -4,6 +4,8 @@
 //! rest. Text format only.
 
 use crate::client::{Answer, Client, QueryError, lost, sql_error};
+use std::fmt::Display;
+use std::io::Write;
 
 /// Executions of prepared statements, as the bytes that ask for them.
 #[derive(Debug, Default)]
@@ -29,16 +31,28 @@ impl Batch {
         self.count == 0
     }
 
+    /// Prepares a statement under a name; the server infers the parameters' types.
+    pub fn prepare(&mut self, name: impl Display, sql: &str) {
+        let start = self.start(b'P');
+        self.text(name);
+        self.text(sql);
+        self.bytes.extend_from_slice(&[0, 0]);
+        self.end(start);
+    }
+
     /// Adds an execution of a prepared statement with these parameters.
-    pub fn execute(&mut self, statement: &str, parameters: &[&str]) {
+    pub fn execute(&mut self, statement: impl Display, parameters: &[impl Display]) {
         let start = self.start(b'B');
         self.bytes.push(0);
         self.text(statement);
         self.bytes.extend_from_slice(&[0, 0]);
         self.bytes.extend_from_slice(&(parameters.len() as u16).to_be_bytes());
         for parameter in parameters {
-            self.bytes.extend_from_slice(&(parameter.len() as u32).to_be_bytes());
-            self.bytes.extend_from_slice(parameter.as_bytes());
+            let at = self.bytes.len();
+            self.bytes.extend_from_slice(&[0; 4]);
+            self.show(parameter);
+            let length = (self.bytes.len() - at - 4) as u32;
+            self.bytes[at..at + 4].copy_from_slice(&length.to_be_bytes());
         }
         self.bytes.extend_from_slice(&[0, 0]);
         self.end(start);
@@ -59,14 +73,25 @@ impl Batch {
         self.bytes[start..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
-    fn text(&mut self, text: &str) {
-        self.bytes.extend_from_slice(text.as_bytes());
+    fn show(&mut self, value: impl Display) {
+        // Memory takes all that is written.
+        let _ = write!(self.bytes, "{value}");
+    }
+
+    fn text(&mut self, text: impl Display) {
+        self.show(text);
         self.bytes.push(0);
     }
 
-    fn sync(&mut self) {
+    /// Ends it: the server answers what came before.
+    pub fn sync(&mut self) {
         let start = self.start(b'S');
         self.end(start);
+    }
+
+    /// What is to be sent.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -74,11 +99,7 @@ impl Client {
     /// Prepares a statement under a name; the server infers the parameters' types.
     pub fn prepare(&mut self, name: &str, sql: &str) -> Result<(), QueryError> {
         let mut message = Batch::default();
-        let start = message.start(b'P');
-        message.text(name);
-        message.text(sql);
-        message.bytes.extend_from_slice(&[0, 0]);
-        message.end(start);
+        message.prepare(name, sql);
         message.sync();
         self.write(&message.bytes)?;
         self.receive().map(|_| ())

@@ -78,17 +78,7 @@ impl Client {
         };
         let reader = BufReader::new(set_up().map_err(|e| e.to_string())?);
         let mut client = Self { reader, writer: stream, status: b'I' };
-        let mut body = 196_608_u32.to_be_bytes().to_vec();
-        for (name, value) in [("user", &endpoint.user), ("database", &endpoint.database)] {
-            body.extend_from_slice(name.as_bytes());
-            body.push(0);
-            body.extend_from_slice(value.as_bytes());
-            body.push(0);
-        }
-        body.push(0);
-        let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
-        message.extend_from_slice(&body);
-        client.writer.write_all(&message).map_err(|e| e.to_string())?;
+        client.writer.write_all(&startup(endpoint)).map_err(|e| e.to_string())?;
         client.read_to_ready().map_err(String::from)?;
         Ok(client)
     }
@@ -227,6 +217,18 @@ impl Client {
         self.reader.read_exact(&mut body).map_err(lost)?;
         Ok((head[0], body))
     }
+}
+
+/// The message that logs in.
+pub fn startup(endpoint: &Endpoint) -> Vec<u8> {
+    let mut body = 196_608_u32.to_be_bytes().to_vec();
+    for text in ["user", &endpoint.user, "database", &endpoint.database, ""] {
+        body.extend_from_slice(text.as_bytes());
+        body.push(0);
+    }
+    let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
+    message.extend_from_slice(&body);
+    message
 }
 
 pub(crate) fn lost(why: impl ToString) -> QueryError {

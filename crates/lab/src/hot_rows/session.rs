@@ -3,6 +3,8 @@
 //! pgbench asks the kernel about all of its sockets each time one has something to say, which with a thousand clients costs more than the
 //! transactions. These are told apart by epoll.
 
+use clearway_harness::batch::Batch;
+use clearway_harness::client::startup;
 use clearway_harness::{Endpoint, Res};
 use mio::event::Source;
 use mio::net::TcpStream;
@@ -33,6 +35,7 @@ pub struct Answer {
 pub struct Session {
     stream: TcpStream,
     inbox: Inbox,
+    batch: Batch,
     /// What the kernel has not taken yet.
     outbox: Vec<u8>,
 }
@@ -54,21 +57,18 @@ impl Session {
             let mut inbox = Inbox::default();
             stream.write_all(&startup(endpoint))?;
             inbox.wait(&mut stream)?;
-            let mut messages = Vec::new();
+            let mut messages = Batch::default();
             for (number, sql) in statements.iter().enumerate() {
-                message(&mut messages, b'P', |out| {
-                    let _ = write!(out, "{number}\0{sql}\0");
-                    out.extend_from_slice(&[0; 2]);
-                });
+                messages.prepare(number, sql);
             }
-            message(&mut messages, b'S', |_| {});
-            stream.write_all(&messages)?;
+            messages.sync();
+            stream.write_all(messages.bytes())?;
             inbox.wait(&mut stream)?;
             stream.set_nonblocking(true)?;
             Ok((stream, inbox))
         };
         let (stream, inbox) = open().map_err(|e| format!("{}:{}: {e}", endpoint.host, endpoint.port))?;
-        Ok(Self { stream: TcpStream::from_std(stream), inbox, outbox: Vec::new() })
+        Ok(Self { stream: TcpStream::from_std(stream), inbox, batch: Batch::default(), outbox: Vec::new() })
     }
 
     /// Has `registry` tell of everything that can be read or written.
@@ -78,23 +78,10 @@ impl Session {
 
     /// Sends a statement with these values. The one before must have been answered.
     pub fn send(&mut self, statement: usize, values: &[i64]) -> Res<()> {
-        let out = &mut self.outbox;
-        message(out, b'B', |out| {
-            // Values and results are texts.
-            let _ = write!(out, "\0{statement}\0");
-            out.extend_from_slice(&[0; 2]);
-            out.extend_from_slice(&(values.len() as u16).to_be_bytes());
-            for value in values {
-                let at = out.len();
-                out.extend_from_slice(&[0; 4]);
-                let _ = write!(out, "{value}");
-                let length = (out.len() - at - 4) as u32;
-                out[at..at + 4].copy_from_slice(&length.to_be_bytes());
-            }
-            out.extend_from_slice(&[0; 2]);
-        });
-        message(out, b'E', |out| out.extend_from_slice(&[0; 5]));
-        message(out, b'S', |_| {});
+        self.batch.clear();
+        self.batch.execute(statement, values);
+        self.batch.sync();
+        self.outbox.extend_from_slice(self.batch.bytes());
         self.flush()
     }
 
@@ -179,27 +166,6 @@ impl Inbox {
 
 fn first_value(row: &[u8]) -> Option<i64> {
     clearway_harness::client::data_row(row)?.first()?.as_deref()?.parse().ok()
-}
-
-fn startup(endpoint: &Endpoint) -> Vec<u8> {
-    let mut body = 196_608_u32.to_be_bytes().to_vec();
-    for text in ["user", &endpoint.user, "database", &endpoint.database, ""] {
-        body.extend_from_slice(text.as_bytes());
-        body.push(0);
-    }
-    let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
-    message.append(&mut body);
-    message
-}
-
-/// Appends a message of this kind, whose length is told once its body is there.
-fn message(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
-    out.push(kind);
-    let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    body(out);
-    let length = (out.len() - at) as u32;
-    out[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
 #[cfg(test)]

@@ -224,6 +224,25 @@ pub fn run(setup: Setup) -> Found {
     run.found
 }
 
+/// Lets the network go on: what has happened, and to which worker. A server that it happened to has been run.
+pub fn advance(
+    network: &mut Network,
+    addresses: &[WorkerAddr],
+    servers: &mut [(WorkerAddr, SimServer)],
+) -> Option<(Step, Option<usize>)> {
+    let step = network.advance()?;
+    let worker = match step {
+        Step::Worker(address) => addresses.iter().position(|worker| *worker == address),
+        Step::Timer(worker) => Some(worker as usize),
+    };
+    if let Step::Worker(address) = step {
+        for (_, server) in servers.iter_mut().filter(|(of, _)| *of == address) {
+            server.poll().unwrap();
+        }
+    }
+    Some((step, worker))
+}
+
 impl Run<'_> {
     fn run(&mut self) {
         for worker in 0..self.workers.len() {
@@ -237,19 +256,10 @@ impl Run<'_> {
         // Far more than a run needs: transactions that make no progress are a finding, too.
         let limit = 2_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
-            && let Some(step) = self.network.advance()
+            && let Some((step, worker)) = advance(&mut self.network, &self.addresses, &mut self.servers)
         {
-            let worker = match step {
-                Step::Worker(address) => self.addresses.iter().position(|worker| *worker == address),
-                Step::Timer(worker) => Some(worker as usize),
-            };
             if let Step::Timer(worker) = step {
                 self.timers[worker as usize] = false;
-            }
-            if let Step::Worker(address) = step {
-                for (_, server) in self.servers.iter_mut().filter(|(of, _)| *of == address) {
-                    server.poll().unwrap();
-                }
             }
             if let Some(worker) = worker {
                 self.poll(worker);

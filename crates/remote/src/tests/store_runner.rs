@@ -3,11 +3,11 @@
 //! A value that is read or written is an operation on the key's register. An answer that a key is absent, and a change of the
 //! index, is one on the register of each bucket that is locked: its value is the bucket's last change.
 
-use super::runner::{Found, Setup, SimServer, message_worker, servers};
+use super::runner::{Found, Setup, SimServer, advance, message_worker, servers};
 use crate::{Answer, RowClient, RowWorker, StartTimestamp, StoreEvent, StoreKey, StoreLayout, StoreStats};
 use crate::{Owner, RowId, StoreWorker, TxnHandle};
 use clearway_env::SeededEntropy;
-use clearway_fabric::sim::{Network, SimRegion, Step};
+use clearway_fabric::sim::{Network, SimRegion};
 use clearway_fabric::{Fabric, Region, WorkerAddr};
 use clearway_history::{CheckOptions, History, Op, Outcome, Txn};
 use std::collections::BTreeMap;
@@ -133,17 +133,8 @@ impl<R: RowClient> Run<R> {
         // Far more than a run needs: transactions that make no progress are a finding, too.
         let limit = 5_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
-            && let Some(step) = self.network.advance()
+            && let Some((_, worker)) = advance(&mut self.network, &self.addresses, &mut self.servers)
         {
-            let worker = match step {
-                Step::Worker(address) => self.addresses.iter().position(|worker| *worker == address),
-                Step::Timer(worker) => Some(worker as usize),
-            };
-            if let Step::Worker(address) = step {
-                for (_, server) in self.servers.iter_mut().filter(|(of, _)| *of == address) {
-                    server.poll().unwrap();
-                }
-            }
             if let Some(worker) = worker {
                 self.poll(worker);
             }

@@ -96,7 +96,7 @@ impl Step {
     pub fn add(&self, batch: &mut Batch) {
         let text = |n: &u64| n.to_string();
         match self {
-            Self::Control(name) => batch.execute(name, &[]),
+            Self::Control(name) => batch.execute(name, &[""; 0]),
             Self::Append { table: ROWS, id, value } => batch.execute("append2", &[&text(id), &text(value)]),
             Self::Append { table, id, value } => {
                 batch.execute(["append0", "append1"][*table], &[&text(id), &format!(",{value}")]);
@@ -223,9 +223,9 @@ pub fn read_all(endpoint: &Endpoint, keys: &Keys, last: u64) -> Res<Vec<Op>> {
     let mut client = connect(endpoint)?;
     let mut batch = Batch::default();
     let steps: Vec<Step> = (0..TABLES.len()).map(|table| Step::Read { table, first: 0, last }).collect();
-    batch.execute("begin", &[]);
+    batch.execute("begin", &[""; 0]);
     steps.iter().for_each(|step| step.add(&mut batch));
-    batch.execute("commit", &[]);
+    batch.execute("commit", &[""; 0]);
     let mut answers = Vec::new();
     client.run(&mut batch, &mut answers).map_err(|e| format!("the final read: {e}"))?;
     let mut ops = Vec::new();
