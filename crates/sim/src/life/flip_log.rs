@@ -91,7 +91,9 @@ impl Log {
         }
         let mark = log.bytes(end, HEADER)?;
         let sealed = [&MARK.to_le_bytes()[..], &end.to_le_bytes(), &0u32.to_le_bytes()].concat();
-        if word(&mark, 0) == MARK && word(&mark, 4) == crc32c::crc32c(&sealed) {
+        // All of it: a crash may keep one of the two sectors that it lies in.
+        let whole = [MARK, crc32c::crc32c(&sealed), (end / 8) as u32, 0];
+        if (0..4).all(|at| word(&mark, at * 4) == whole[at]) {
             log.marked = end;
         }
         Ok(log)
