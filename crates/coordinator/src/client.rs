@@ -11,6 +11,7 @@
 use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
+use crate::engine::Engine;
 use crate::outcome::{End, Outcome, Refusal, Step, Stop, Task, TxnStatus, stopped};
 use crate::port::Port;
 use crate::statement::{self, command, controls, failed_block, modify_tag, read_only, writes};
@@ -197,15 +198,24 @@ impl Client {
         }
     }
 
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.core.engine()
+    }
+
+    /// The transactions of what runs.
+    pub(crate) fn calling(&self) -> Vec<TxnId> {
+        self.core.calling()
+    }
+
     /// How long what runs has waited for a lock that it still waits for; `None`: it waits for none.
     pub fn waited_for_lock(&self) -> Option<Duration> {
-        let waits = self.core.engine().waits_for();
-        self.core.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
+        let waits = self.engine().waits_for();
+        self.calling().into_iter().filter_map(|txn| waits.longest(txn)).max()
     }
 
     /// The transactions that are at work for the session: its open one, and those of statements on their own that have not been answered.
     pub fn transactions(&self) -> Vec<TxnId> {
-        let mut all = self.core.calling();
+        let mut all = self.calling();
         let open = self.core.txn().id;
         if open != TxnId(0) {
             all.insert(0, open);

@@ -24,9 +24,12 @@
 //!
 //! Source: Gray and Reuter, chapter 7.11; to find some deadlocks late rather than look at everybody in line: ours.
 
+mod long;
 mod look;
 
-pub use look::{LockName, LockWait};
+pub(crate) use long::Ended;
+pub use long::LoggedWait;
+pub use look::{LockName, LockWait, WaitId, one_line};
 
 use clearway_latch::lockstat::Wait;
 use clearway_partition::{Stake, Wanted};
@@ -34,6 +37,7 @@ use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};
 use hashbrown::{HashMap, HashSet};
+use long::Long;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +52,7 @@ pub(crate) enum Change {
     /// These are in the line's way now; nobody: it is gone.
     Line { line: u64, on: Vec<TxnId> },
     /// The transaction waits no longer.
-    Over { txn: TxnId, wait: u64 },
+    Over { txn: TxnId, wait: u64, granted: bool },
 }
 
 /// What changes have led to.
@@ -58,6 +62,8 @@ pub(crate) struct Led {
     pub deadlocks: Vec<Victim>,
     /// Waits that are over: they are to be counted.
     pub over: Vec<Wait>,
+    /// Those of them that were logged while they lasted.
+    pub ended: Vec<Ended>,
 }
 
 /// Who gives up, and which wait.
@@ -78,6 +84,7 @@ struct InLine {
     since: Instant,
     /// It is to give up: invariant 3.
     told: bool,
+    long: Long,
 }
 
 impl InLine {
@@ -140,7 +147,8 @@ impl WaitsFor {
         match change {
             Change::Waits { txn, wait, stake, line, wanted, counted } => {
                 let (since, told) = (Instant::now(), false);
-                let waiting = InLine { partition, wait, stake, line, wanted, counted, since, told };
+                let long = Long::default();
+                let waiting = InLine { partition, wait, stake, line, wanted, counted, since, told, long };
                 self.waits.entry(txn).or_default().push(waiting);
                 line.map(|line| Edge::Joined(txn, line))
             }
@@ -149,10 +157,13 @@ impl WaitsFor {
                 self.point((partition, line), on);
                 edge
             }
-            Change::Over { txn, wait } => {
+            Change::Over { txn, wait, granted } => {
                 let waits = self.waits.get_mut(&txn)?;
                 let at = waits.iter().position(|w| (w.partition, w.wait) == (partition, wait));
-                led.over.extend(at.map(|at| waits.swap_remove(at).counted));
+                if let Some(InLine { counted, long, since, .. }) = at.map(|at| waits.swap_remove(at)) {
+                    led.over.push(counted);
+                    led.ended.extend(long.ended(since, granted));
+                }
                 if waits.is_empty() {
                     self.waits.remove(&txn);
                 }
@@ -276,7 +287,10 @@ mod tests {
 
         fn over(&mut self, txn: u64, partition: u16) {
             let number = self.number(partition);
-            assert_eq!(self.take(partition, number, Change::Over { txn: TxnId(txn), wait: txn }), NOBODY);
+            assert_eq!(
+                self.take(partition, number, Change::Over { txn: TxnId(txn), wait: txn, granted: true }),
+                NOBODY
+            );
         }
 
         fn is_empty(&self) -> bool {
@@ -348,7 +362,7 @@ mod tests {
     #[test]
     fn changes_of_a_partition_count_in_its_order() {
         let mut n = Node::default();
-        let over = |txn| Change::Over { txn: TxnId(txn), wait: txn };
+        let over = |txn| Change::Over { txn: TxnId(txn), wait: txn, granted: true };
         assert_eq!(n.take(0, 4, told(1, &[])), NOBODY);
         assert_eq!(n.take(0, 3, over(1)), NOBODY);
         assert_eq!(n.take(0, 2, waiting(1, 1)), NOBODY);

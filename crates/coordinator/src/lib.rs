@@ -41,7 +41,7 @@ pub use activity::Activity;
 pub use characteristics::Characteristics;
 pub use check::{CheckReport, check};
 pub use client::{Client, RunOptions};
-pub use deadlock::{LockName, LockWait};
+pub use deadlock::{LockName, LockWait, LoggedWait, WaitId, one_line};
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use mailbox::Waker;
 pub use outcome::{Outcome, Refusal, Step, TxnStatus};

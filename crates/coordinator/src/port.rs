@@ -8,7 +8,7 @@
 //! Locking: none of its own; a port lives in its worker's thread.
 
 use crate::core::Core;
-use crate::deadlock::{Change, Led, Victim};
+use crate::deadlock::{Change, Ended, Led, Victim};
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
@@ -286,8 +286,8 @@ impl PortInner {
                 self.change_waits(partition, order, Change::Waits { txn, wait, stake, line, wanted, counted });
             }
             Out::Line { partition, order, line, on } => self.change_waits(partition, order, Change::Line { line, on }),
-            Out::Granted { txn, partition, order, wait } => {
-                self.change_waits(partition, order, Change::Over { txn, wait });
+            Out::Over { txn, partition, order, wait, granted } => {
+                self.change_waits(partition, order, Change::Over { txn, wait, granted });
             }
         }
     }
@@ -301,6 +301,7 @@ impl PortInner {
         let mut led = Led::default();
         self.engine.waits_for().take(partition, order, change, &mut led);
         led.over.into_iter().for_each(Wait::end);
+        led.ended.iter().for_each(Ended::log);
         for Victim { txn, partition, wait } in led.deadlocks {
             let message = control(txn, Body::GiveUp { wait, error: deadlock() });
             self.backlog.borrow_mut().push_back((partition, message));

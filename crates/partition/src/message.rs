@@ -234,7 +234,7 @@ pub enum Out {
     },
     /// The transaction waits for a lock, or for a partition that another has to itself.
     ///
-    /// This, [`Out::Line`] and [`Out::Granted`] change the waits-for graph, and two threads that had the partition one after the other may carry
+    /// This, [`Out::Line`] and [`Out::Over`] change the waits-for graph, and two threads that had the partition one after the other may carry
     /// theirs out in any order: `order` says in which they count. A partition's start with 1 and leave no number out.
     Waits {
         /// Who.
@@ -269,8 +269,8 @@ pub enum Out {
         /// Some of those that hold locks in conflict, or wait for such ones further ahead. The first is in the way until the line is told anew.
         on: Vec<TxnId>,
     },
-    /// It no longer waits (granted, or the wait was cancelled).
-    Granted {
+    /// It no longer waits.
+    Over {
         /// Who.
         txn: TxnId,
         /// Where.
@@ -279,6 +279,8 @@ pub enum Out {
         order: u64,
         /// Which wait.
         wait: u64,
+        /// It has what it waited for; else the wait was given up.
+        granted: bool,
     },
 }
 

@@ -2,7 +2,7 @@
 
 mod values;
 
-pub use values::{Address, DirectIo, DispatchChoice, IoEngine, Size, Switch};
+pub use values::{Address, DirectIo, DispatchChoice, IoEngine, LogLockWaits, Size, Switch};
 
 use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
 use clap::Args;
@@ -102,6 +102,10 @@ pub struct Flags {
     /// [default: on]
     #[arg(long, value_name = "ON|OFF")]
     pub lockstat: Option<Switch>,
+    /// Time after which a wait for a lock is logged, with who blocks it and both statements, and its end as well: milliseconds, or with ms, s,
+    /// min or h, 1ms to 24h, or off [default: off]
+    #[arg(long, value_name = "DURATION")]
+    pub log_lock_waits: Option<LogLockWaits>,
     /// What to log: error, warn, info, debug, trace, or a filter as of tracing's EnvFilter [default: info]
     #[arg(long, value_name = "FILTER")]
     pub log_filter: Option<String>,
@@ -155,6 +159,8 @@ struct File {
     #[serde(alias = "latch-spins")]
     latch_spins: Option<TextOrNumber>,
     lockstat: Option<Switch>,
+    #[serde(alias = "log-lock-waits")]
+    log_lock_waits: Option<TextOrNumber>,
     #[serde(alias = "log-filter")]
     log_filter: Option<String>,
 }
@@ -228,6 +234,8 @@ pub struct Config {
     pub latch_spins: LatchSpins,
     /// Whether requests and waits for latches and locks are counted.
     pub lockstat: bool,
+    /// After which time waits for locks are logged.
+    pub log_lock_waits: LogLockWaits,
     /// The log's filter.
     pub log_filter: String,
 }
@@ -279,6 +287,7 @@ impl Config {
             latch: LatchChoice::Auto,
             latch_spins: LatchSpins::Auto,
             lockstat: true,
+            log_lock_waits: LogLockWaits::default(),
             log_filter: "info".to_owned(),
         }
     }
@@ -341,6 +350,7 @@ impl Config {
             latch: told("latch", flags.latch, file.latch)?,
             latch_spins: told("latch_spins", flags.latch_spins, file.latch_spins)?,
             lockstat: flags.lockstat.or(file.lockstat) != Some(Switch::Off),
+            log_lock_waits: told("log_lock_waits", flags.log_lock_waits, file.log_lock_waits)?,
             log_filter: flags.log_filter.or(file.log_filter).unwrap_or(d.log_filter),
             data: d.data,
         };

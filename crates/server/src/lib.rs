@@ -19,6 +19,7 @@ pub mod exit;
 mod io;
 pub mod latches;
 mod locks;
+mod long_waits;
 pub mod metrics;
 mod net;
 mod page_io;

@@ -29,7 +29,7 @@ impl<'a> Waits<'a> {
     }
 
     /// At the end of the chain of those in the way: a transaction that waits for no lock itself. `None`: the chain is a circle, or very long.
-    fn holder(&self, wait: &LockWait) -> Option<TxnId> {
+    pub(crate) fn holder(&self, wait: &LockWait) -> Option<TxnId> {
         let mut at = *wait.blockers.first()?;
         for _ in 0..CHAIN {
             match self.by_waiter.get(&at).and_then(|wait| wait.blockers.first()) {
@@ -68,7 +68,7 @@ impl<'a> Waits<'a> {
                 row.push(name(|lock| &lock.key));
                 row.push(name(|lock| &lock.mode));
                 row.push(DatumRef::Timestamptz(now - wait.waited.as_micros() as i64));
-                row.push(DatumRef::Int4(wait.partition.0.into()));
+                row.push(DatumRef::Int4(wait.id.partition.0.into()));
                 row.push(text(statement(Some(wait.waiter))));
                 row.push(text(statement(first)));
             });

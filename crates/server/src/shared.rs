@@ -10,6 +10,7 @@ use crate::config::Config;
 use crate::counters::{Counters, Totals};
 use crate::doorbell::Doorbell;
 use crate::latches::Latches;
+use crate::long_waits::LongWaits;
 use crate::net::Stream;
 use crate::sessions::Roll;
 use clearway_env::{Clock, Entropy};
@@ -80,6 +81,8 @@ pub struct Shared {
     counters: Vec<CachePadded<Counters>>,
     registry: Latch<HashMap<i32, Target>>,
     next_pid: AtomicI32,
+    /// Waits for locks that are to be logged.
+    pub(crate) long_waits: LongWaits,
     connections: AtomicUsize,
     /// Sessions that had something to do lately, in all workers: decides whether spinning pays.
     pub busy: AtomicUsize,
@@ -105,6 +108,7 @@ impl Shared {
             inboxes: bells.into_iter().map(|bell| Inbox { notes: Latch::new(&INBOX, Vec::new()), bell }).collect(),
             registry: Latch::new(&REGISTRY, HashMap::new()),
             next_pid: AtomicI32::new(1000),
+            long_waits: LongWaits::default(),
             connections: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),

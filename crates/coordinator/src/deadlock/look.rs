@@ -10,16 +10,25 @@ use clearway_plan::{Catalog, TableDef};
 use clearway_sync::time::Duration;
 use clearway_types::{PartitionId, SqlType, TableId, TreeId, TxnId, key};
 use hashbrown::HashMap;
-use std::fmt::Write;
+use std::fmt::{self, Display, Formatter, Write};
 use std::sync::Arc;
+
+/// A wait, by its number at its partition, which never uses that again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WaitId {
+    /// Where.
+    pub partition: PartitionId,
+    /// Which.
+    pub number: u64,
+}
 
 /// A wait in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockWait {
     /// Who waits.
     pub waiter: TxnId,
-    /// Where.
-    pub partition: PartitionId,
+    /// Where, and which wait there.
+    pub id: WaitId,
     /// For how long.
     pub waited: Duration,
     /// Some of those in its way, the first of them for sure. Nobody is named where it waits for the partition.
@@ -41,10 +50,49 @@ pub struct LockName {
     pub mode: String,
 }
 
+impl LockWait {
+    /// What is waited for, in a line: `exclusive lock on key (1) of table t`.
+    pub fn what(&self) -> String {
+        match &self.lock {
+            Some(lock) => lock.to_string(),
+            None => format!("partition {}", self.id.partition.0),
+        }
+    }
+}
+
+impl Display for LockName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { table, index, key, mode } = self;
+        write!(f, "{mode} lock on ")?;
+        if !key.is_empty() {
+            write!(f, "key {} of ", one_line(key))?;
+        }
+        if !index.is_empty() {
+            write!(f, "index {} of ", one_line(index))?;
+        }
+        if table.is_empty() {
+            return f.write_str("an uncommitted or system table");
+        }
+        write!(f, "table {}", one_line(table))
+    }
+}
+
+/// The characters of a text that are shown in a line of the log.
+const SHOWN: usize = 1024;
+
+/// A text of a client's, as one line of bounded length.
+pub fn one_line(text: &str) -> String {
+    let mut line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.len() > line.len() {
+        line.push_str("...");
+    }
+    line
+}
+
 /// A wait as it is noted.
 struct Noted {
     waiter: TxnId,
-    partition: PartitionId,
+    id: WaitId,
     waited: Duration,
     blockers: Vec<TxnId>,
     wanted: Option<Arc<Wanted>>,
@@ -58,7 +106,7 @@ impl WaitsFor {
                 let line = wait.line.and_then(|line| self.lines.get(&(wait.partition, line)));
                 Noted {
                     waiter: *waiter,
-                    partition: wait.partition,
+                    id: WaitId { partition: wait.partition, number: wait.wait },
                     waited: wait.since.elapsed(),
                     blockers: line.cloned().unwrap_or_default(),
                     wanted: wait.wanted.clone(),
@@ -79,9 +127,9 @@ impl Engine {
         }
         let catalog = self.catalog();
         let names = Names::new(&catalog);
-        let with_name = |Noted { waiter, partition, waited, blockers, wanted }| {
+        let with_name = |Noted { waiter, id, waited, blockers, wanted }| {
             let lock = wanted.map(|wanted: Arc<Wanted>| names.of(&wanted));
-            LockWait { waiter, partition, waited, blockers, lock }
+            LockWait { waiter, id, waited, blockers, lock }
         };
         let mut waits: Vec<LockWait> = noted.into_iter().map(with_name).collect();
         waits.sort_unstable_by_key(|wait| (std::cmp::Reverse(wait.waited), wait.waiter));
@@ -175,6 +223,19 @@ fn shown_key(mut bytes: &[u8], types: &[SqlType]) -> String {
 mod tests {
     use super::*;
     use clearway_types::DatumRef;
+
+    #[test]
+    fn a_lock_is_named_in_one_line() {
+        let named = |table: &str, index: &str, key: &str| {
+            let [table, index, key, mode] = [table, index, key, "shared"].map(str::to_owned);
+            LockName { table, index, key, mode }.to_string()
+        };
+        assert_eq!(named("t", "", ""), "shared lock on table t");
+        assert_eq!(named("t", "t_k", "(a\nb)"), "shared lock on key (a b) of index t_k of table t");
+        assert_eq!(named("", "", "\\x00"), "shared lock on key \\x00 of an uncommitted or system table");
+        let long = one_line(&"é".repeat(SHOWN + 1));
+        assert_eq!((long.chars().count(), &long[long.len() - 5..]), (SHOWN + 3, "é..."));
+    }
 
     #[test]
     fn a_key_is_shown_as_its_columns_or_as_its_bytes() {

@@ -148,7 +148,7 @@ impl<T: Trees> Partition<T> {
             return true;
         }
         let Some((wait, message)) = self.blocking.line.remove(at) else { return false };
-        self.tell_granted(id, wait, out);
+        self.tell_over(id, wait, false, out);
         if call.is_none() {
             return false;
         }

@@ -129,7 +129,7 @@ impl<T: Trees> Partition<T> {
             if let Some(txn) = self.ready.pop_front() {
                 self.resume(txn, out);
             } else if let Some((wait, message)) = self.blocking.next() {
-                self.tell_granted(message.txn, wait, out);
+                self.tell_over(message.txn, wait, true, out);
                 self.take_up(message, out);
             } else if !self.run_stranded(out) {
                 return;
@@ -205,7 +205,7 @@ impl<T: Trees> Partition<T> {
                         && let Waiting::Lock(wait) = task.waiting
                     {
                         task.waiting = Waiting::Resume;
-                        self.tell_granted(id, wait, out);
+                        self.tell_over(id, wait, true, out);
                         self.ready.push_back(id);
                     }
                 }
@@ -217,8 +217,8 @@ impl<T: Trees> Partition<T> {
         }
     }
 
-    fn tell_granted(&mut self, txn: TxnId, wait: u64, out: &mut Outbox) {
-        out.push(Out::Granted { txn, partition: self.id, order: self.next_order(), wait });
+    fn tell_over(&mut self, txn: TxnId, wait: u64, granted: bool, out: &mut Outbox) {
+        out.push(Out::Over { txn, partition: self.id, order: self.next_order(), wait, granted });
     }
 
     fn next_order(&mut self) -> u64 {
@@ -446,7 +446,7 @@ impl<T: Trees> Partition<T> {
             && self.locks.waits(id)
         {
             // Before what its place in line has held up is told anew: it does not wait any more.
-            self.tell_granted(id, wait, out);
+            self.tell_over(id, wait, false, out);
             self.locks.stop_waiting(id);
         }
     }

@@ -47,7 +47,10 @@ impl Crowd {
     /// Ends a transaction; who goes on then.
     fn end(&self, txn: TxnId) -> Option<TxnId> {
         self.send(txn, Body::Finish { commit: Some(Lsn(900)) });
-        self.out.borrow().iter().find_map(|o| if let Out::Granted { txn, .. } = o { Some(*txn) } else { None })
+        self.out
+            .borrow()
+            .iter()
+            .find_map(|o| if let Out::Over { txn, granted: true, .. } = o { Some(*txn) } else { None })
     }
 }
 

@@ -165,7 +165,7 @@ impl<T: Paged> Driver<T> {
                         victims.extend(self.reached(line, |_, to| to == Some(line)));
                     }
                 }
-                Out::Granted { txn, order, wait, .. } => {
+                Out::Over { txn, order, wait, .. } => {
                     self.count(order);
                     assert_eq!(self.numbers.remove(&wait), Some(txn), "a grant ends its wait");
                     self.in_line.remove(&txn);

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A number of bytes, written with or without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,37 @@ impl TryFrom<String> for Address {
     }
 }
 
+/// After which time a wait for a lock is logged; `None`: never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogLockWaits(pub Option<Duration>);
+
+/// The longest such time.
+const DAY_MS: u64 = 86_400_000;
+
+impl FromStr for LogLockWaits {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let unit = match text[digits..].trim() {
+            "" | "ms" => 1,
+            "s" => 1_000,
+            "min" => 60_000,
+            "h" => 3_600_000,
+            other => return Err(format!("unknown unit \"{other}\": use ms, s, min or h, or write off")),
+        };
+        let number: u64 =
+            text[..digits].parse().map_err(|_| format!("\"{text}\" is not a time: write for example 1s, or off"))?;
+        match number.checked_mul(unit) {
+            Some(ms @ 1..=DAY_MS) => Ok(Self(Some(Duration::from_millis(ms)))),
+            _ => Err(format!("\"{text}\" is not between 1ms and 24h; write off to log no waits")),
+        }
+    }
+}
+
 /// Who runs a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,4 +123,30 @@ pub enum Switch {
     On,
     /// Off.
     Off,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Flags};
+
+    #[test]
+    fn lock_waits_are_logged_after_a_time_with_a_unit() {
+        let after = |ms| Ok(LogLockWaits(Some(Duration::from_millis(ms))));
+        for (text, wanted) in [("250", after(250)), ("1ms", after(1)), (" 2 s ", after(2_000)), ("24h", after(DAY_MS))]
+        {
+            assert_eq!(text.parse(), wanted, "{text}");
+        }
+        assert_eq!(("off".parse(), LogLockWaits::default()), (Ok(LogLockWaits(None)), LogLockWaits(None)));
+        for bad in ["", "0", "-1", "1.5s", "s", "25h", "1 week", "99999999999999999999", "18446744073709551615h", "on"]
+        {
+            assert!(bad.parse::<LogLockWaits>().is_err(), "{bad}");
+        }
+        let parse = |text: &str| Config::parse(Flags::default(), text).map(|config| config.log_lock_waits);
+        assert_eq!(parse("log_lock_waits = \"1min\""), after(60_000));
+        assert_eq!(parse("log-lock-waits = 5"), after(5));
+        assert!(parse("log_lock_waits = \"never\"").unwrap_err().starts_with("log_lock_waits: "));
+        let flags = Flags { log_lock_waits: Some(LogLockWaits(None)), ..Flags::default() };
+        assert_eq!(Config::parse(flags, "log_lock_waits = 5").unwrap().log_lock_waits, LogLockWaits(None));
+    }
 }

@@ -1,4 +1,5 @@
-//! A session's deadlines: of its startup packet, its statement, its waits for locks, its silence inside a transaction.
+//! A session's deadlines: of its startup packet, its statement, its waits for locks (their end, and their line in the log), its silence
+//! inside a transaction.
 //!
 //! Invariants
 //! 1. Each kind has at most one deadline under way at the worker. One that comes too early is set again, so what begins later never
@@ -13,6 +14,7 @@
 use super::run::Task;
 use super::{Context, Phase, Session};
 use crate::io::MAX_MESSAGE;
+use crate::long_waits::LongWaits;
 use crate::settings::Settings;
 use clearway_coordinator::TxnStatus;
 use clearway_types::{SqlError, SqlState};
@@ -34,6 +36,7 @@ pub(super) struct Deadlines {
     startup: u64,
     statement: u64,
     lock: u64,
+    long_wait: u64,
     idle: u64,
     statement_ends: Option<Instant>,
     idle_since: Option<Instant>,
@@ -88,6 +91,9 @@ impl Session {
         if let Some(limit) = d.limits.lock.filter(|_| d.lock == 0) {
             d.lock = cx.timers.set(cx.now() + limit, slot);
         }
+        if let Some(limit) = cx.shared.config.log_lock_waits.0.filter(|_| d.long_wait == 0) {
+            d.long_wait = cx.timers.set(cx.now() + limit, slot);
+        }
     }
 
     /// The session has said ReadyForQuery.
@@ -115,6 +121,10 @@ impl Session {
         if ticket == d.lock {
             d.lock = 0;
             return self.lock_is_due(cx);
+        }
+        if ticket == d.long_wait {
+            d.long_wait = 0;
+            return self.long_wait_is_due(cx);
         }
         if ticket == d.idle {
             d.idle = 0;
@@ -160,6 +170,18 @@ impl Session {
                 let e = SqlError::new(SqlState::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout");
                 self.interrupt(cx, e);
             }
+        }
+    }
+
+    /// Has the statement's waits logged that have lasted long, and comes again as long as it may have others.
+    fn long_wait_is_due(&mut self, cx: &mut Context<'_>) {
+        let Some(limit) = cx.shared.config.log_lock_waits.0 else { return };
+        let mut waits = Vec::new();
+        let running = self.client.as_ref().filter(|_| matches!(self.phase, Phase::Running { .. }));
+        let next = running.map(|client| client.claim_long_waits(limit, &mut waits));
+        let again = LongWaits::log(cx.shared, cx.port.engine(), waits);
+        if let Some(next) = next.into_iter().chain(again).min() {
+            self.deadlines.long_wait = cx.timers.set(cx.now() + next, self.slot);
         }
     }
 

@@ -53,7 +53,7 @@ pub struct Context<'a> {
     /// The way into the engine.
     pub port: &'a mut Port,
     /// What all workers share.
-    pub shared: &'a Shared,
+    pub shared: &'a Arc<Shared>,
     /// Plans that statements of this worker's sessions share.
     pub plans: &'a mut Plans,
     /// The worker's deadlines.

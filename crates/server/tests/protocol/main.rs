@@ -3,6 +3,7 @@
 mod deadlines;
 mod extended;
 mod locks;
+mod log;
 mod many;
 mod matrix;
 mod metrics;

@@ -1,0 +1,123 @@
+//! What the server logs of waits for locks.
+
+use crate::raw::{Fixture, LIMIT, Raw, query};
+use clearway_server::config::LogLockWaits;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::time::Duration;
+
+/// Lines of all servers of this process: tests tell theirs apart by the names of tables.
+static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static MORE: Condvar = Condvar::new();
+
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        LINES.lock().unwrap_or_else(PoisonError::into_inner).push(String::from_utf8_lossy(line).into_owned());
+        MORE.notify_all();
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Keeps what is logged from now on.
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init());
+}
+
+/// The first line with all of these, when it has come.
+#[track_caller]
+fn line(parts: &[&str]) -> String {
+    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    let find = |lines: &[String]| lines.iter().find(|line| parts.iter().all(|part| line.contains(part))).cloned();
+    let (lines, timeout) =
+        MORE.wait_timeout_while(lines, LIMIT, |lines| find(lines).is_none()).unwrap_or_else(PoisonError::into_inner);
+    assert!(!timeout.timed_out(), "no line with {parts:?} in {lines:#?}");
+    find(&lines).unwrap()
+}
+
+fn lines_with(part: &str) -> Vec<String> {
+    let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
+    lines.iter().filter(|line| line.contains(part)).cloned().collect()
+}
+
+/// A server that logs waits after so many milliseconds, and connections to it.
+fn server(name: &str, ms: u64) -> (Fixture, Vec<Raw>) {
+    listen();
+    let after = LogLockWaits(Some(Duration::from_millis(ms)));
+    let server = Fixture::with(name, |config| config.log_lock_waits = after);
+    let clients = (0..4).map(|_| server.connect()).collect();
+    (server, clients)
+}
+
+#[test]
+fn a_long_wait_and_its_end_are_logged_with_both_statements() {
+    let (_server, mut c) = server("long-waits", 1);
+    let pids: Vec<i32> = c.iter().map(|c| c.pid).collect();
+    let [holder, first, second] = [0, 1, 2].map(|at| format!("process {}", pids[at]));
+    c[0].query("create table long (a int primary key, n text)");
+    c[0].query("insert into long values (1, 'x'), (2, 'y')");
+    c[0].query("begin; update long set n = 'held' where a = 1");
+    c[1].query("begin; update long set n = 'first' where a = 2");
+    c[1].send(&query("update long set n = 'first'\n where a = 1"));
+    let waits = format!("{first} still waits for exclusive lock on key (1) of table long after ");
+    let logged = line(&[&waits, " INFO ", &format!(" ms; blocked by {holder} statement")]);
+    let its = "statement=\"update long set n = 'first'  where a = 1\"";
+    let of_holder = "blocker_statement=\"begin; update long set n = 'held' where a = 1\"";
+    assert!(logged.contains(its) && logged.contains(of_holder), "{logged}");
+    assert!(
+        logged.contains("blocker_state=\"idle in transaction\"") && !logged.contains("holder_statement"),
+        "{logged}"
+    );
+    c[2].send(&query("update long set n = 'second' where a = 2"));
+    let chain = format!("blocked by {first}; the chain ends at {holder} ");
+    let logged =
+        line(&[&format!("{second} still waits for"), &chain, "'second'", &of_holder.replace("blocker", "holder")]);
+    assert!(logged.contains("blocker_state=\"active\" blocker_statement=\"update long set n = 'first'"), "{logged}");
+    let mut asker = c.pop().unwrap();
+    assert_eq!(asker.column(&format!("select pg_cancel_backend({})", pids[2])), ["t"]);
+    assert_eq!(c[2].until_ready()[0].code(), "57014");
+    line(&[&format!("{second} gave up waiting for exclusive lock on key (2) of table long after "), "'second'"]);
+    c[0].query("commit");
+    c[1].until_ready();
+    line(&[&format!("{first} acquired exclusive lock on key (1) of table long after "), its]);
+    let of_first = lines_with(&waits);
+    assert_eq!(of_first.len(), 1, "{of_first:#?}");
+}
+
+#[test]
+fn each_wait_of_a_transaction_is_logged() {
+    let (_server, mut c) = server("each-wait", 1);
+    c[0].query("create table each_wait (a int primary key, n int)");
+    c[0].query("insert into each_wait values (1, 0), (2, 0)");
+    c[0].query("begin; update each_wait set n = 1 where a = 1");
+    c[1].query("begin; update each_wait set n = 1 where a = 2");
+    // One statement that waits twice: for the first row, and then for the other.
+    c[2].send(&query("select n from each_wait where a in (1, 2) for update"));
+    let waits = format!("process {} still waits for exclusive lock on key", c[2].pid);
+    line(&[&format!("{waits} (1)"), &format!("blocked by process {} ", c[0].pid)]);
+    line(&[&format!("{waits} (2)"), &format!("blocked by process {} ", c[1].pid)]);
+    c[0].query("commit");
+    c[1].query("commit");
+    c[2].until_ready();
+    let acquired = format!("process {} acquired exclusive lock on key", c[2].pid);
+    line(&[&format!("{acquired} (1)")]);
+    line(&[&format!("{acquired} (2)")]);
+}
+
+#[test]
+fn a_wait_that_is_short_enough_is_not_logged() {
+    let (_server, mut c) = server("short-waits", 86_400_000);
+    c[0].query("create table short (a int primary key, n int)");
+    c[0].query("insert into short values (1, 0)");
+    c[0].query("begin; update short set n = 1");
+    c[1].send(&query("update short set n = 2"));
+    while c[2].column("select count(*) from clearway.locks") == ["0"] {}
+    c[0].query("commit");
+    c[1].until_ready();
+    assert_eq!(lines_with("table short"), Vec::<String>::new());
+}
