@@ -12,11 +12,14 @@ use crate::outcome::Stop;
 use crate::{finish, insert};
 use clearway_partition::Reply;
 use clearway_plan::program::Env;
-use clearway_plan::{Expr, GuardOp, OnConflict, Program, TableDef, UniqueKey, guard};
+use clearway_plan::{Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef, UniqueKey, guard};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlError, SqlResult};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+/// A search by whoever will put an entry there.
+const FIND_TO_CHANGE: GuardOp = GuardOp::Find { lock: RowLock::Update, wait: LockWait::Wait };
 
 /// What one row has in one guard.
 struct Entry {
@@ -115,7 +118,7 @@ impl Entries {
     /// Whether an entry of a key that is to be ignored is there; that it is not is locked.
     pub(crate) async fn clash(&self, core: &Core, on_conflict: OnConflict, env: &Arc<Env>) -> Result<bool, Stop> {
         for (key, entries) in self.guards.iter().filter(|(key, _)| on_conflict.ignores(*key)) {
-            let replies = self.send(core, *key, GuardOp::Find { exclusive: true }, entries, env).await?;
+            let replies = self.send(core, *key, FIND_TO_CHANGE, entries, env).await?;
             if replies.iter().any(|r| !r.rows.is_empty()) {
                 return Ok(true);
             }
@@ -153,13 +156,14 @@ fn entry(core: &Core, columns: &[usize], row: RowView<'_>, home: PartitionId) ->
     Ok(Some(Entry { key, home, at, row: batch.get(0).bytes().to_vec() }))
 }
 
-/// The home of the row with this key. Without such a row any partition will do: none has it, and the key is locked.
+/// The home of the row with this key, found by `op`. Without such a row any partition will do: none has it, and the key is locked. If the key was
+/// skipped, so is the row.
 pub(crate) async fn home(
     core: &Core,
     table: &Arc<TableDef>,
     key: UniqueKey,
     values: &Vec<Expr>,
-    exclusive: bool,
+    op: GuardOp,
     env: &Arc<Env>,
 ) -> Result<PartitionId, Stop> {
     let rows = finish::values(std::slice::from_ref(values), env)?;
@@ -169,7 +173,7 @@ pub(crate) async fn home(
     };
     let mut parts = insert::parts(core);
     parts[usize::from(at.0)] = rows;
-    let program = Arc::new(Program::Guard { table: table.clone(), key, op: GuardOp::Find { exclusive } });
+    let program = Arc::new(Program::Guard { table: table.clone(), key, op });
     let replies = insert::deal(core, &program, parts, env).await?;
     let Some(found) = replies.iter().find(|r| !r.rows.is_empty()) else { return Ok(at) };
     match found.rows.get(0).get(0) {

@@ -12,15 +12,19 @@ use crate::txn::{enter, everywhere, gather, is_fresh};
 use clearway_partition::{Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
-use clearway_plan::{Access, Charge, Expr, OnConflict, Program, TableDef};
-use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
+use clearway_plan::{Access, Charge, Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef};
+use clearway_types::{Datum, DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
 use std::sync::Arc;
 
 async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<Vec<PartitionId>, Stop> {
     if let Route::Guard { table, key, values } = route {
-        // Whoever changes the row, or will, wants nobody else to find it: two who only share it could not both go on.
-        let shared = matches!(program, Program::Scan { access, .. } if !access.is_for_update());
-        return Ok(vec![guards::home(core, table, *key, values, !shared, env).await?]);
+        // As the row: two who will change it and only share its key could not both go on.
+        let (lock, wait) = match program {
+            Program::Scan { access, .. } => (access.read_lock(), access.lock_wait()),
+            Program::Update { access, .. } | Program::Delete { access, .. } => (access.write_lock(), LockWait::Wait),
+            _ => (RowLock::Update, LockWait::Wait),
+        };
+        return Ok(vec![guards::home(core, table, *key, values, GuardOp::Find { lock, wait }, env).await?]);
     }
     Ok(match route.partition(env, core.engine().partitions())? {
         Some(one) => vec![one],
@@ -32,6 +36,9 @@ async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
 pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<RowBatch, Stop> {
     let rows = match &query.source {
         _ if !is_wanted(query, env)? => RowBatch::new(),
+        Source::Table { program, route } if skips_some(program, &query.finish) => {
+            in_turn(core, program, route, env).await?
+        }
         Source::Table { program, route } => {
             let replies = scatter(core, program, route, env).await?;
             merge(replies.into_iter().map(|(_, r)| r.rows))
@@ -108,6 +115,40 @@ async fn scatter(
     })
     .await?;
     Ok(targets.into_iter().zip(replies).collect())
+}
+
+/// Whether a query takes any few rows that nobody has locked: the first partitions may have enough of them.
+fn skips_some(program: &Program, finish: &[Finish]) -> bool {
+    let skips = matches!(program, Program::Scan { access, limit: Some(_), .. } if access.lock_wait() == LockWait::Skip);
+    skips && !finish.iter().any(|step| matches!(step, Finish::Sort(_)))
+}
+
+/// The rows of a query with a limit, from one partition after the other: it locks no more rows than the limit says.
+async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) -> Result<RowBatch, Stop> {
+    let Program::Scan { access, group, project, limit: Some(limit) } = program else { return Ok(RowBatch::new()) };
+    let limit = limit.eval_const(env)?.as_i64();
+    let mut rows = RowBatch::new();
+    for partition in targets(core, program, route, env).await? {
+        let left = limit.map(|limit| limit.saturating_sub_unsigned(rows.len() as u64));
+        if left.is_some_and(|left| left <= 0) {
+            break;
+        }
+        let limit = left.map(|left| Expr::Literal(Datum::Int8(left)));
+        let (access, group, project) = (access.clone(), group.clone(), project.clone());
+        let program = Arc::new(Program::Scan { access, group, project, limit });
+        let body = |_| Body::Statement {
+            program: program.clone(),
+            env: env.clone(),
+            rows: None,
+            batch: None,
+            fresh: false,
+            learns: false,
+        };
+        for reply in everywhere(core, [partition], body).await? {
+            rows.append(&reply.rows);
+        }
+    }
+    Ok(rows)
 }
 
 /// UPDATE and DELETE: what is returned, and how many rows were affected.

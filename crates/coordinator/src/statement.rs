@@ -96,11 +96,11 @@ pub(crate) fn controls(statement: &Statement) -> bool {
     )
 }
 
-/// FOR UPDATE or FOR SHARE, if the query has one.
+/// The row lock that the query asks for, if it has a locking clause.
 fn lock(query: &Query) -> Option<RowLock> {
     match &query.source {
         Source::Table { program, .. } => match &**program {
-            Program::Scan { access, .. } => access.lock,
+            Program::Scan { access, .. } => access.lock.map(|lock| lock.asked),
             _ => None,
         },
         _ => None,
@@ -125,8 +125,12 @@ pub(crate) fn writes(statement: &Statement) -> bool {
 
 pub(crate) fn command(statement: &Statement) -> &'static str {
     match statement {
-        Statement::Query(query) if lock(query) == Some(RowLock::Share) => "SELECT FOR SHARE",
-        Statement::Query(_) => "SELECT FOR UPDATE",
+        Statement::Query(query) => match lock(query) {
+            Some(RowLock::KeyShare) => "SELECT FOR KEY SHARE",
+            Some(RowLock::Share) => "SELECT FOR SHARE",
+            Some(RowLock::NoKeyUpdate) => "SELECT FOR NO KEY UPDATE",
+            Some(RowLock::Update) | None => "SELECT FOR UPDATE",
+        },
         Statement::Insert(_) => "INSERT",
         Statement::Modify { program, .. } if matches!(**program, Program::Delete { .. }) => "DELETE",
         Statement::Modify { .. } => "UPDATE",

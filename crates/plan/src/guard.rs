@@ -8,7 +8,7 @@
 //! Source: the global indexes of Spanner and CockroachDB; docs/decisions/distributed-unique.md.
 
 use crate::route::push_columns;
-use crate::{Distribution, TableDef};
+use crate::{Distribution, LockWait, RowLock, TableDef};
 use clearway_types::{PartitionId, RowView, SqlResult, TreeId, hash};
 
 /// One of a table's unique keys.
@@ -42,12 +42,19 @@ pub enum GuardOp {
     Delete,
     /// Locks keys, whether they are there or not, and puts out the home of each that is there, as one int4 column.
     Find {
-        /// Nobody else may find them either.
-        exclusive: bool,
+        /// How.
+        lock: RowLock,
+        /// What becomes of those that others have locked: one that is skipped is not put out.
+        wait: LockWait,
     },
 }
 
 impl TableDef {
+    /// Whether the column is in a unique key: then it is changed FOR UPDATE only, and FOR KEY SHARE protects it.
+    pub fn is_in_key(&self, column: usize) -> bool {
+        let indexes = self.indexes.iter().filter(|index| index.unique).map(|index| &index.columns);
+        std::iter::once(&self.primary_key).chain(indexes).any(|columns| columns.contains(&column))
+    }
     /// Whether equal values of these columns always meet in one partition.
     pub fn meets_in(&self, columns: &[usize]) -> bool {
         match &self.distribution {

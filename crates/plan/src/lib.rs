@@ -35,7 +35,9 @@ pub use func::VERSION;
 pub use guard::{Guard, GuardOp, UniqueKey};
 pub use learned::{Evidence, LearnedLock, LearnedRow, LearnedSlot};
 pub use memory::{Charge, MemoryAccount};
-pub use program::{Access, Backends, Env, OnConflict, Path, Program, RowLock, SessionEnv, Signal};
+pub use program::{
+    Access, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking, SessionEnv, Signal,
+};
 pub use read_text::read_text;
 pub use statement::{OutColumn, Plan, Statement};
 pub use value::Zone;

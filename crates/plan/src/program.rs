@@ -85,26 +85,71 @@ pub struct Access {
     pub path: Path,
     /// What they must also satisfy; input: the table's row.
     pub filter: Option<Expr>,
-    /// FOR UPDATE or FOR SHARE.
-    pub lock: Option<RowLock>,
+    /// How the rows are locked. `None`: a query's FOR SHARE, others' FOR UPDATE.
+    pub lock: Option<RowLocking>,
     /// Of a plan that reads: which lock it takes where the query names none.
     pub learned: LearnedSlot,
 }
 
 impl Access {
-    /// Whether it locks the rows that it finds exclusively.
-    pub fn is_for_update(&self) -> bool {
-        self.lock == Some(RowLock::Update)
+    /// How a query locks the rows that it finds.
+    #[inline]
+    pub fn read_lock(&self) -> RowLock {
+        self.lock.map_or(RowLock::Share, |lock| lock.taken)
+    }
+    /// How UPDATE and DELETE lock them.
+    #[inline]
+    pub fn write_lock(&self) -> RowLock {
+        self.lock.map_or(RowLock::Update, |lock| lock.taken)
+    }
+    /// What becomes of rows that others have locked.
+    #[inline]
+    pub fn lock_wait(&self) -> LockWait {
+        self.lock.map_or(LockWait::Wait, |lock| lock.wait)
     }
 }
 
-/// How a query locks the rows that it returns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// PostgreSQL's modes of row locks, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowLock {
-    /// FOR SHARE: as every read does for now.
+    /// FOR KEY SHARE: the row stays, and so do its columns in unique keys.
+    KeyShare,
+    /// FOR SHARE: the row stays as it is. Any read does that.
     Share,
-    /// FOR UPDATE: exclusively.
+    /// FOR NO KEY UPDATE: nobody else reads or changes more than the key.
+    NoKeyUpdate,
+    /// FOR UPDATE: nobody else reads or changes anything.
     Update,
+}
+
+/// What becomes of a statement that finds a row locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockWait {
+    /// It waits.
+    Wait,
+    /// SKIP LOCKED: it goes on as if the row were not there. Then it locks the rows that it returns, and no ranges of keys: what it has left out
+    /// may be seen later, so it is not serialisable.
+    Skip,
+    /// NOWAIT: 55P03.
+    Fail,
+}
+
+/// How a statement locks the rows that it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowLocking {
+    /// What the statement asks for.
+    pub asked: RowLock,
+    /// What it takes: FOR KEY SHARE of other columns than those of keys is a read, and reads lock FOR SHARE.
+    pub taken: RowLock,
+    /// What becomes of rows that others have locked.
+    pub wait: LockWait,
+}
+
+impl RowLocking {
+    /// One that takes what it asks for, and waits.
+    pub const fn of(lock: RowLock) -> Self {
+        Self { asked: lock, taken: lock, wait: LockWait::Wait }
+    }
 }
 
 /// The access path. Expressions here have no columns, and the key column's type.

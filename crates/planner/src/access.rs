@@ -7,7 +7,7 @@
 use crate::tree::is_constant;
 use clearway_plan::expr::{BinaryOp, Func};
 use clearway_plan::statement::{Route, SortKey};
-use clearway_plan::{Access, Distribution, Expr, Guard, Path, RowLock, TableDef};
+use clearway_plan::{Access, Distribution, Expr, Guard, LockWait, Path, RowLocking, TableDef};
 use clearway_types::{Datum, SqlType};
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub(crate) fn choose(
     filter: Option<Expr>,
     order: &[SortKey],
     limited: bool,
-    lock: Option<RowLock>,
+    lock: Option<RowLocking>,
 ) -> Choice {
     let mut conjuncts = Vec::new();
     if let Some(f) = filter {
@@ -85,7 +85,9 @@ pub(crate) fn choose(
     }
     let route = route(table, &conditions);
     let (path, used, ordered) = path(table, &conjuncts, &conditions, order, limited);
-    let rest = conjuncts.into_iter().enumerate().filter(|(at, _)| !used.contains(at)).map(|(_, c)| c);
+    // Who skips locked rows locks no path: a row may have left it by the time it is looked at.
+    let skips = lock.is_some_and(|lock| lock.wait == LockWait::Skip);
+    let rest = conjuncts.into_iter().enumerate().filter(|(at, _)| skips || !used.contains(at)).map(|(_, c)| c);
     let filter = rest.reduce(|a, b| Expr::Binary(BinaryOp::And, Box::new(a), Box::new(b)));
     Choice { access: Access { table: table.clone(), path, filter, lock, learned: Default::default() }, route, ordered }
 }

@@ -9,7 +9,9 @@ use crate::scope::{self, Scope, column, fold, parts};
 use crate::select::{condition, items, target};
 use crate::tree::{rewrite, walk};
 use clearway_plan::statement::{Finish, Insert, OutColumn, Query, Source};
-use clearway_plan::{Catalog, Column, Distribution, Expr, OnConflict, Program, Statement, TableDef, UniqueKey};
+use clearway_plan::{
+    Catalog, Column, Distribution, Expr, OnConflict, Path, Program, RowLock, RowLocking, Statement, TableDef, UniqueKey,
+};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr, TableFactor};
 use std::sync::Arc;
@@ -291,11 +293,15 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
         set.push((c, value));
     }
     let filter = where_clause(b, u.selection.as_ref())?;
-    let (access, route) = target(&table, filter);
+    let (mut access, route) = target(&table, filter);
     let (returning, out) = returning(b, u.returning.as_deref())?;
     let sets = |columns: &[usize]| set.iter().any(|(c, _)| columns.contains(c));
     let placed = matches!(&table.distribution, Distribution::Hash(columns) if sets(columns));
     let moves = placed || table.guards().any(|g| sets(g.columns));
+    // The entries of indexes are locked one by one unless the table is: of all rows they would be very many.
+    let all_entries = access.path == Path::Full && table.indexes.iter().any(|index| sets(&index.columns));
+    let keys_stay = !moves && !all_entries && !set.iter().any(|(c, _)| table.is_in_key(*c));
+    access.lock = Some(RowLocking::of(if keys_stay { RowLock::NoKeyUpdate } else { RowLock::Update }));
     let program = Arc::new(Program::Update { access, set, returning, moves });
     Ok((Statement::Modify { program, route }, out))
 }

@@ -116,7 +116,7 @@ fn program_lines(p: &Program, route: &Route, depth: usize, out: &mut Vec<String>
             return line(depth, format!("Insert on {}", table.name), out);
         }
     };
-    if access.lock.is_some() {
+    if access.lock.is_some() && matches!(p, Program::Scan { .. }) {
         line(depth, "Lock Rows".to_owned(), out);
         depth += 1;
     }

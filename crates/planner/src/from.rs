@@ -1,9 +1,9 @@
 //! FROM: one table, system view or generate_series, and what may be locked of it.
 
 use crate::bind::Binder;
+use crate::locking::Lock;
 use crate::relation::{RelationName, no_schema};
 use crate::scope::{self, Scope, fold, parts};
-use crate::select::Lock;
 use clearway_plan::search_path;
 use clearway_plan::system::SystemView;
 use clearway_plan::{Catalog, Expr, TableDef};
@@ -136,9 +136,9 @@ fn series(
 }
 
 /// Whether what a locking clause names can be locked.
-pub(crate) fn locked(b: &Binder<'_>, lock: &Lock<'_>, from: &From) -> SqlResult<()> {
+pub(crate) fn locked(b: &Binder<'_>, lock: &Lock, from: &From) -> SqlResult<()> {
     use ast::Spanned;
-    if let Some(of) = lock.of {
+    if let Some(of) = &lock.of {
         let name = RelationName::of(of)?;
         if name.schema.is_some() || name.name != b.scope.relation {
             let text = format!("relation \"{name}\" in {} clause not found in FROM clause", lock.name);

@@ -23,6 +23,7 @@ mod from;
 mod funcs;
 mod lexical;
 mod literal;
+mod locking;
 mod normalize;
 mod operators;
 mod ops;

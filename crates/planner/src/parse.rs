@@ -3,6 +3,7 @@
 use crate::cursor::Cursor;
 use crate::error::{from_parser, place, syntax_at};
 use crate::lexical;
+use crate::locking;
 use crate::relation::RelationName;
 use crate::utility;
 use clearway_plan::Statement;
@@ -233,7 +234,7 @@ pub(crate) fn statement(sql: &str, tokens: &[TokenWithSpan]) -> SqlResult<Kind> 
     if first == "table" {
         return Err(cursor.unsupported("TABLE"));
     }
-    let tokens = &without_only(&cursor, tokens)?[..];
+    let tokens = &locking::marked(&Cursor::new(sql, &without_only(&cursor, tokens)?))[..];
     let known = matches!(first.as_str(), "select" | "insert" | "update" | "delete" | "values" | "with" | "table");
     if known || cursor.peek() == Some(&Token::LParen) {
         return Ok(Kind::Sql(Box::new(sql_statement(sql, tokens)?)));
@@ -250,12 +251,7 @@ fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
     let (mut c, mut out) = (cursor.clone(), Vec::with_capacity(tokens.len()));
     let mut before_table = false;
     for token in tokens {
-        for words in [
-            &["for", "no", "key", "update"][..],
-            &["for", "key", "share"],
-            &["overriding", "system", "value"],
-            &["overriding", "user", "value"],
-        ] {
+        for words in [&["overriding", "system", "value"], &["overriding", "user", "value"]] {
             if c.clone().accept(words) {
                 return Err(c.unsupported(&words.join(" ").to_uppercase()));
             }

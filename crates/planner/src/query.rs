@@ -1,11 +1,12 @@
 //! Queries: SELECT or VALUES with what follows them.
 
 use crate::bind::{Aggregates, Binder};
+use crate::locking;
 use crate::scope::fold;
-use crate::select::{self, Count, Limits, Lock, Tail};
+use crate::select::{self, Count, Limits, Tail};
 use crate::types;
 use clearway_plan::statement::{Finish, Origin, OutColumn, Query, SortKey, Source};
-use clearway_plan::{Catalog, Expr, RowLock};
+use clearway_plan::{Catalog, Expr};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast::{self, SetExpr};
 
@@ -87,19 +88,7 @@ fn tail(q: &ast::Query) -> SqlResult<Tail<'_>> {
         }
         tail.limit = Some(fetch.quantity.as_ref().map_or(Count::One, Count::Written));
     }
-    for lock in &q.locks {
-        if lock.nonblock.is_some() {
-            return Err(SqlError::unsupported("NOWAIT or SKIP LOCKED"));
-        }
-        let (name, kind) = match lock.lock_type {
-            ast::LockType::Update => ("FOR UPDATE", RowLock::Update),
-            ast::LockType::Share => ("FOR SHARE", RowLock::Share),
-        };
-        if tail.lock.is_some() {
-            return Err(SqlError::unsupported("more than one locking clause"));
-        }
-        tail.lock = Some(Lock { name, kind, of: lock.of.as_ref() });
-    }
+    tail.locks = q.locks.iter().map(locking::clause).collect();
     Ok(tail)
 }
 
@@ -144,7 +133,7 @@ fn count(b: &mut Binder<'_>, e: &ast::Expr, clause: &'static str) -> SqlResult<E
 }
 
 fn values(b: &mut Binder<'_>, v: &ast::Values, tail: Tail<'_>, targets: &[SqlType]) -> SqlResult<Planned> {
-    if let Some(lock) = &tail.lock {
+    if let Some(lock) = tail.locks.first() {
         let text = format!("{} cannot be applied to VALUES", lock.name);
         return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
     }

@@ -3,6 +3,7 @@
 use crate::access::{choose, split};
 use crate::bind::{AGGREGATE, Aggregates, Binder};
 use crate::from::{From, from, locked};
+use crate::locking::{self, Lock};
 use crate::query::{self, Output, Planned};
 use crate::relation::RelationName;
 use crate::scope::{self, Scope};
@@ -11,7 +12,7 @@ use crate::tree::{is_constant, rewrite, walk};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Group;
 use clearway_plan::statement::{Finish, Query, Route, SortKey, Source};
-use clearway_plan::{Access, Catalog, Expr, Path, Program, RowLock, TableDef};
+use clearway_plan::{Access, Catalog, Expr, Path, Program, RowLocking, TableDef};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState, SqlType};
 use sqlparser::ast;
 use sqlparser::tokenizer::Location;
@@ -26,7 +27,7 @@ pub(crate) struct Tail<'q> {
     pub(crate) order: &'q [ast::OrderByExpr],
     pub(crate) limit: Option<Count<'q>>,
     pub(crate) offset: Option<&'q ast::Expr>,
-    pub(crate) lock: Option<Lock<'q>>,
+    pub(crate) locks: Vec<Lock>,
 }
 
 /// How many rows LIMIT or FETCH FIRST names.
@@ -43,16 +44,6 @@ pub(crate) struct Limits {
     pub(crate) offset: Option<Expr>,
 }
 
-/// FOR UPDATE, FOR SHARE.
-#[derive(Clone, Copy)]
-pub(crate) struct Lock<'q> {
-    /// As it is written.
-    pub(crate) name: &'static str,
-    pub(crate) kind: RowLock,
-    /// OF.
-    pub(crate) of: Option<&'q ast::ObjectName>,
-}
-
 /// Plans a SELECT.
 pub(crate) fn plan(
     b: &mut Binder<'_>,
@@ -66,7 +57,7 @@ pub(crate) fn plan(
         return Ok(planned);
     }
     let from = from(b, catalog, &s.from)?;
-    if let Some(lock) = &tail.lock {
+    for lock in &tail.locks {
         locked(b, lock, &from)?;
     }
     b.mode = Aggregates::Refused("WHERE");
@@ -82,7 +73,7 @@ pub(crate) fn plan(
     };
     let order = query::order(b, tail.order, &items, distinct)?;
     let grouped = !keys.is_empty() || !b.aggregates.is_empty() || having.is_some();
-    if let Some(lock) = &tail.lock {
+    if let Some(lock) = tail.locks.first() {
         let one_row = [
             (distinct, "with DISTINCT clause"),
             (!keys.is_empty(), "with GROUP BY clause"),
@@ -99,7 +90,7 @@ pub(crate) fn plan(
         _ => once(filter),
     };
     let limits = query::limits(b, &tail)?;
-    let lock = tail.lock;
+    let lock = locking::combined(&tail.locks);
     let mut shape = Shape { from, once, filter, items, order, having, distinct, limits, lock };
     if grouped {
         let mut group = Group { keys, aggregates: b.aggregates.clone() };
@@ -243,7 +234,7 @@ fn group_keys(b: &mut Binder<'_>, by: &ast::GroupByExpr, items: &[Output]) -> Sq
 }
 
 /// A SELECT with all clauses bound.
-struct Shape<'q> {
+struct Shape {
     from: From,
     /// The part of WHERE that has no columns.
     once: Option<Expr>,
@@ -254,10 +245,10 @@ struct Shape<'q> {
     having: Option<Expr>,
     distinct: bool,
     limits: Limits,
-    lock: Option<Lock<'q>>,
+    lock: Option<RowLocking>,
 }
 
-impl Shape<'_> {
+impl Shape {
     /// Adds to the keys of a grouping by the whole primary key the table's other columns that are used: each group is one row.
     fn add_dependent(&self, group: &mut Group) {
         let From::Table(table) = &self.from else { return };
@@ -332,7 +323,8 @@ impl Shape<'_> {
         let source = match self.from {
             From::Table(table) => {
                 let limited = self.limits.limit.is_some() && !self.distinct;
-                let lock = self.lock.map(|lock| lock.kind);
+                let read = self.items.iter().map(|item| &item.expr).chain(self.order.iter().map(|key| &key.expr));
+                let lock = self.lock.map(|lock| locking::taken(lock, &table, read.chain(&self.filter)));
                 let choice = choose(&table, self.filter, &self.order, limited, lock);
                 let one = !matches!(choice.route, Route::All);
                 let early = choice.ordered && limited;

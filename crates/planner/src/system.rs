@@ -55,7 +55,7 @@ pub(crate) fn reset(s: &ast::Select, tail: &Tail<'_>) -> Option<Planned> {
         && tail.order.is_empty()
         && tail.limit.is_none()
         && tail.offset.is_none()
-        && tail.lock.is_none();
+        && tail.locks.is_empty();
     let bare = call.over.is_none() && call.filter.is_none() && is_empty(&call.args);
     if !alone || !bare || !is_reset(&call.name) {
         return None;

@@ -51,7 +51,7 @@ pub struct LockName {
 }
 
 impl LockWait {
-    /// What is waited for, in a line: `exclusive lock on key (1) of table t`.
+    /// What is waited for, in a line: `update lock on key (1) of table t`.
     pub fn what(&self) -> String {
         match &self.lock {
             Some(lock) => lock.to_string(),
@@ -162,7 +162,7 @@ impl<'a> Names<'a> {
     }
 
     fn of(&self, wanted: &Wanted) -> LockName {
-        let mode = wanted.mode();
+        let mode = wanted.mode().to_owned();
         let in_tree = |tree: &TreeId, shown: &dyn Fn(&[SqlType]) -> String| match self.trees.get(tree) {
             Some((table, index, types)) => LockName {
                 table: table.name.clone(),

@@ -8,7 +8,7 @@ use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
 use clearway_plan::statement::{Finish, Insert, Query, Route, Source, TxnOptions, unnumbered_table};
 use clearway_plan::{
-    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, Statement, TableDef,
+    Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, RowLocking, Statement, TableDef,
 };
 use clearway_storage::NodeConfig;
 use clearway_types::{Datum, Lsn, PartitionId, SqlError, SqlResult, SqlState, SqlType};
@@ -241,7 +241,7 @@ impl Bank {
         self.reading_with(worker, id, Some(RowLock::Update))
     }
     fn reading_with(&self, worker: &mut Worker, id: i32, lock: Option<RowLock>) -> Arc<Plan> {
-        let access = Access { lock, ..self.access(worker, Path::Point(vec![int(id)])) };
+        let access = Access { lock: lock.map(RowLocking::of), ..self.access(worker, Path::Point(vec![int(id)])) };
         let program = Program::Scan { access, group: None, project: vec![Expr::Column(1)], limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::Hash(vec![int(id)]) };
         plan(Statement::Query(Query { once: None, source, finish: Vec::new() }))

@@ -104,7 +104,10 @@ impl Steps {
             // A hidden row number is known to nobody else before the row is.
             let hidden = table.primary_key.is_empty() && tree == table.tree && matches!(step, Step::Insert { .. });
             if !hidden {
-                cx.lock_change(table.id, tree, key, Mode::Exclusive)?;
+                // A row that stays where it is has been locked as its change wants it.
+                let stays = tree == table.tree && matches!(step, Step::Update { .. });
+                let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
+                cx.lock_change(table.id, tree, key, mode)?;
             }
             self.locked += 1;
         }

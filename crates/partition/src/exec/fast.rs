@@ -50,7 +50,7 @@ pub(crate) fn run_atomic<T: Trees>(
     scratch.key.clear();
     let commit = match program {
         Program::Scan { access, project, .. } => {
-            let mode = if access.is_for_update() { Mode::Exclusive } else { Mode::Shared };
+            let mode = Mode::of_row(access.read_lock());
             if find(cx, access, env, mode, &mut scratch.key)? {
                 let mut result = Ok(());
                 cx.trees.get(access.table.tree, &scratch.key, &mut |value| {
@@ -65,7 +65,8 @@ pub(crate) fn run_atomic<T: Trees>(
         }
         Program::Update { access, set, returning, .. } => {
             let table = &*access.table;
-            if !find(cx, access, env, Mode::Exclusive, &mut scratch.key)? {
+            // It changes no key's column.
+            if !find(cx, access, env, Mode::NoKeyExclusive, &mut scratch.key)? {
                 return Ok((out.rows, 0, None));
             }
             let mut result = Ok(());

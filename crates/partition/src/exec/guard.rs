@@ -5,7 +5,7 @@ use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::Env;
-use clearway_plan::{GuardOp, Program, TableDef};
+use clearway_plan::{GuardOp, LockWait, Program, TableDef};
 use clearway_storage::Inserted;
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState, key};
 
@@ -29,16 +29,24 @@ impl Guard {
             return Err(SqlError::internal("a guard without entries").into());
         };
         let guard = table.guard(*key).ok_or_else(|| SqlError::internal("a key without a guard"))?;
-        let mode = if *op == (GuardOp::Find { exclusive: false }) { Mode::Shared } else { Mode::Exclusive };
+        let (mode, wait) = match op {
+            GuardOp::Find { lock, wait } => (Mode::of_row(*lock), *wait),
+            GuardOp::Insert | GuardOp::Delete => (Mode::Exclusive, LockWait::Wait),
+        };
         if !self.locked {
-            cx.lock(Target::Table(table.id), mode.intent())?;
+            if !cx.try_lock_table(table, mode.intent(), wait)? {
+                return Ok(false);
+            }
             self.locked = true;
         }
         while self.at < rows.len() {
             cx.spend()?;
             let row = rows.get(self.at);
             let entry = entry_key(table, guard.columns.len(), row)?;
-            cx.lock_row(table.id, guard.tree, &entry, mode)?;
+            if !cx.try_lock_in(table, Target::Key(guard.tree, &entry), mode, wait)? {
+                self.at += 1;
+                continue;
+            }
             match op {
                 GuardOp::Insert => {
                     let home = home(table, row, guard.columns.len())?;

@@ -4,7 +4,7 @@ use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::reads::{Gathering, Reads};
 use crate::trees::Trees;
-use clearway_plan::{Access, LearnedLock};
+use clearway_plan::{Access, LearnedLock, RowLock};
 use clearway_types::{TableId, TreeId};
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ impl<T: Trees> Cx<'_, T> {
         if exclusive && !self.locks.covered(self.txn, whole, Mode::Shared) { Mode::Exclusive } else { mode }
     }
 
-    /// Locks a row for a read, or for FOR UPDATE; `mode`: [`Cx::row_mode`]. A row that the transaction has locked is no evidence, and
+    /// Locks a row for a read, or for FOR UPDATE and FOR NO KEY UPDATE; `mode`: [`Cx::row_mode`]. A row that the transaction has locked is no evidence, and
     /// its lock is not upgraded for a guess.
     #[track_caller]
     pub(super) fn lock_read(&mut self, access: &Access, key: &[u8], mut mode: Mode) -> Result<(), Stop> {
         let (table, tree) = (access.table.id, access.table.tree);
-        if access.is_for_update() {
+        if access.read_lock() > RowLock::Share {
             return self.lock_change(table, tree, key, mode);
         }
         if let Some(learned) = self.learned(access) {

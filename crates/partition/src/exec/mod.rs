@@ -29,10 +29,10 @@ use crate::message::Failure;
 use crate::trees::Trees;
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
-use clearway_plan::{Charge, Expr, Program, TableDef};
+use clearway_plan::{Charge, Expr, LockWait, Program, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{RowBatch, RowView, SqlError, SqlResult, TableId, TreeId, TxnId};
+use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -127,11 +127,49 @@ impl<T: Trees> Cx<'_, T> {
         }
     }
 
+    /// Locks a key or a range of a table whose intent is held; false if it is to be skipped.
+    #[track_caller]
+    fn try_lock_in(&mut self, table: &TableDef, target: Target<'_>, mode: Mode, wait: LockWait) -> Result<bool, Stop> {
+        if wait != LockWait::Wait && !self.is_free_in(table, target, mode) {
+            return unavailable(table, wait);
+        }
+        self.lock_in(table.id, target, mode).map(|()| true)
+    }
+
+    /// Locks a table; false if all of it is to be skipped.
+    #[track_caller]
+    fn try_lock_table(&mut self, table: &TableDef, mode: Mode, wait: LockWait) -> Result<bool, Stop> {
+        let whole = Target::Table(table.id);
+        if wait != LockWait::Wait && !self.is_free_in(table, whole, mode) {
+            return unavailable(table, wait);
+        }
+        self.lock(whole, mode).map(|()| true)
+    }
+
+    /// Whether a lock could be had at once.
+    fn is_free_in(&self, table: &TableDef, target: Target<'_>, mode: Mode) -> bool {
+        let covered = |target, mode| self.locks.covered(self.txn, target, mode);
+        self.locking == Locking::None
+            || covered(Target::Table(table.id), mode.of_table())
+            || covered(target, mode)
+            || self.locks.free(self.txn, target, mode)
+    }
+
     /// Counts a row; stops if the turn is over.
     fn spend(&mut self) -> Result<(), Stop> {
         self.budget = self.budget.checked_sub(1).ok_or(Stop::Slice)?;
         Ok(())
     }
+}
+
+/// Somebody else has locked what may not be waited for.
+#[cold]
+fn unavailable(table: &TableDef, wait: LockWait) -> Result<bool, Stop> {
+    if wait == LockWait::Skip {
+        return Ok(false);
+    }
+    let text = format!("could not obtain lock on row in relation \"{}\"", table.name);
+    Err(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, text).into())
 }
 
 /// What a request for a lock led to.

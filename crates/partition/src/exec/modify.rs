@@ -31,18 +31,18 @@ struct Plan<'a> {
     set: Option<&'a [(usize, Expr)]>,
     returning: &'a [Expr],
     moves: bool,
+    mode: Mode,
     env: &'a Env,
 }
 
 impl<'a> Plan<'a> {
     fn of(program: &'a Program, env: &'a Env) -> Option<Self> {
-        Some(match program {
-            Program::Update { access, set, returning, moves } => {
-                Self { access, set: Some(set), returning, moves: *moves, env }
-            }
-            Program::Delete { access, returning } => Self { access, set: None, returning, moves: false, env },
+        let (access, set, returning, moves) = match program {
+            Program::Update { access, set, returning, moves } => (access, Some(set.as_slice()), returning, *moves),
+            Program::Delete { access, returning } => (access, None, returning, false),
             _ => return None,
-        })
+        };
+        Some(Self { access, set, returning, moves, mode: Mode::of_row(access.write_lock()), env })
     }
     /// Whether a changed row could come up again later in the path: then all keys are collected first.
     fn may_meet_itself(&self) -> bool {
@@ -124,7 +124,7 @@ impl Modify {
     #[track_caller]
     fn lock_path<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>) -> Result<(), Stop> {
         if let (false, Some(keys)) = (self.locked, &self.keys) {
-            keys.lock(cx, plan.access, Mode::Exclusive)?;
+            keys.lock(cx, plan.access, plan.mode)?;
             self.locked = true;
         }
         Ok(())
@@ -148,7 +148,7 @@ impl Modify {
             Keys::Points { keys, next } if all => {
                 let table = &plan.access.table;
                 while let Some(key) = keys.get(*next) {
-                    cx.lock_change(table.id, table.tree, key, Mode::Exclusive)?;
+                    cx.lock_change(table.id, table.tree, key, plan.mode)?;
                     if cx.trees.get(table.tree, key, &mut |_| {})? {
                         self.found.push(key.clone());
                     }
@@ -176,7 +176,7 @@ impl Modify {
     fn prepare<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
         let table = &*plan.access.table;
         let key = &self.found[self.at];
-        cx.lock_change(table.id, table.tree, key, Mode::Exclusive)?;
+        cx.lock_change(table.id, table.tree, key, plan.mode)?;
         let old = &mut self.old;
         let found = cx.trees.get(table.tree, key, &mut |value| {
             old.clear();

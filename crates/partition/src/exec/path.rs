@@ -3,8 +3,8 @@
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
-use clearway_plan::Expr;
 use clearway_plan::program::{Access, Env, Path};
+use clearway_plan::{Expr, LockWait};
 use clearway_types::{RowView, SqlResult, TreeId, key};
 use std::ops::Bound;
 
@@ -101,21 +101,37 @@ impl Keys {
         })
     }
 
-    /// Locks the table and the range; single keys are locked as they are visited.
+    /// Locks the table and the range, to change what is there; single keys are locked as they are visited.
     #[track_caller]
     pub(super) fn lock<T: Trees>(&self, cx: &mut Cx<'_, T>, access: &Access, mode: Mode) -> Result<(), Stop> {
+        self.try_lock(cx, access, mode, LockWait::Wait).map(drop)
+    }
+
+    /// Locks the table and the range, but for a reader who skips what others have locked: that one locks rows only. False: it skips all of them.
+    #[track_caller]
+    pub(super) fn try_lock<T: Trees>(
+        &self,
+        cx: &mut Cx<'_, T>,
+        access: &Access,
+        mode: Mode,
+        wait: LockWait,
+    ) -> Result<bool, Stop> {
         if cx.locking == Locking::None {
-            return Ok(());
+            return Ok(true);
         }
-        let table = Target::Table(access.table.id);
+        let table = &*access.table;
         match self {
-            Self::Range(r) if r.full => cx.lock(table, mode),
-            Self::Range(r) => {
-                cx.lock(table, mode.intent())?;
+            Self::Range(r) if wait != LockWait::Skip => {
+                // Tables do not know the other two modes: their readers and writers may be in one table at once. But where new rows have hidden numbers, nobody locks
+                // those, and only the whole table keeps them out.
+                if r.full && (mode == mode.of_table() || table.primary_key.is_empty()) {
+                    return cx.try_lock_table(table, mode.of_table(), wait);
+                }
+                cx.try_lock_table(table, mode.intent(), wait)?;
                 let (from, to) = r.bounds();
-                cx.lock_in(access.table.id, Target::Range(r.tree, from, to), mode)
+                cx.try_lock_in(table, Target::Range(r.tree, from, to), mode, wait)
             }
-            Self::Points { .. } => cx.lock(table, mode.intent()),
+            _ => cx.try_lock_table(table, mode.intent(), wait),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! `Program::Scan`.
 
 use super::path::{Keys, Range};
-use super::{Cx, Output, Stop};
+use super::{Cx, Output, Stop, unavailable};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::agg::Groups;
 use clearway_plan::program::{Access, Env, Group};
-use clearway_plan::{Expr, Program};
+use clearway_plan::{Expr, LockWait, Program};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState};
 use std::ops::ControlFlow;
 
@@ -20,7 +20,7 @@ struct State {
     locked: bool,
     /// Decided once, before the first lock.
     row_mode: Mode,
-    /// Keys of rows that index entries led to, and how many of them have been dealt with.
+    /// Keys of rows that index entries led to, or that may be skipped, and how many of them have been dealt with.
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
     groups: Option<Groups>,
@@ -37,6 +37,7 @@ struct Plan<'a> {
     project: &'a [Expr],
     env: &'a Env,
     mode: Mode,
+    wait: LockWait,
     batch: usize,
 }
 
@@ -57,8 +58,8 @@ impl Scan {
         let Program::Scan { access, group, project, limit } = program else {
             return Err(SqlError::internal("not a scan").into());
         };
-        let mode = if access.is_for_update() { Mode::Exclusive } else { Mode::Shared };
-        let plan = Plan { access, group: group.as_ref(), project, env, mode, batch };
+        let (mode, wait) = (Mode::of_row(access.read_lock()), access.lock_wait());
+        let plan = Plan { access, group: group.as_ref(), project, env, mode, wait, batch };
         let state = match &mut self.state {
             Some(state) => state,
             empty => {
@@ -95,7 +96,9 @@ impl State {
             if self.row_mode != plan.mode {
                 cx.lock(Target::Table(plan.access.table.id), self.row_mode.intent())?;
             }
-            self.keys.lock(cx, plan.access, plan.mode)?;
+            if !self.keys.try_lock(cx, plan.access, plan.mode, plan.wait)? {
+                self.left = 0;
+            }
             self.locked = true;
         }
         while self.left > 0 {
@@ -129,17 +132,17 @@ impl State {
             Keys::Points { keys, next } => {
                 let Some(key) = keys.get_mut(*next) else { return Ok(false) };
                 cx.spend()?;
-                let table = &plan.access.table;
-                cx.lock_read(plan.access, key, self.row_mode)?;
-                let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
-                let mut result = Ok(());
-                cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
-                result?;
+                if may_take(cx, plan, key, self.row_mode)? {
+                    let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+                    let mut result = Ok(());
+                    cx.trees.get(plan.access.table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
+                    result?;
+                }
                 *next += 1;
                 Ok(true)
             }
             Keys::Range(r) if r.done => Ok(false),
-            Keys::Range(r) if r.by_index => {
+            Keys::Range(r) if r.by_index || plan.wait == LockWait::Skip => {
                 self.ahead.clear();
                 self.ahead_at = 0;
                 read_ahead(cx, r, cx.limits.index_ahead, &mut self.ahead)?;
@@ -157,16 +160,40 @@ impl State {
         let key = &self.ahead[self.ahead_at];
         cx.spend()?;
         let table = &plan.access.table;
-        cx.lock_read(plan.access, key, self.row_mode)?;
-        let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
-        let mut result = Ok(());
-        if !cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
-            return Err(missing_row(&table.name).into());
+        if may_take(cx, plan, key, self.row_mode)? {
+            let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+            let mut result = Ok(());
+            if !cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
+                return Err(missing_row(&table.name).into());
+            }
+            result?;
         }
-        result?;
         self.ahead_at += 1;
         Ok(())
     }
+}
+
+/// Locks a row; false if it is skipped. A reader who skips has locked no range, so that the row may be gone or changed since its key was
+/// found: it locks the row only if it is there and satisfies the filter, of which no path is a part then. While others have the row locked it does not look at it:
+/// they may not have committed what is there.
+#[track_caller]
+fn may_take<T: Trees>(cx: &mut Cx<'_, T>, plan: &Plan<'_>, key: &[u8], mode: Mode) -> Result<bool, Stop> {
+    let table = &*plan.access.table;
+    if plan.wait != LockWait::Wait && !cx.is_free_in(table, Target::Key(table.tree, key), mode) {
+        return unavailable(table, plan.wait);
+    }
+    if plan.wait == LockWait::Skip {
+        let mut wanted = Ok(false);
+        let filter = |value: &[u8]| match &plan.access.filter {
+            Some(filter) => filter.eval_bool(RowView::new(value), plan.env),
+            None => Ok(true),
+        };
+        cx.trees.get(table.tree, key, &mut |value| wanted = filter(value))?;
+        if !wanted? {
+            return Ok(false);
+        }
+    }
+    cx.lock_read(plan.access, key, mode).map(|()| true)
 }
 
 /// Goes on along the range, key by key, until `visit` breaks or fails, or the range is done.
@@ -218,7 +245,7 @@ pub(super) fn unless(enough: bool) -> ControlFlow<()> {
     if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
 }
 
-/// Reads up to `most` index entries: the keys of their rows go to `into`.
+/// Reads up to `most` entries of an index, or rows: the keys of the rows go to `into`.
 pub(super) fn read_ahead<T: Trees>(
     cx: &mut Cx<'_, T>,
     r: &mut Range,
@@ -226,8 +253,9 @@ pub(super) fn read_ahead<T: Trees>(
     into: &mut Vec<Vec<u8>>,
 ) -> Result<(), Stop> {
     let target = into.len().saturating_add(most);
-    go_on(cx, r, |_, value| {
-        into.push(value.to_vec());
+    let by_index = r.by_index;
+    go_on(cx, r, |key, value| {
+        into.push(if by_index { value } else { key }.to_vec());
         Ok(unless(into.len() >= target))
     })
 }

@@ -4,6 +4,10 @@ use super::{InLine, Mode, Target};
 use clearway_latch::lockstat::Class;
 use std::panic::Location;
 
+static KEY_KEY_SHARE: Class = Class::new("lock.key_key_share");
+static KEY_NO_KEY_UPDATE: Class = Class::new("lock.key_no_key_update");
+static RANGE_KEY_SHARE: Class = Class::new("lock.range_key_share");
+static RANGE_NO_KEY_UPDATE: Class = Class::new("lock.range_no_key_update");
 static KEY_SHARED: Class = Class::new("lock.key_shared");
 static KEY_EXCLUSIVE: Class = Class::new("lock.key_exclusive");
 static RANGE_SHARED: Class = Class::new("lock.range_shared");
@@ -18,14 +22,18 @@ pub(crate) static PARTITION: Class = Class::new("lock.partition");
 /// The class of a request.
 pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
     match (target, mode) {
+        (Target::Key(..), Mode::KeyShared) => &KEY_KEY_SHARE,
+        (Target::Key(..), Mode::NoKeyExclusive) => &KEY_NO_KEY_UPDATE,
+        (Target::Range(..), Mode::KeyShared) => &RANGE_KEY_SHARE,
+        (Target::Range(..), Mode::NoKeyExclusive) => &RANGE_NO_KEY_UPDATE,
         (Target::Key(..), Mode::Shared | Mode::IntentShared) => &KEY_SHARED,
         (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive) => &KEY_EXCLUSIVE,
         (Target::Range(..), Mode::Shared | Mode::IntentShared) => &RANGE_SHARED,
         (Target::Range(..), Mode::Exclusive | Mode::IntentExclusive) => &RANGE_EXCLUSIVE,
         (Target::Table(_), Mode::IntentShared) => &TABLE_INTENT_SHARED,
         (Target::Table(_), Mode::IntentExclusive) => &TABLE_INTENT_EXCLUSIVE,
-        (Target::Table(_), Mode::Shared) => &TABLE_SHARED,
-        (Target::Table(_), Mode::Exclusive) => &TABLE_EXCLUSIVE,
+        (Target::Table(_), Mode::Shared | Mode::KeyShared) => &TABLE_SHARED,
+        (Target::Table(_), Mode::Exclusive | Mode::NoKeyExclusive) => &TABLE_EXCLUSIVE,
     }
 }
 

@@ -11,15 +11,18 @@
 //!
 //! Source: Seidel and Aragon, Algorithmica 1996 (treaps); Cormen and others, chapter 14.3 (interval trees).
 
-use super::Mode;
 use super::spans::{Keys, Span};
 use super::work::look;
+use super::{Mode, ROW_MODES};
 use std::cmp::Ordering;
 
 const NONE: usize = usize::MAX;
 
 /// What identifies a span beside its begin: whose it is, and its mode.
 type Id = (u64, Mode);
+
+/// A number for each of [`ROW_MODES`].
+type ByMode = [u64; ROW_MODES.len()];
 
 #[derive(Debug)]
 struct Node {
@@ -31,10 +34,10 @@ struct Node {
     right: usize,
     /// The node of this subtree that ends last.
     far: usize,
-    /// Of shared and of exclusive spans; `u64::MAX`: there is none.
-    least: [u64; 2],
-    /// The same; 0: there is none.
-    most: [u64; 2],
+    /// By mode; `u64::MAX`: there is none.
+    least: ByMode,
+    /// By mode; 0: there is none.
+    most: ByMode,
 }
 
 /// See the module's text.
@@ -62,19 +65,18 @@ pub(super) struct Asked<'a> {
     pub before: u64,
 }
 
-fn slot(mode: Mode) -> usize {
-    usize::from(mode == Mode::Exclusive)
-}
-
 impl Asked<'_> {
-    fn least(&self, of: &[u64; 2]) -> u64 {
-        let of_mode = |mode: Mode| if self.modes & mode.bit() == 0 { u64::MAX } else { of[slot(mode)] };
-        of_mode(Mode::Shared).min(of_mode(Mode::Exclusive))
+    fn of<'a>(&self, numbers: &'a ByMode) -> impl Iterator<Item = u64> + 'a {
+        let modes = self.modes;
+        ROW_MODES.into_iter().zip(numbers).filter(move |(mode, _)| modes & mode.bit() != 0).map(|(_, number)| *number)
     }
 
-    fn most(&self, of: &[u64; 2]) -> u64 {
-        let of_mode = |mode: Mode| if self.modes & mode.bit() == 0 { 0 } else { of[slot(mode)] };
-        of_mode(Mode::Shared).max(of_mode(Mode::Exclusive))
+    fn least(&self, numbers: &ByMode) -> u64 {
+        self.of(numbers).min().unwrap_or(u64::MAX)
+    }
+
+    fn most(&self, numbers: &ByMode) -> u64 {
+        self.of(numbers).max().unwrap_or(0)
     }
 }
 
@@ -89,7 +91,6 @@ impl Intervals {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let (left, right) = self.split(self.root, &span, id);
-        let none = [0; 2];
         let node = Node {
             span,
             id,
@@ -98,8 +99,8 @@ impl Intervals {
             left: NONE,
             right: NONE,
             far: NONE,
-            least: none,
-            most: none,
+            least: ByMode::default(),
+            most: ByMode::default(),
         };
         let at = match self.free.pop() {
             Some(at) => {
@@ -249,16 +250,18 @@ impl Intervals {
     /// Invariant 2, from the children's.
     fn pull(&mut self, at: usize) {
         let node = &self.nodes[at];
-        let (mut far, mut least, mut most) = (at, [u64::MAX; 2], [0; 2]);
-        least[slot(node.id.1)] = node.number;
-        most[slot(node.id.1)] = node.number;
+        let (mut far, mut least, mut most) = (at, [u64::MAX; ROW_MODES.len()], ByMode::default());
+        least[node.id.1.rank()] = node.number;
+        most[node.id.1.rank()] = node.number;
         for child in [node.left, node.right] {
             let Some(child) = self.nodes.get(child) else { continue };
             if self.nodes[child.far].span.ends_behind(&self.nodes[far].span) {
                 far = child.far;
             }
-            least = [least[0].min(child.least[0]), least[1].min(child.least[1])];
-            most = [most[0].max(child.most[0]), most[1].max(child.most[1])];
+            for mode in 0..ROW_MODES.len() {
+                least[mode] = least[mode].min(child.least[mode]);
+                most[mode] = most[mode].max(child.most[mode]);
+            }
         }
         let node = &mut self.nodes[at];
         (node.far, node.least, node.most) = (far, least, most);
@@ -292,13 +295,13 @@ mod tests {
                 } else {
                     let from = below(60);
                     let to = from + 1 + below(8) * below(8);
-                    let mode = if below(2) == 0 { Mode::Shared } else { Mode::Exclusive };
+                    let mode = ROW_MODES[below(4) as usize];
                     list.push((from, to, (n, mode), 1 + u64::from(below(100))));
                     set.insert(span(from, to), (n, mode), list[list.len() - 1].3);
                 }
                 let (from, before) = (below(60), 1 + u64::from(below(120)));
                 let to = from + 1 + below(20);
-                let modes = [Mode::Exclusive.bit(), Mode::Shared.bit() | Mode::Exclusive.bit()][below(2) as usize];
+                let modes = ROW_MODES[below(4) as usize].conflicts();
                 let asked_span = span(from, to);
                 let asked = Asked { keys: &Keys::Span(asked_span), modes, before };
                 let mut found = Vec::new();
@@ -335,8 +338,11 @@ mod tests {
         assert_eq!(set.find(&Asked { keys: &all, modes: Mode::Exclusive.bit(), before: 10 }, |_| true), None);
         assert_eq!(set.find(&Asked { keys: &all, modes: Mode::Shared.bit(), before: 100 }, |_| true), None);
         let gap = 1_001_u32.to_be_bytes();
-        assert_eq!(set.find(&Asked { keys: &Keys::One(&gap), modes: 12, before: u64::MAX }, |_| true), None);
-        assert!(set.find(&Asked { keys: &all, modes: 12, before: 5_000 }, |_| true).is_some());
+        assert_eq!(
+            set.find(&Asked { keys: &Keys::One(&gap), modes: Mode::Exclusive.conflicts(), before: u64::MAX }, |_| true),
+            None
+        );
+        assert!(set.find(&Asked { keys: &all, modes: Mode::Exclusive.conflicts(), before: 5_000 }, |_| true).is_some());
         assert!(steps() - begin < 300, "{} steps", steps() - begin);
     }
 }

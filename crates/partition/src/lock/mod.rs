@@ -31,6 +31,7 @@
 
 mod class;
 mod few;
+mod holders;
 mod intervals;
 mod line;
 mod scope;
@@ -46,26 +47,44 @@ pub(crate) use line::InLine;
 pub(crate) use table::{Acquired, Event, LockTable};
 pub use wanted::{Wanted, WantedPlace};
 
+use clearway_plan::RowLock;
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;
 
-/// Lock modes, shown by their names. Keys and ranges know the last two only.
+/// Lock modes, shown by their names. Tables know the intents, [`Mode::Shared`] and [`Mode::Exclusive`]; keys and ranges know the other four, which are PostgreSQL's modes of
+/// row locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Reads some rows.
     IntentShared = 1,
     /// Changes some rows.
     IntentExclusive = 2,
-    /// Reads.
-    Shared = 4,
-    /// Changes.
-    Exclusive = 8,
+    /// FOR KEY SHARE: reads the columns of unique keys.
+    KeyShared = 4,
+    /// FOR SHARE, and any read under serialisability.
+    Shared = 8,
+    /// FOR NO KEY UPDATE: changes columns that are in no unique key.
+    NoKeyExclusive = 16,
+    /// FOR UPDATE: changes anything, makes keys and removes them.
+    Exclusive = 32,
 }
 
-/// All modes.
+/// The modes of tables.
 pub(crate) const MODES: [Mode; 4] = [Mode::IntentShared, Mode::IntentExclusive, Mode::Shared, Mode::Exclusive];
+/// The modes of keys and ranges, from the weakest to the strongest: each conflicts with all that those before it conflict with.
+pub(crate) const ROW_MODES: [Mode; 4] = [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
 
 impl Mode {
+    /// The mode of a row lock.
+    #[inline]
+    pub(crate) const fn of_row(lock: RowLock) -> Self {
+        match lock {
+            RowLock::KeyShare => Mode::KeyShared,
+            RowLock::Share => Mode::Shared,
+            RowLock::NoKeyUpdate => Mode::NoKeyExclusive,
+            RowLock::Update => Mode::Exclusive,
+        }
+    }
     /// The set of this mode.
     pub(crate) const fn bit(self) -> u8 {
         self as u8
@@ -74,29 +93,51 @@ impl Mode {
     pub(crate) const fn conflicts(self) -> u8 {
         const IS: u8 = Mode::IntentShared.bit();
         const IX: u8 = Mode::IntentExclusive.bit();
+        const KS: u8 = Mode::KeyShared.bit();
         const S: u8 = Mode::Shared.bit();
+        const NKX: u8 = Mode::NoKeyExclusive.bit();
         const X: u8 = Mode::Exclusive.bit();
         match self {
-            Mode::IntentShared => X,
+            Mode::IntentShared | Mode::KeyShared => X,
             Mode::IntentExclusive => S | X,
-            Mode::Shared => IX | X,
-            Mode::Exclusive => IS | IX | S | X,
+            Mode::Shared => IX | NKX | X,
+            Mode::NoKeyExclusive => S | NKX | X,
+            Mode::Exclusive => IS | IX | KS | S | NKX | X,
         }
     }
     /// The modes that, held, make this one superfluous.
     pub(crate) const fn covered_by(self) -> u8 {
         match self {
-            Mode::IntentShared => 1 | 2 | 4 | 8,
-            Mode::IntentExclusive => 2 | 8,
-            Mode::Shared => 4 | 8,
-            Mode::Exclusive => 8,
+            Mode::IntentShared => 1 | 2 | 8 | 32,
+            Mode::IntentExclusive => 2 | 32,
+            Mode::KeyShared => 4 | 8 | 16 | 32,
+            Mode::Shared => 8 | 16 | 32,
+            Mode::NoKeyExclusive => 16 | 32,
+            Mode::Exclusive => 32,
         }
     }
     /// The table-level intent that a key or range lock of this mode needs.
     pub(crate) const fn intent(self) -> Mode {
         match self {
-            Mode::Shared | Mode::IntentShared => Mode::IntentShared,
-            Mode::Exclusive | Mode::IntentExclusive => Mode::IntentExclusive,
+            Mode::KeyShared | Mode::Shared | Mode::IntentShared => Mode::IntentShared,
+            Mode::NoKeyExclusive | Mode::Exclusive | Mode::IntentExclusive => Mode::IntentExclusive,
+        }
+    }
+    /// The table's mode that makes every key or range lock of this mode superfluous.
+    pub(crate) const fn of_table(self) -> Mode {
+        match self {
+            Mode::KeyShared => Mode::Shared,
+            Mode::NoKeyExclusive => Mode::Exclusive,
+            other => other,
+        }
+    }
+    /// The position in [`ROW_MODES`].
+    pub(super) const fn rank(self) -> usize {
+        match self {
+            Mode::KeyShared => 0,
+            Mode::Shared | Mode::IntentShared => 1,
+            Mode::NoKeyExclusive => 2,
+            Mode::Exclusive | Mode::IntentExclusive => 3,
         }
     }
 }

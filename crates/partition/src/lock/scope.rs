@@ -1,10 +1,11 @@
 //! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What can conflict with each other is in one scope.
 
 use super::few::Few;
+use super::holders::Holders;
 use super::intervals::{Asked, Intervals};
 use super::spans::{Keys, Span, Spans};
 use super::work::look;
-use super::{MODES, Mode, Target};
+use super::{MODES, Mode, ROW_MODES, Target};
 use clearway_types::TxnId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -55,19 +56,6 @@ pub(super) struct LineRef {
     pub private: bool,
 }
 
-/// Who holds a key: shared by all of them, or exclusive by the only one.
-#[derive(Debug, Default)]
-struct Holders {
-    exclusive: bool,
-    txns: Few<TxnId>,
-}
-
-impl Holders {
-    fn clash(&self, mode: Mode) -> bool {
-        self.exclusive || mode == Mode::Exclusive
-    }
-}
-
 /// A key that somebody holds or waits for.
 #[derive(Debug, Default)]
 struct Key {
@@ -77,26 +65,27 @@ struct Key {
 
 impl Key {
     fn is_unused(&self) -> bool {
-        self.lines.is_empty() && self.holders.txns.is_empty()
+        self.lines.is_empty() && self.holders.is_empty()
     }
 }
 
-/// The ranges that a transaction holds.
+/// The ranges that a transaction holds, by mode.
 #[derive(Debug, Default)]
-struct Ranges {
-    shared: Spans,
-    exclusive: Spans,
-}
+struct Ranges([Spans; ROW_MODES.len()]);
 
 impl Ranges {
+    fn by_mode(&self) -> impl Iterator<Item = (Mode, &Spans)> {
+        ROW_MODES.into_iter().zip(&self.0).filter(|(_, set)| set.len() > 0)
+    }
+
     /// Whether a lock of this mode on these keys conflicts with them.
     fn clash(&self, keys: &Keys<'_>, mode: Mode) -> bool {
-        keys.meet(&self.exclusive) || (mode == Mode::Exclusive && keys.meet(&self.shared))
+        self.by_mode().any(|(held, set)| held.bit() & mode.conflicts() != 0 && keys.meet(set))
     }
 
     /// Whether they make a lock of this mode on these keys superfluous.
     fn cover(&self, keys: &Keys<'_>, mode: Mode) -> bool {
-        keys.lie_in(&self.exclusive) || (mode == Mode::Shared && keys.lie_in(&self.shared))
+        self.by_mode().any(|(held, set)| held.bit() & mode.covered_by() != 0 && keys.lie_in(set))
     }
 }
 
@@ -154,16 +143,13 @@ impl Scope {
                 return clashing.any(|(_, holders)| holders.iter().copied().any(&mut other));
             }
             Keys::One(key) => {
-                if let Some(k) = self.keys.get(*key)
-                    && k.holders.clash(mode)
-                    && k.holders.txns.iter().copied().any(&mut other)
-                {
+                if self.keys.get(*key).is_some_and(|k| k.holders.any_against(mode, &mut other)) {
                     return true;
                 }
             }
             Keys::Span(span) => {
                 let mut inside = self.keys_in(span);
-                if inside.any(|(_, k)| k.holders.clash(mode) && k.holders.txns.iter().copied().any(&mut other)) {
+                if inside.any(|(_, k)| k.holders.any_against(mode, &mut other)) {
                     return true;
                 }
             }
@@ -191,8 +177,8 @@ impl Scope {
         mode: Mode,
         mut own: impl Iterator<Item = Arc<[u8]>>,
     ) -> bool {
-        let key =
-            |key: &[u8]| self.keys.get(key).is_some_and(|k| k.holders.clash(mode) && k.holders.txns.contains(&txn));
+        let in_conflict = |held: Mode| held.bit() & mode.conflicts() != 0;
+        let key = |key: &[u8]| self.keys.get(key).and_then(|k| k.holders.mode_of(txn)).is_some_and(in_conflict);
         let keys = match place {
             Keys::None => {
                 let clash = |(held, _): &(&Mode, _)| held.bit() & mode.conflicts() != 0;
@@ -211,10 +197,10 @@ impl Scope {
                 let covers = |(held, _): &(&Mode, _)| held.bit() & mode.covered_by() != 0;
                 return MODES.iter().zip(&self.whole.holders).filter(covers).any(|(_, holders)| holders.contains(&txn));
             }
-            Keys::One(key) => self
-                .keys
-                .get(*key)
-                .is_some_and(|k| (k.holders.exclusive || mode == Mode::Shared) && k.holders.txns.contains(&txn)),
+            Keys::One(key) => {
+                let held = self.keys.get(*key).and_then(|k| k.holders.mode_of(txn));
+                held.is_some_and(|held| held.bit() & mode.covered_by() != 0)
+            }
             Keys::Span(_) => false,
         };
         in_key || (!self.ranges.is_empty() && self.ranges.get(&txn).is_some_and(|r| r.cover(place, mode)))
@@ -222,7 +208,7 @@ impl Scope {
 
     /// How many ranges that do not touch the transaction holds.
     pub(super) fn ranges_of(&self, txn: TxnId) -> usize {
-        self.ranges.get(&txn).map_or(0, |r| r.shared.len() + r.exclusive.len())
+        self.ranges.get(&txn).map_or(0, |r| r.0.iter().map(Spans::len).sum())
     }
 
     /// Notes a lock; true if the transaction had none at this very place before.
@@ -235,16 +221,12 @@ impl Scope {
                 }
                 new
             }
-            Place::Key(key) => {
-                let holders = &mut self.keys.entry(key.clone()).or_default().holders;
-                holders.exclusive |= mode == Mode::Exclusive;
-                holders.txns.insert(txn)
-            }
+            Place::Key(key) => self.keys.entry(key.clone()).or_default().holders.insert(txn, mode),
             Place::Range(span) => {
                 let new = !self.ranges.contains_key(&txn);
                 let own = self.ranges.entry(txn).or_default();
                 if let Some(span) = span {
-                    let set = if mode == Mode::Exclusive { &mut own.exclusive } else { &mut own.shared };
+                    let set = &mut own.0[mode.rank()];
                     let (held, id) = (&mut self.held, (txn.0, mode));
                     let whole = set.insert(span.clone(), |gone| held.iter_mut().for_each(|h| h.remove(gone, id)));
                     held.iter_mut().for_each(|h| h.insert(whole.clone(), id, 0));
@@ -259,10 +241,7 @@ impl Scope {
 
     pub(super) fn release_key(&mut self, txn: TxnId, key: &Arc<[u8]>) {
         let Entry::Occupied(mut at) = self.keys.entry(key.clone()) else { return };
-        let holders = &mut at.get_mut().holders;
-        holders.txns.remove(&txn);
-        // Whoever is left shared it.
-        holders.exclusive = false;
+        at.get_mut().holders.remove(txn);
         if at.get().is_unused() {
             at.remove();
         }
@@ -270,7 +249,7 @@ impl Scope {
 
     pub(super) fn release_ranges(&mut self, txn: TxnId) {
         let Some(ranges) = self.ranges.remove(&txn) else { return };
-        for (set, mode) in [(&ranges.shared, Mode::Shared), (&ranges.exclusive, Mode::Exclusive)] {
+        for (mode, set) in ranges.by_mode() {
             let held = self.held.iter_mut();
             held.for_each(|held| set.spans().for_each(|span| held.remove(&span.from, (txn.0, mode))));
         }
@@ -279,7 +258,7 @@ impl Scope {
     fn all_ranges(&self) -> Intervals {
         let mut all = Intervals::default();
         for (txn, ranges) in &self.ranges {
-            for (set, mode) in [(&ranges.shared, Mode::Shared), (&ranges.exclusive, Mode::Exclusive)] {
+            for (mode, set) in ranges.by_mode() {
                 set.spans().for_each(|span| all.insert(span, (txn.0, mode), 0));
             }
         }

@@ -205,12 +205,12 @@ impl LockTable {
     /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held. Who has many takes the table's instead, if
     /// nobody is in the way.
     pub(crate) fn acquire_in(&mut self, txn: TxnId, table: TableId, target: Target<'_>, mode: Mode) -> Acquired {
-        let whole = Target::Table(table);
-        if self.covered(txn, whole, mode) {
+        let (whole, of_table) = (Target::Table(table), mode.of_table());
+        if self.covered(txn, whole, of_table) {
             return Acquired::Granted;
         }
-        if self.held(txn, target) >= self.escalate_at && self.free(txn, whole, mode) {
-            return self.acquire(txn, whole, mode);
+        if self.held(txn, target) >= self.escalate_at && self.free(txn, whole, of_table) {
+            return self.acquire(txn, whole, of_table);
         }
         self.acquire(txn, target, mode)
     }

@@ -27,15 +27,18 @@ pub enum WantedPlace {
 
 impl Wanted {
     /// The lock's mode in words, as `intent exclusive`.
-    pub fn mode(&self) -> String {
-        let mut words = String::new();
-        for c in format!("{:?}", self.mode).chars() {
-            if c.is_uppercase() && !words.is_empty() {
-                words.push(' ');
-            }
-            words.push(c.to_ascii_lowercase());
+    pub fn mode(&self) -> &'static str {
+        let of_table = matches!(self.place, WantedPlace::Table(_));
+        match self.mode {
+            Mode::IntentShared => "intent shared",
+            Mode::IntentExclusive => "intent exclusive",
+            Mode::Shared if of_table => "shared",
+            Mode::Exclusive if of_table => "exclusive",
+            Mode::KeyShared => "key share",
+            Mode::Shared => "share",
+            Mode::NoKeyExclusive => "no key update",
+            Mode::Exclusive => "update",
         }
-        words
     }
 }
 
@@ -57,11 +60,16 @@ impl LockTable {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MODES, ROW_MODES};
     use super::*;
 
     #[test]
-    fn modes_are_shown_in_words() {
-        let mode = |mode| Wanted { place: WantedPlace::Table(TableId(1)), mode }.mode();
-        assert_eq!((mode(Mode::Shared), mode(Mode::IntentExclusive)), ("shared".into(), "intent exclusive".into()));
+    fn row_modes_have_postgresql_names() {
+        let names = |place: WantedPlace| ROW_MODES.map(|mode| Wanted { place: place.clone(), mode }.mode());
+        let rows = ["key share", "share", "no key update", "update"];
+        assert_eq!(names(WantedPlace::Key(TreeId(1), Arc::default())), rows);
+        assert_eq!(names(WantedPlace::Range(TreeId(1), Vec::new(), None)), rows);
+        let of_table = |mode| Wanted { place: WantedPlace::Table(TableId(1)), mode }.mode();
+        assert_eq!(MODES.map(of_table), ["intent shared", "intent exclusive", "shared", "exclusive"]);
     }
 }

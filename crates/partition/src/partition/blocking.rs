@@ -21,7 +21,7 @@ use crate::lock::{Acquired, Mode, PARTITION, Target};
 use crate::message::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
 use crate::trees::Trees;
 use crate::txn::Txn;
-use clearway_plan::Program;
+use clearway_plan::{Program, RowLock};
 use clearway_types::{SqlError, TableId, TxnId};
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -122,7 +122,7 @@ impl<T: Trees> Partition<T> {
         if !self.blocking.is_by(id) {
             return Locking::Take;
         }
-        let for_update = matches!(program, Program::Scan { access, .. } if access.is_for_update());
+        let for_update = matches!(program, Program::Scan { access, .. } if access.read_lock() > RowLock::Share);
         self.blocking.note(table_of(program).id, for_update || !only_reads(program));
         Locking::None
     }

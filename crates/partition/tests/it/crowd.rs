@@ -63,7 +63,7 @@ fn update(find: Find) -> Stmt {
 }
 
 fn read(find: Find) -> Stmt {
-    Stmt::Select { find, limit: None, for_update: false }
+    Stmt::Select { find, limit: None, lock: None }
 }
 
 /// Everybody wants what `of` says, given by its number: one wait, one grant, one end among so many who wait.

@@ -5,7 +5,7 @@ use crate::driver::{Driver, Paged, state_of};
 use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, plain_table, table};
 use crate::trees::{MemTrees, Paging};
 use clearway_partition::Body;
-use clearway_plan::TableDef;
+use clearway_plan::{RowLock, TableDef};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::sync::Arc;
 
@@ -56,11 +56,16 @@ fn random_stmt(rng: &mut Rng, plain: bool) -> Stmt {
     };
     let row = |rng: &mut Rng| -> Row { (rng.int(IDS), rng.maybe(VALUES), rng.int(VALUES)) };
     match rng.below(10) {
-        0..=2 => Stmt::Select { find: random_find(rng), limit: rng.maybe(3), for_update: rng.below(4) == 0 },
+        0..=2 => Stmt::Select { find: random_find(rng), limit: rng.maybe(3), lock: random_lock(rng) },
         3..=5 => Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + rng.int(3) },
         6 => Stmt::Delete(random_find(rng)),
         _ => Stmt::Insert { rows: (0..=rng.below(3)).map(|_| row(rng)).collect(), ignore: rng.below(2) == 0 },
     }
+}
+
+/// Reads of whole rows take FOR SHARE at least.
+fn random_lock(rng: &mut Rng) -> Option<RowLock> {
+    [Some(RowLock::Share), Some(RowLock::NoKeyUpdate), Some(RowLock::Update), None][rng.below(8).min(3) as usize]
 }
 
 /// What a transaction has done, to be replayed when it commits.
@@ -269,13 +274,13 @@ impl<T: Paged> World<T> {
             if !indexed && matches!(find, Find::ByA { .. }) {
                 continue;
             }
-            let stmt = Stmt::Select { find, limit: None, for_update: false };
+            let stmt = Stmt::Select { find, limit: None, lock: None };
             let txn = self.driver.txn();
             let answer = self.driver.call(txn, stmt.one_shot(&self.table()));
             self.check(&stmt, &as_expected(&answer));
         }
         for b in 0..if indexed { VALUES + 20 } else { 0 } {
-            let stmt = Stmt::Select { find: Find::ByB(b), limit: None, for_update: false };
+            let stmt = Stmt::Select { find: Find::ByB(b), limit: None, lock: None };
             let txn = self.driver.txn();
             let answer = self.driver.call(txn, stmt.one_shot(&self.table()));
             self.check(&stmt, &as_expected(&answer));

@@ -5,6 +5,7 @@ mod crowd;
 mod driver;
 mod ends;
 mod history;
+mod nowait;
 mod real;
 mod sql;
 mod trees;

@@ -73,8 +73,7 @@ fn fetched_pages_stay_until_the_retry_has_run() {
     }
     let missed = (0..6000).step_by(100).find_map(|id| {
         let reader = d.txn();
-        let s =
-            d.send(reader, Stmt::Select { find: Find::Point(id), limit: None, for_update: false }.one_shot(&table()));
+        let s = d.send(reader, Stmt::Select { find: Find::Point(id), limit: None, lock: None }.one_shot(&table()));
         (d.suspended.len() == 1).then_some((id, s))
     });
     let (id, s) = missed.expect("a row that is not in the pool");
@@ -128,7 +127,7 @@ fn a_table_larger_than_the_pool() {
                 _ => Find::All { a_less: Some(20) },
             };
             let stmt = match rng.below(4) {
-                0 => Stmt::Select { find, limit: None, for_update: false },
+                0 => Stmt::Select { find, limit: None, lock: None },
                 1 => Stmt::Add { find, column: 1, by: 50 },
                 2 => Stmt::Add { find, column: 0, by: 20_000 },
                 _ => Stmt::Delete(find),
@@ -143,7 +142,7 @@ fn a_table_larger_than_the_pool() {
         }
     }
     for find in [Find::All { a_less: None }, Find::ByA { low: None, high: None, reverse: true }] {
-        let stmt = Stmt::Select { find, limit: None, for_update: false };
+        let stmt = Stmt::Select { find, limit: None, lock: None };
         let t = d.txn();
         assert_eq!(as_expected(&d.call(t, stmt.one_shot(&table()))), model.run(&stmt));
     }

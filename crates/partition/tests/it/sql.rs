@@ -5,7 +5,7 @@
 use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, TableDef};
+use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, RowLocking, TableDef};
 use clearway_types::{Datum, RowBatch, SqlType, TableId, TreeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub enum Stmt {
     Select {
         find: Find,
         limit: Option<i32>,
-        for_update: bool,
+        lock: Option<RowLock>,
     },
     /// `SET column = column + by`.
     Add {
@@ -89,7 +89,7 @@ pub enum Stmt {
 }
 
 impl Find {
-    fn access(&self, table: &Arc<TableDef>, for_update: bool) -> Access {
+    fn access(&self, table: &Arc<TableDef>, lock: Option<RowLock>) -> Access {
         let bound = |v: &Option<i32>| v.map(|v| (int(v), true));
         let mut filter = None;
         let path = match self {
@@ -109,13 +109,7 @@ impl Find {
                 Path::Full
             }
         };
-        Access {
-            table: table.clone(),
-            path,
-            filter,
-            lock: for_update.then_some(RowLock::Update),
-            learned: Default::default(),
-        }
+        Access { table: table.clone(), path, filter, lock: lock.map(RowLocking::of), learned: Default::default() }
     }
 }
 
@@ -138,19 +132,20 @@ pub fn batch(rows: &[Row]) -> RowBatch {
 impl Stmt {
     pub fn program(&self, table: &Arc<TableDef>) -> Program {
         match self {
-            Self::Select { find, limit, for_update } => Program::Scan {
-                access: find.access(table, *for_update),
+            Self::Select { find, limit, lock } => Program::Scan {
+                access: find.access(table, *lock),
                 group: None,
                 project: all_columns(),
                 limit: limit.map(int),
             },
             Self::Add { find, column, by } => Program::Update {
-                access: find.access(table, false),
+                // `a` is in no unique key.
+                access: find.access(table, Some(if *column == 1 { RowLock::NoKeyUpdate } else { RowLock::Update })),
                 set: vec![(*column, Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(*column)), Box::new(int(*by))))],
                 returning: all_columns(),
                 moves: false,
             },
-            Self::Delete(find) => Program::Delete { access: find.access(table, false), returning: all_columns() },
+            Self::Delete(find) => Program::Delete { access: find.access(table, None), returning: all_columns() },
             Self::Insert { ignore, .. } => Program::Insert {
                 table: table.clone(),
                 returning: all_columns(),

@@ -32,7 +32,7 @@ pub fn one(d: &mut D, stmt: &Stmt) -> Answer {
 }
 
 pub fn select(find: Find) -> Stmt {
-    Stmt::Select { find, limit: None, for_update: false }
+    Stmt::Select { find, limit: None, lock: None }
 }
 
 pub fn add(id: i32) -> Stmt {
@@ -427,7 +427,7 @@ fn a_limit_stops_a_scan_early() {
     let mut d2 = Driver::new(MemTrees::new(Some(Paging { pages: 1 << 20, frames: 10 })), ());
     std::mem::swap(&mut d2.partition.trees().trees, &mut d.partition.trees().trees);
     let find = Find::Ids { low: None, high: None, reverse: true };
-    let reply = one(&mut d2, &Stmt::Select { find, limit: Some(3), for_update: false }).unwrap();
+    let reply = one(&mut d2, &Stmt::Select { find, limit: Some(3), lock: None }).unwrap();
     assert_eq!(rows_of(&reply).iter().map(|r| r.0).collect::<Vec<_>>(), [299, 298, 297]);
     assert!(*d2.partition.trees().misses.borrow() < 8);
 }

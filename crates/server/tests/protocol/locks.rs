@@ -39,8 +39,8 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
         waiter.send(&query("select n from t where a = 2 and b = 'two' for update"));
     }
     let row = |waiter: usize, on: usize, rest: &str| format!("{}>{}>{} {rest}", pids[waiter], pids[on], pids[0]);
-    let (first, second) = (row(1, 0, "t|(1, one)|exclusive"), row(2, 1, "t|(2, two)|exclusive"));
-    let third = row(3, 1, "t|(2, two)|exclusive");
+    let (first, second) = (row(1, 0, "t|(1, one)|no key update"), row(2, 1, "t|(2, two)|update"));
+    let third = row(3, 1, "t|(2, two)|update");
     let chain = "waiter, '>', blocked_by, '>', holder, ' ', table_name, '|', key, '|', mode, index_name";
     becomes(&mut asker, chain, "order by waiter", &[&first, &second, &third]);
     // Before the transaction's other wait: what it runs, and what its blocker ran last.
@@ -82,9 +82,9 @@ fn keys_ranges_and_partitions_are_shown_in_words() {
     asker.query("create index t_k on t (k)");
     asker.query("insert into t values (1, 10), (5, 50)");
     let cases = [
-        ("insert into t values (7, 70)", "select k from t where a > 2 and a < 9", "t||(3) .. (9)|shared"),
-        ("select k from t where a > 2 and a < 9", "insert into t values (8, 80)", "t||(8)|exclusive"),
-        ("update t set k = 11 where a = 1", "select a from t where k = 11", "t|t_k|(11) .. (12)|shared"),
+        ("insert into t values (7, 70)", "select k from t where a > 2 and a < 9", "t||(3) .. (9)|share"),
+        ("select k from t where a > 2 and a < 9", "insert into t values (8, 80)", "t||(8)|update"),
+        ("update t set k = 11 where a = 1", "select a from t where k = 11", "t|t_k|(11) .. (12)|share"),
         ("select count(*) from t", "insert into t values (9, 90)", "t|||intent exclusive"),
     ];
     for (holds, waits, wanted) in cases {

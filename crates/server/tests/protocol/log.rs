@@ -64,7 +64,7 @@ fn a_long_wait_and_its_end_are_logged_with_both_statements() {
     c[0].query("begin; update long set n = 'held' where a = 1");
     c[1].query("begin; update long set n = 'first' where a = 2");
     c[1].send(&query("update long set n = 'first'\n where a = 1"));
-    let waits = format!("{first} still waits for exclusive lock on key (1) of table long after ");
+    let waits = format!("{first} still waits for no key update lock on key (1) of table long after ");
     let logged = line(&[&waits, " INFO ", &format!(" ms; blocked by {holder} statement")]);
     let its = "statement=\"update long set n = 'first'  where a = 1\"";
     let of_holder = "blocker_statement=\"begin; update long set n = 'held' where a = 1\"";
@@ -81,10 +81,10 @@ fn a_long_wait_and_its_end_are_logged_with_both_statements() {
     let mut asker = c.pop().unwrap();
     assert_eq!(asker.column(&format!("select pg_cancel_backend({})", pids[2])), ["t"]);
     assert_eq!(c[2].until_ready()[0].code(), "57014");
-    line(&[&format!("{second} gave up waiting for exclusive lock on key (2) of table long after "), "'second'"]);
+    line(&[&format!("{second} gave up waiting for no key update lock on key (2) of table long after "), "'second'"]);
     c[0].query("commit");
     c[1].until_ready();
-    line(&[&format!("{first} acquired exclusive lock on key (1) of table long after "), its]);
+    line(&[&format!("{first} acquired no key update lock on key (1) of table long after "), its]);
     let of_first = lines_with(&waits);
     assert_eq!(of_first.len(), 1, "{of_first:#?}");
 }
@@ -98,13 +98,13 @@ fn each_wait_of_a_transaction_is_logged() {
     c[1].query("begin; update each_wait set n = 1 where a = 2");
     // One statement that waits twice: for the first row, and then for the other.
     c[2].send(&query("select n from each_wait where a in (1, 2) for update"));
-    let waits = format!("process {} still waits for exclusive lock on key", c[2].pid);
+    let waits = format!("process {} still waits for update lock on key", c[2].pid);
     line(&[&format!("{waits} (1)"), &format!("blocked by process {} ", c[0].pid)]);
     line(&[&format!("{waits} (2)"), &format!("blocked by process {} ", c[1].pid)]);
     c[0].query("commit");
     c[1].query("commit");
     c[2].until_ready();
-    let acquired = format!("process {} acquired exclusive lock on key", c[2].pid);
+    let acquired = format!("process {} acquired update lock on key", c[2].pid);
     line(&[&format!("{acquired} (1)")]);
     line(&[&format!("{acquired} (2)")]);
 }

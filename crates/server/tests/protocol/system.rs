@@ -58,7 +58,7 @@ fn a_wait_for_a_row_and_one_for_the_log_are_seen_with_who_waited() {
     holder.query("create table t (a int primary key, n int)");
     holder.query("insert into t values (1, 0)");
     let seen = "select name from clearway.contention where contended > 0 and total_wait_us > 0 \
-                and (name = 'lock.key_exclusive' and caller like '%partition/src/exec/modify.rs:%' \
+                and (name = 'lock.key_no_key_update' and caller like '%partition/src/exec/modify.rs:%' \
                 or name = 'log.durable' and caller like '%server/src/session/run.rs:%') order by name";
     // The waiter may come too late, and another test may set the counts to 0.
     in_time(|| {
@@ -68,7 +68,7 @@ fn a_wait_for_a_row_and_one_for_the_log_are_seen_with_who_waited() {
         waiter.until_ready();
         let mut names = holder.column(seen);
         names.dedup();
-        names == ["lock.key_exclusive", "log.durable"]
+        names == ["lock.key_no_key_update", "log.durable"]
     });
 }
 

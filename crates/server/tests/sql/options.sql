@@ -100,8 +100,19 @@ select * from o22 for update of o22;
 select * from o22 x for update of o22;
 select * from o22 x for update of x;
 select * from o22 for share;
-select * from o22 for no key update; --refused
-select * from o22 for key share; --refused
+select * from o22 for no key update;
+select * from o22 for key share;
+select * from o22 for key share of nosuch;
+select * from o22 x for no key update of x nowait;
+select * from o22 for share skip locked;
+select * from o22 for key share of o22 for update nowait;
+select * from o22 for share for no key update of nosuch;
+select count(*) from o22 for no key update;
+select a from o22 group by a for key share nowait;
+select distinct a from o22 for share for update;
+values (1) for key share skip locked;
+select * from o22 for no update;
+select * from o22 for key update;
 select count(*) from o22 for update;
 select count(*) from o22 for share;
 select a from o22 group by a for update;

@@ -163,10 +163,10 @@ begin read only;
 select * from rs for update;
 rollback;
 begin read only;
-select * from rs where a = 1 for no key update; --refused
+select * from rs where a = 1 for no key update;
 rollback;
 begin read only;
-select * from rs for key share; --refused
+select * from rs for key share;
 rollback;
 begin read only;
 vacuum rs;

@@ -6,6 +6,7 @@
 mod backup;
 mod connections;
 mod lifecycle;
+mod locks;
 mod pgbench;
 mod psql;
 mod variants;
@@ -31,11 +32,12 @@ pub struct Setting {
 type Scenario = (&'static str, fn(&Setting) -> Res<()>);
 type OwnServer = (&'static str, fn(&Kind) -> Res<()>);
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 11] = [
     ("psql connects and times", psql::connects),
     ("psql script with an error in a transaction", psql::error_in_transaction),
     ("psql copies out and in", psql::copies),
     ("psql cancels a lock wait", psql::cancels),
+    ("all pairs of row locks", locks::all_pairs),
     ("pgbench on data that came by COPY", pgbench::by_copy),
     ("pgbench on data that the server generated", pgbench::server_side),
     ("pgbench with more clients than rows of a table", pgbench::crowded),

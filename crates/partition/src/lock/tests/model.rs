@@ -1,6 +1,6 @@
 //! Random requests, cancellations and ends.
 
-use super::super::{Acquired, Event, InLine, LockTable, Mode, Target};
+use super::super::{Acquired, Event, InLine, LockTable, Mode, ROW_MODES, Target};
 use super::rules::{MANY, TABLE, TREE};
 use clearway_types::TxnId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,9 +68,9 @@ fn random_lock(rng: &mut Rng, txn: TxnId) -> Lock {
         1 | 2 => Bound::Included(key(rng)),
         _ => Bound::Excluded(key(rng)),
     };
-    let mode = if rng.below(2) == 0 { Mode::Shared } else { Mode::Exclusive };
+    let mode = ROW_MODES[rng.below(4) as usize];
     let (what, mode) = match rng.below(8) {
-        0 => (What::Table, mode),
+        0 => (What::Table, mode.of_table()),
         1 => (What::Table, mode.intent()),
         2..=3 => (What::Range(bound(rng), bound(rng)), mode),
         _ => (What::Key(key(rng)), mode),

@@ -2,7 +2,7 @@
 
 use super::super::table::KEPT;
 use super::super::work::steps;
-use super::super::{Acquired, Event, LockTable, Mode, Target};
+use super::super::{Acquired, Event, LockTable, Mode, ROW_MODES, Target};
 use clearway_types::{TableId, TreeId, TxnId};
 use std::ops::Bound;
 
@@ -40,6 +40,47 @@ fn waits_in_order_but_for_an_upgrade() {
     t.release(TxnId(2));
     assert_eq!(granted(&mut t), [3]);
     t.release(TxnId(3));
+    assert!(t.is_empty());
+}
+
+/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges.
+#[test]
+fn row_modes_conflict_as_in_postgresql() {
+    let conflicts = ["...x", "..xx", ".xxx", "xxxx"];
+    let range = Target::Range(TREE, Bound::Included(b"a"), Bound::Excluded(b"x"));
+    for (held, asked) in [(KEY, KEY), (KEY, range), (range, KEY), (range, range)] {
+        for (held_mode, row) in ROW_MODES.into_iter().zip(conflicts) {
+            for (mode, cell) in ROW_MODES.into_iter().zip(row.chars()) {
+                let mut t = LockTable::new(MANY);
+                assert_eq!(ask(&mut t, 1, held, held_mode), []);
+                let in_way: &[u64] = if cell == 'x' { &[1] } else { &[] };
+                assert_eq!(ask(&mut t, 2, asked, mode), in_way, "{mode:?} beside {held_mode:?}");
+            }
+        }
+    }
+}
+
+/// Each step up waits for the holders that are in conflict with it, and for nobody in line.
+#[test]
+fn each_upgrade_of_a_holder_passes_the_line() {
+    let mut t = LockTable::new(MANY);
+    for reader in [1, 2] {
+        assert_eq!(ask(&mut t, reader, KEY, Mode::KeyShared), []);
+    }
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [1, 2]);
+    assert_eq!(ask(&mut t, 4, KEY, Mode::KeyShared), [3], "it does not pass who waits");
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Shared), []);
+    assert_eq!(ask(&mut t, 1, KEY, Mode::NoKeyExclusive), [], "beside the second's KEY SHARE");
+    assert_eq!(ask(&mut t, 5, KEY, Mode::Shared), [3, 1]);
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Exclusive), [2], "the others wait for it");
+    t.release(TxnId(2));
+    assert_eq!(granted(&mut t), [1]);
+    t.release(TxnId(1));
+    assert_eq!(granted(&mut t), [3]);
+    t.release(TxnId(3));
+    assert_eq!(granted(&mut t), [4, 5]);
+    t.release(TxnId(4));
+    t.release(TxnId(5));
     assert!(t.is_empty());
 }
 

@@ -1,0 +1,261 @@
+//! NOWAIT, SKIP LOCKED, and which rows' locks stand in whose way.
+
+use crate::driver::{Answer, state_of};
+use crate::sql::{Find, Stmt, rows_of, table};
+use crate::units::{D, add, driver, numbers, select};
+use clearway_partition::{Body, Reply};
+use clearway_plan::expr::BinaryOp;
+use clearway_plan::program::Env;
+use clearway_plan::{Expr, LockWait, Program, RowLock, RowLocking, TableDef};
+use clearway_types::{Datum, DatumRef, Lsn, RowView, SqlError, SqlState, TxnId};
+use std::sync::Arc;
+
+/// A query of ids, or of whole rows, with a locking clause.
+#[derive(Clone)]
+struct Query {
+    find: Find,
+    lock: RowLock,
+    wait: LockWait,
+    only_ids: bool,
+    limit: Option<i32>,
+    a_at_most: Option<i32>,
+}
+
+impl Query {
+    fn new(find: Find, lock: RowLock, wait: LockWait) -> Self {
+        Self { find, lock, wait, only_ids: lock == RowLock::KeyShare, limit: None, a_at_most: None }
+    }
+
+    fn program(&self) -> Arc<Program> {
+        let stmt = Stmt::Select { find: self.find.clone(), limit: self.limit, lock: Some(self.lock) };
+        let mut program = stmt.program(&table());
+        if let Program::Scan { access, project, .. } = &mut program {
+            access.lock = Some(RowLocking { wait: self.wait, ..RowLocking::of(self.lock) });
+            let most = |a| Box::new(Expr::Literal(Datum::Int4(a)));
+            access.filter = self.a_at_most.map(|a| Expr::Binary(BinaryOp::Le, Box::new(Expr::Column(1)), most(a)));
+            if self.only_ids {
+                project.truncate(1);
+            }
+        }
+        Arc::new(program)
+    }
+
+    fn statement(&self) -> Body {
+        let env = Arc::new(Env::default());
+        Body::Statement { program: self.program(), env, rows: None, batch: None, fresh: false, learns: false }
+    }
+
+    fn one_shot(&self) -> Body {
+        Body::OneShot { program: self.program(), env: Arc::new(Env::default()), rows: None }
+    }
+}
+
+fn ids(answer: Answer) -> Vec<i32> {
+    let reply: Reply = answer.expect("rows");
+    let id = |row: RowView<'_>| match row.get(0) {
+        Ok(DatumRef::Int4(id)) => id,
+        other => panic!("{other:?}"),
+    };
+    reply.rows.iter().map(id).collect()
+}
+
+fn end(d: &mut D, txn: TxnId) {
+    d.call(txn, Body::Finish { commit: Some(Lsn(9)) }).expect("the end");
+}
+
+/// As a one-shot, and in a block, whose end is awaited.
+fn both(d: &mut D, query: &Query) -> [Answer; 2] {
+    let (alone, block) = (d.txn(), d.txn());
+    let first = d.call(alone, query.one_shot());
+    let second = d.call(block, query.statement());
+    end(d, block);
+    [first, second]
+}
+
+const POINT: Find = Find::Point(2);
+
+/// What holds a lock in the way of row 2, and how it is taken.
+fn holders() -> Vec<(&'static str, Vec<Body>)> {
+    let table = table();
+    let range = |lock| Query::new(Find::Ids { low: Some(1), high: Some(3), reverse: false }, lock, LockWait::Wait);
+    vec![
+        ("a row", vec![add(2).statement(&table)]),
+        ("a range", vec![range(RowLock::Update).statement()]),
+        ("all rows", vec![Stmt::Delete(Find::All { a_less: Some(-1) }).statement(&table)]),
+        ("the table", vec![Body::LockTable { table: table.id, exclusive: true }]),
+        ("an absent row", vec![Stmt::Delete(POINT).statement(&table)]),
+    ]
+}
+
+#[test]
+fn nowait_and_skip_locked_wait_for_no_kind_of_lock() {
+    for (what, bodies) in holders() {
+        let mut d = driver(&numbers(5));
+        let holder = d.txn();
+        for body in bodies {
+            d.call(holder, body).expect(what);
+        }
+        let ids_below_3 = Find::Ids { low: Some(2), high: Some(2), reverse: false };
+        for find in [POINT, Find::Points(vec![2]), ids_below_3, Find::ByB(1002), Find::All { a_less: None }] {
+            for lock in [RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update] {
+                for answer in both(&mut d, &Query::new(find.clone(), lock, LockWait::Fail)) {
+                    assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE), "{what} {find:?} {lock:?}");
+                }
+                for answer in both(&mut d, &Query::new(find.clone(), lock, LockWait::Skip)) {
+                    assert!(!ids(answer).contains(&2), "{what} {find:?} {lock:?}");
+                }
+            }
+        }
+        end(&mut d, holder);
+        assert!(d.owes_nothing(), "{what}");
+    }
+}
+
+/// Nobody holds what the newcomer asks for, and somebody who came before it waits for it.
+#[test]
+fn nowait_does_not_join_or_pass_a_line() {
+    let mut d = driver(&numbers(5));
+    let (reader, writer) = (d.txn(), d.txn());
+    d.call(reader, select(POINT).statement(&table())).expect("a reader");
+    let waits = d.send(writer, add(2).statement(&table()));
+    assert_eq!(d.in_way_of(writer), [reader]);
+    for answer in both(&mut d, &Query::new(POINT, RowLock::Share, LockWait::Fail)) {
+        assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE));
+    }
+    for answer in both(&mut d, &Query::new(POINT, RowLock::Share, LockWait::Skip)) {
+        assert_eq!(ids(answer), []);
+    }
+    // Its own lock is no obstacle, nor are those who wait for it.
+    assert_eq!(ids(d.call(reader, Query::new(POINT, RowLock::Share, LockWait::Fail).statement())), [2]);
+    assert_eq!(ids(d.call(reader, Query::new(POINT, RowLock::Update, LockWait::Skip).statement())), [2]);
+    end(&mut d, reader);
+    assert!(d.take(waits).expect("its turn").is_ok());
+    end(&mut d, writer);
+    assert!(d.owes_nothing());
+}
+
+/// A queue: each takes the first entry that nobody has taken.
+#[test]
+fn skip_locked_locks_the_rows_that_it_returns_and_no_others() {
+    for find in [
+        Find::All { a_less: None },
+        Find::Ids { low: Some(0), high: None, reverse: false },
+        Find::ByA { low: Some(0), high: None, reverse: false },
+        Find::Points((0..9).collect()),
+    ] {
+        let mut d = driver(&numbers(9));
+        let take = Query { limit: Some(2), a_at_most: Some(6), ..Query::new(find, RowLock::Update, LockWait::Skip) };
+        let txns: Vec<TxnId> = (0..5).map(|_| d.txn()).collect();
+        for (n, txn) in (0..).zip(&txns) {
+            let taken: Vec<i32> = (0..7).skip(2 * n).take(2).collect();
+            assert_eq!(ids(d.call(*txn, take.statement())), taken);
+        }
+        // Neither what did not satisfy the filter nor the keys between are locked.
+        let other = d.txn();
+        d.call(other, add(8).statement(&table())).expect("free");
+        let insert = Stmt::Insert { rows: vec![(100, Some(0), 0)], ignore: false };
+        d.call(other, insert.statement(&table())).expect("free");
+        end(&mut d, txns[0]);
+        assert_eq!(ids(d.call(txns[4], take.statement())), [0, 1]);
+        txns[1..].iter().for_each(|txn| end(&mut d, *txn));
+        end(&mut d, other);
+        assert!(d.owes_nothing());
+    }
+}
+
+/// Between two turns of the reader one row leaves the range that the index was asked for, and another the table.
+#[test]
+fn skip_locked_looks_at_rows_again_that_an_index_led_to() {
+    let mut d = driver(&numbers(3000));
+    let find = Find::ByA { low: Some(0), high: Some(9), reverse: false };
+    let query = Query { a_at_most: Some(9), ..Query::new(find, RowLock::Update, LockWait::Skip) };
+    let (reader, writer) = (d.txn(), d.txn());
+    let seq = d.send(reader, query.statement());
+    assert_eq!(d.suspended.len(), 1, "its turn is over");
+    // The index leads to them after 2,058 others: their keys have been read, the rows have not.
+    let (leaves, goes) = (2586, 2596);
+    let leave = Stmt::Add { find: Find::Point(leaves), column: 1, by: 1000 };
+    d.send(writer, leave.statement(&table()));
+    d.send(writer, Stmt::Delete(Find::Point(goes)).statement(&table()));
+    d.send(writer, Body::Finish { commit: Some(Lsn(9)) });
+    assert_eq!(d.waiting(), 0);
+    d.settle();
+    let found = ids(d.take(seq).expect("an answer"));
+    assert_eq!(found.len(), 2998);
+    assert!(!found.contains(&leaves) && !found.contains(&goes));
+    end(&mut d, reader);
+}
+
+/// What a foreign key's check does: parents are updated at the same time, and neither deleted nor given another key.
+#[test]
+fn key_share_stops_deletes_and_changes_of_keys_only() {
+    for find in [POINT, Find::Ids { low: Some(1), high: Some(3), reverse: false }, Find::All { a_less: None }] {
+        let mut d = driver(&numbers(5));
+        let check = d.txn();
+        let query = Query::new(find.clone(), RowLock::KeyShare, LockWait::Wait);
+        d.call(check, query.statement()).expect("a check");
+        let add = |column| Stmt::Add { find: POINT, column, by: 100 };
+        // As a one-shot and in a block.
+        let (alone, block) = (d.txn(), d.txn());
+        d.call(alone, add(1).one_shot(&table())).expect("no key");
+        d.call(block, add(1).statement(&table())).expect("no key");
+        assert_eq!(ids(d.call(check, query.statement())).iter().filter(|id| **id == 2).count(), 1);
+        // Not one that reads what is being changed.
+        let reader = d.txn();
+        let whole = Query::new(find.clone(), RowLock::Share, LockWait::Fail);
+        assert_eq!(state_of(&d.call(reader, whole.statement())), Some(SqlState::LOCK_NOT_AVAILABLE));
+        end(&mut d, block);
+        end(&mut d, reader);
+        for stmt in [add(0), add(2), Stmt::Delete(POINT)] {
+            let writer = d.txn();
+            let seq = d.send(writer, stmt.one_shot(&table()));
+            assert_eq!(d.in_way_of(writer), [check], "{find:?} {stmt:?}");
+            d.send(writer, Body::Cancel(SqlError::new(SqlState::QUERY_CANCELED, "enough")));
+            assert_eq!(state_of(&d.take(seq).expect("an answer")), Some(SqlState::QUERY_CANCELED));
+        }
+        end(&mut d, check);
+        assert!(d.owes_nothing());
+    }
+}
+
+/// Nobody locks a new row's hidden number.
+#[test]
+fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
+    let keyless = Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
+    let all = Find::All { a_less: None };
+    let select = |lock| Stmt::Select { find: all.clone(), limit: None, lock: Some(lock) };
+    let locks = [RowLock::KeyShare, RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update];
+    let mut stmts: Vec<Stmt> = locks.into_iter().map(select).collect();
+    stmts.extend([Stmt::Add { find: all.clone(), column: 1, by: 100 }, Stmt::Delete(all.clone())]);
+    for stmt in stmts {
+        let mut d = driver(&[]);
+        let (holder, writer) = (d.txn(), d.txn());
+        d.call(holder, stmt.statement(&keyless)).expect("all rows");
+        let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
+        let seq = d.send(writer, insert.one_shot(&keyless));
+        assert_eq!(d.in_way_of(writer), [holder], "{stmt:?}");
+        end(&mut d, holder);
+        d.take(seq).expect("its turn").expect("a row");
+        assert!(d.owes_nothing());
+    }
+}
+
+/// Both hold the key; the first to change the row goes on, and the first to delete it waits for the other.
+#[test]
+fn a_holder_of_key_share_may_strengthen_its_lock() {
+    let mut d = driver(&numbers(5));
+    let (one, other, third) = (d.txn(), d.txn(), d.txn());
+    for txn in [one, other] {
+        d.call(txn, Query::new(POINT, RowLock::KeyShare, LockWait::Wait).statement()).expect("a check");
+    }
+    let waits = d.send(third, Stmt::Delete(POINT).statement(&table()));
+    d.call(one, add(2).statement(&table())).expect("it passes the line");
+    let delete = d.send(one, Stmt::Delete(POINT).statement(&table()));
+    assert_eq!(d.in_way_of(one), [other]);
+    end(&mut d, other);
+    assert_eq!(rows_of(&d.take(delete).expect("its turn").expect("a row")).len(), 1);
+    end(&mut d, one);
+    assert!(rows_of(&d.take(waits).expect("its turn").expect("no row")).is_empty());
+    end(&mut d, third);
+    assert!(d.owes_nothing());
+}
