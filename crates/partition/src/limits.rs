@@ -9,9 +9,9 @@ pub struct Limits {
     pub collect: usize,
     /// Index entries read ahead of their rows. Default 64.
     pub index_ahead: usize,
-    /// A transaction with so many key locks, or locks of ranges of one tree that do not touch, takes a lock on the whole table instead of the next, if
-    /// nobody is in its way. Default 4096.
-    pub escalate_at: usize,
+    /// After this number of key locks of a transaction, further ones are packed: each needs little more memory than its key. After this number of separate
+    /// ranges of one tree in one mode, neighbouring ranges are joined where the keys between them are free. Default 4096.
+    pub many_locks: usize,
     /// A one-shot that has missed pages more often stops starting over and becomes a locking transaction, which keeps its place. Default 4.
     pub misses: u32,
     /// How often the end of a transaction is tried again when what it wants cannot be had: a failed read may succeed a moment later. Default 8.
@@ -31,7 +31,7 @@ impl Default for Limits {
             slice_rows: 2048,
             collect: 256,
             index_ahead: 64,
-            escalate_at: 4096,
+            many_locks: 4096,
             misses: 4,
             retries: 8,
             turns: 64,

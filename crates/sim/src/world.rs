@@ -188,7 +188,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         slice_rows: knobs.pick(&[1, 2, 7, usual.partition.slice_rows]),
         collect: knobs.pick(&[1, 3, usual.partition.collect]),
         index_ahead: knobs.pick(&[1, 2, usual.partition.index_ahead, 10_000]),
-        escalate_at: knobs.pick(&[0, 1, 5, usual.partition.escalate_at]),
+        many_locks: knobs.pick(&[0, 1, 5, usual.partition.many_locks]),
         misses: knobs.pick(&[0, 1, usual.partition.misses, 1_000]),
         retries: knobs.pick(&[0, 1, usual.partition.retries, 1_000]),
         turns: usual.partition.turns,             // drawn later

@@ -404,7 +404,7 @@ fn rows_and_guards_agree_after_a_crash_at_any_moment() {
     }
 }
 
-/// More than the chunks in which rows travel, the keys after which locks become a table lock, and a slice.
+/// More than the chunks in which rows travel, the keys after which locks are packed, and a slice.
 #[test]
 fn many_rows_in_one_statement_take_their_entries_along() {
     const MANY: i32 = 6000;

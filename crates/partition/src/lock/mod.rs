@@ -20,6 +20,9 @@
 //! 4. A transaction waits for at most one lock here.
 //! 5. Events are in the order in which things happened: a grant comes before the line that names its transaction as a holder.
 //!
+//! Locks are never escalated to the table: a transaction with many of them has its further keys packed and its ranges joined
+//! (docs/decisions/many-locks.md).
+//!
 //! On (3): a watched request stays in the way when it is granted, as it then holds the lock. The members of a line have the same place and
 //! mode, so they conflict with the same locks and requests, and whatever goes before the first of them goes before all. Only what a member holds
 //! itself is no obstacle to it; then the line leads back to it, and that is a circle that the coordinator finds.
@@ -31,9 +34,12 @@
 
 mod class;
 mod few;
+mod held;
 mod holders;
 mod intervals;
 mod line;
+mod owner;
+mod packed;
 mod scope;
 mod spans;
 mod table;

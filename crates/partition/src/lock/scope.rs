@@ -1,11 +1,14 @@
 //! The locks of one table, or of one tree's keys: who holds what, and which lines there are. What can conflict with each other is in one scope.
 
 use super::few::Few;
+use super::held::{Held, Ranges};
 use super::holders::Holders;
 use super::intervals::{Asked, Intervals};
-use super::spans::{Keys, Span, Spans};
+use super::packed::PackedKeys;
+use super::spans::{Keys, Span};
 use super::work::look;
-use super::{MODES, Mode, ROW_MODES, Target};
+use super::{MODES, Mode, Target};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -69,26 +72,6 @@ impl Key {
     }
 }
 
-/// The ranges that a transaction holds, by mode.
-#[derive(Debug, Default)]
-struct Ranges([Spans; ROW_MODES.len()]);
-
-impl Ranges {
-    fn by_mode(&self) -> impl Iterator<Item = (Mode, &Spans)> {
-        ROW_MODES.into_iter().zip(&self.0).filter(|(_, set)| set.len() > 0)
-    }
-
-    /// Whether a lock of this mode on these keys conflicts with them.
-    fn clash(&self, keys: &Keys<'_>, mode: Mode) -> bool {
-        self.by_mode().any(|(held, set)| held.bit() & mode.conflicts() != 0 && keys.meet(set))
-    }
-
-    /// Whether they make a lock of this mode on these keys superfluous.
-    fn cover(&self, keys: &Keys<'_>, mode: Mode) -> bool {
-        self.by_mode().any(|(held, set)| held.bit() & mode.covered_by() != 0 && keys.lie_in(set))
-    }
-}
-
 /// A table as a whole.
 #[derive(Debug, Default)]
 struct Whole {
@@ -104,6 +87,8 @@ const FEW: usize = if cfg!(test) { 2 } else { 8 };
 pub(super) struct Scope {
     whole: Whole,
     keys: BTreeMap<Arc<[u8]>, Key>,
+    /// Keys of transactions with too many locks for `keys`.
+    packed: BTreeMap<TxnId, Held<PackedKeys>>,
     ranges: BTreeMap<TxnId, Ranges>,
     /// The same ranges, of all transactions, from the moment on at which more than a [`FEW`] have ranges: those are asked one by one.
     held: Option<Intervals>,
@@ -116,7 +101,7 @@ pub(super) struct Scope {
 impl Scope {
     pub(super) fn is_empty(&self) -> bool {
         let held = self.whole.holders.iter().any(|h| !h.is_empty()) || !self.keys.is_empty() || !self.ranges.is_empty();
-        !held && self.whole.lines.is_empty() && self.range_lines.is_empty()
+        !held && self.packed.is_empty() && self.whole.lines.is_empty() && self.range_lines.is_empty()
     }
 
     /// An empty scope is as a new one.
@@ -154,8 +139,14 @@ impl Scope {
                 }
             }
         }
+        if !self.packed.is_empty()
+            && !canary::on(Bug::PackedForgotten)
+            && self.packed.iter().any(|(t, keys)| *t != txn && keys.clash(place, mode) && other(*t))
+        {
+            return true;
+        }
         match &self.held {
-            None => self.ranges.iter().any(|(t, ranges)| *t != txn && ranges.clash(place, mode) && other(*t)),
+            None => self.ranges.iter().any(|(t, ranges)| *t != txn && ranges.held.clash(place, mode) && other(*t)),
             Some(held) => {
                 let asked = Asked { keys: place, modes: mode.conflicts(), before: u64::MAX };
                 held.find(&asked, |t| other(TxnId(t))).is_some()
@@ -187,7 +178,8 @@ impl Scope {
             Keys::One(at) => key(at),
             Keys::Span(_) => own.any(|at| key(&at)),
         };
-        keys || self.ranges.get(&txn).is_some_and(|ranges| ranges.clash(place, mode))
+        keys || self.packed.get(&txn).is_some_and(|keys| keys.clash(place, mode))
+            || self.ranges.get(&txn).is_some_and(|ranges| ranges.held.clash(place, mode))
     }
 
     /// Whether the transaction holds as much already.
@@ -203,12 +195,26 @@ impl Scope {
             }
             Keys::Span(_) => false,
         };
-        in_key || (!self.ranges.is_empty() && self.ranges.get(&txn).is_some_and(|r| r.cover(place, mode)))
+        in_key
+            || (!self.ranges.is_empty() && self.ranges.get(&txn).is_some_and(|r| r.held.cover(place, mode)))
+            || (!self.packed.is_empty() && self.packed.get(&txn).is_some_and(|p| p.cover(place, mode)))
     }
 
-    /// How many ranges that do not touch the transaction holds.
-    pub(super) fn ranges_of(&self, txn: TxnId) -> usize {
-        self.ranges.get(&txn).map_or(0, |r| r.0.iter().map(Spans::len).sum())
+    /// How many ranges that do not touch the transaction holds in this mode.
+    pub(super) fn ranges_of(&self, txn: TxnId, mode: Mode) -> usize {
+        self.ranges.get(&txn).map_or(0, |ranges| ranges.held.of(mode).len())
+    }
+
+    /// As [`Ranges::next_gap`].
+    pub(super) fn next_gap(&mut self, txn: TxnId, mode: Mode) -> Option<Span> {
+        self.ranges.get_mut(&txn)?.next_gap(mode)
+    }
+
+    /// Records a packed key lock. Returns true if it is the transaction's first one in this scope.
+    pub(super) fn grant_packed(&mut self, txn: TxnId, key: &[u8], mode: Mode) -> bool {
+        let new = !self.packed.contains_key(&txn);
+        self.packed.entry(txn).or_default().of_mut(mode).insert(key);
+        new
     }
 
     /// Notes a lock; true if the transaction had none at this very place before.
@@ -226,7 +232,7 @@ impl Scope {
                 let new = !self.ranges.contains_key(&txn);
                 let own = self.ranges.entry(txn).or_default();
                 if let Some(span) = span {
-                    let set = &mut own.0[mode.rank()];
+                    let set = own.held.of_mut(mode);
                     let (held, id) = (&mut self.held, (txn.0, mode));
                     let whole = set.insert(span.clone(), |gone| held.iter_mut().for_each(|h| h.remove(gone, id)));
                     held.iter_mut().for_each(|h| h.insert(whole.clone(), id, 0));
@@ -247,9 +253,11 @@ impl Scope {
         }
     }
 
-    pub(super) fn release_ranges(&mut self, txn: TxnId) {
+    /// Releases all but single keys.
+    pub(super) fn release_sets(&mut self, txn: TxnId) {
+        self.packed.remove(&txn);
         let Some(ranges) = self.ranges.remove(&txn) else { return };
-        for (mode, set) in ranges.by_mode() {
+        for (mode, set) in ranges.held.by_mode() {
             let held = self.held.iter_mut();
             held.for_each(|held| set.spans().for_each(|span| held.remove(&span.from, (txn.0, mode))));
         }
@@ -258,7 +266,7 @@ impl Scope {
     fn all_ranges(&self) -> Intervals {
         let mut all = Intervals::default();
         for (txn, ranges) in &self.ranges {
-            for (mode, set) in ranges.by_mode() {
+            for (mode, set) in ranges.held.by_mode() {
                 set.spans().for_each(|span| all.insert(span, (txn.0, mode), 0));
             }
         }

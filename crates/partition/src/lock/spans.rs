@@ -51,22 +51,6 @@ pub(super) enum Keys<'a> {
 }
 
 impl Keys<'_> {
-    pub(super) fn meet(&self, set: &Spans) -> bool {
-        match self {
-            Self::One(key) => set.contains(key),
-            Self::Span(span) => set.overlaps(span),
-            Self::None => false,
-        }
-    }
-
-    pub(super) fn lie_in(&self, set: &Spans) -> bool {
-        match self {
-            Self::One(key) => set.contains(key),
-            Self::Span(span) => set.covers(span),
-            Self::None => false,
-        }
-    }
-
     /// Whether some of them lie before the span's end, or in it.
     pub(super) fn begin_before(&self, span: &Span) -> bool {
         match self {
@@ -159,6 +143,13 @@ impl Spans {
         }
         self.spans.insert(from.clone(), to.clone());
         Span { from, to }
+    }
+
+    /// Finds the first span that begins at or after `begin`: the gap between it and the next span, and where that next span begins.
+    pub(super) fn gap_from(&self, begin: &[u8]) -> Option<(Span, Vec<u8>)> {
+        let mut spans = self.spans.range::<[u8], _>((Included(begin), Unbounded));
+        let (from, (to, _)) = (spans.next()?.1.clone()?, spans.next()?);
+        Some((Span { from, to: Some(to.clone()) }, to.clone()))
     }
 
     pub(super) fn spans(&self) -> impl Iterator<Item = Span> {

@@ -1,7 +1,7 @@
 //! Who holds and waits for what, over all scopes.
 
-use super::few::Few;
 use super::line::{InLine, Line, NAMED, Waiting};
+use super::owner::Owner;
 use super::scope::{LineRef, Place, Scope, keys_of};
 use super::spans::Keys;
 use super::work::look;
@@ -54,41 +54,6 @@ impl ScopeId {
     }
 }
 
-#[derive(Debug, Default)]
-struct Owner {
-    tables: Vec<TableId>,
-    keys: Few<(TreeId, Arc<[u8]>)>,
-    /// Trees with range locks of it.
-    ranges: Vec<TreeId>,
-    waits: Option<Waiting>,
-    /// The lines that watch it.
-    watched: BTreeSet<u64>,
-}
-
-impl Owner {
-    fn note(&mut self, id: ScopeId, place: &Place) {
-        match (id, place) {
-            (ScopeId::Table(t), _) => self.tables.push(t),
-            (ScopeId::Tree(t), Place::Key(key)) => drop(self.keys.insert((t, key.clone()))),
-            (ScopeId::Tree(t), _) => self.ranges.push(t),
-        }
-    }
-
-    fn holds_in(&self, scope: ScopeId) -> bool {
-        match scope {
-            ScopeId::Table(table) => self.tables.contains(&table),
-            ScopeId::Tree(tree) => {
-                let first = (tree, Arc::default());
-                self.ranges.contains(&tree) || self.keys.stretch(&first, &|(t, _)| *t == tree).next().is_some()
-            }
-        }
-    }
-
-    fn holds_nothing(&self) -> bool {
-        self.tables.is_empty() && self.keys.is_empty() && self.ranges.is_empty()
-    }
-}
-
 /// A request, as it is held against others.
 struct Request<'a> {
     txn: TxnId,
@@ -112,8 +77,8 @@ struct Obstacles {
 /// The lock table.
 #[derive(Debug)]
 pub(crate) struct LockTable {
-    /// Locks of one transaction, as in [`crate::Limits::escalate_at`].
-    escalate_at: usize,
+    /// As in [`crate::Limits::many_locks`].
+    many: usize,
     pub(super) scopes: HashMap<ScopeId, Scope>,
     owners: HashMap<TxnId, Owner>,
     pub(super) lines: HashMap<u64, Line>,
@@ -123,10 +88,10 @@ pub(crate) struct LockTable {
 }
 
 impl LockTable {
-    /// An empty one, in which a transaction takes a table instead of the next key or range when it has so many.
-    pub(crate) fn new(escalate_at: usize) -> Self {
+    /// Creates an empty lock table.
+    pub(crate) fn new(many: usize) -> Self {
         Self {
-            escalate_at,
+            many,
             scopes: HashMap::new(),
             owners: HashMap::new(),
             lines: HashMap::new(),
@@ -181,9 +146,7 @@ impl LockTable {
         assert!(owner.waits.is_none(), "invariant 4: {txn} waits already");
         let place = Place::of(target);
         if self.lines.is_empty() && !scope.any_holder(txn, &keys, mode, |_| true) {
-            if scope.grant(txn, &place, mode) {
-                owner.note(id, &place);
-            }
+            owner.take(scope, txn, id, &place, mode, self.many);
             return Acquired::Granted;
         }
         let request = Request { txn, scope: id, keys, mode, line: None, number: u64::MAX };
@@ -202,24 +165,27 @@ impl LockTable {
         Acquired::Waits(self.open(txn, id, place, mode, private, obstacles.on))
     }
 
-    /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held. Who has many takes the table's instead, if
-    /// nobody is in the way.
+    /// Takes the lock of a key or a range unless the table's lock covers it; the table's intent is held.
     pub(crate) fn acquire_in(&mut self, txn: TxnId, table: TableId, target: Target<'_>, mode: Mode) -> Acquired {
-        let (whole, of_table) = (Target::Table(table), mode.of_table());
-        if self.covered(txn, whole, of_table) {
+        if self.covered(txn, Target::Table(table), mode.of_table()) {
             return Acquired::Granted;
         }
-        if self.held(txn, target) >= self.escalate_at && self.free(txn, whole, of_table) {
-            return self.acquire(txn, whole, of_table);
+        if matches!(target, Target::Range(..)) {
+            self.join_ranges(txn, ScopeId::of(target), mode);
         }
         self.acquire(txn, target, mode)
     }
 
-    /// How many locks the transaction has that are like this one: of keys, or of ranges of this tree.
-    fn held(&self, txn: TxnId, target: Target<'_>) -> usize {
-        match target {
-            Target::Range(..) => self.scopes.get(&ScopeId::of(target)).map_or(0, |s| s.ranges_of(txn)),
-            _ => self.owners.get(&txn).map_or(0, |o| o.keys.len()),
+    /// If the transaction has many ranges of a tree, locks two of the gaps between them where no other transaction is in the way. Two, so that the
+    /// number of ranges falls though the caller adds one.
+    pub(super) fn join_ranges(&mut self, txn: TxnId, id: ScopeId, mode: Mode) {
+        for _ in 0..2 {
+            let Some(scope) = self.scopes.get_mut(&id).filter(|s| s.ranges_of(txn, mode) >= self.many) else { return };
+            let Some(gap) = scope.next_gap(txn, mode) else { return };
+            let keys = Keys::Span(gap.clone());
+            if self.is_free(&Request { txn, scope: id, keys, mode, line: None, number: u64::MAX }) {
+                self.grant(txn, id, &Place::Range(Some(gap)), mode);
+            }
         }
     }
 
@@ -264,8 +230,8 @@ impl LockTable {
         for (tree, key) in owner.keys.iter() {
             self.in_scope(ScopeId::Tree(*tree), |scope| scope.release_key(txn, key));
         }
-        for tree in owner.ranges {
-            self.in_scope(ScopeId::Tree(tree), |scope| scope.release_ranges(txn));
+        for tree in owner.sets {
+            self.in_scope(ScopeId::Tree(tree), |scope| scope.release_sets(txn));
         }
         for table in owner.tables {
             self.in_scope(ScopeId::Table(table), |scope| scope.release_whole(txn));
@@ -286,9 +252,8 @@ impl LockTable {
     }
 
     fn grant(&mut self, txn: TxnId, id: ScopeId, place: &Place, mode: Mode) {
-        if self.scopes.entry(id).or_default().grant(txn, place, mode) {
-            self.owners.entry(txn).or_default().note(id, place);
-        }
+        let scope = self.scopes.entry(id).or_default();
+        self.owners.entry(txn).or_default().take(scope, txn, id, place, mode, self.many);
     }
 
     fn next_number(&mut self) -> u64 {

@@ -83,7 +83,7 @@ impl<T: Trees> Partition<T> {
             id: trees.partition(),
             trees,
             scheme,
-            locks: LockTable::new(limits.escalate_at),
+            locks: LockTable::new(limits.many_locks),
             blocking: Blocking::default(),
             stranded: Stranded::default(),
             limits,

@@ -1,5 +1,6 @@
 //! Random requests, cancellations and ends.
 
+use super::super::table::ScopeId;
 use super::super::{Acquired, Event, InLine, LockTable, Mode, ROW_MODES, Target};
 use super::rules::{MANY, TABLE, TREE};
 use clearway_types::TxnId;
@@ -127,6 +128,8 @@ struct World {
     victims: BTreeSet<TxnId>,
     deadlocks: u64,
     passed: u64,
+    /// Places that were locked by joining ranges.
+    joined: u64,
     seed: u64,
 }
 
@@ -204,7 +207,32 @@ impl World {
         self.victims.insert(victim);
     }
 
+    /// Joins ranges before a request for another one; the model then holds the gaps, too.
+    fn join_ranges(&mut self, want: Lock) {
+        let What::Range(..) = want.what else { return };
+        self.table.join_ranges(want.txn, ScopeId::Tree(TREE), want.mode);
+        for place in 0..KEYS * 2 + 2 {
+            let key = match place {
+                0 => vec![],
+                key if key % 2 == 1 => vec![key / 2],
+                behind => vec![behind / 2 - 1, 1],
+            };
+            let held = Lock { places: 1 << place, ..want };
+            if self.table.covered(want.txn, Target::Key(TREE, &key), want.mode) && !self.holds(&held) {
+                self.check_grant(&held, self.waiting.len());
+                self.joined += 1;
+                self.held.push(held);
+            }
+        }
+    }
+
+    fn holds(&self, lock: &Lock) -> bool {
+        let as_strong = |h: &Lock| h.mode.bit() & lock.mode.covered_by() != 0;
+        self.held.iter().any(|h| h.txn == lock.txn && h.places & lock.places != 0 && as_strong(h))
+    }
+
     fn acquire(&mut self, want: Lock) {
+        self.join_ranges(want);
         let waiting = self.waiting.len();
         match acquire(&mut self.table, want) {
             None => {
@@ -279,17 +307,19 @@ impl World {
     }
 }
 
-/// Some steps, and then everything is brought to its end: how many deadlocks there were, and requests that passed others.
-fn run(seed: u64, txns: u64, steps: usize) -> (u64, u64) {
+/// Some steps, and then everything is brought to its end: how many deadlocks there were, requests that passed others, and places
+/// taken along.
+fn run(seed: u64, txns: u64, steps: usize) -> [u64; 3] {
     let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut w = World {
-        table: LockTable::new(MANY),
+        table: LockTable::new([0, 1, 3, MANY][seed as usize % 4]),
         graph: Graph::default(),
         held: Vec::new(),
         waiting: Vec::new(),
         victims: BTreeSet::new(),
         deadlocks: 0,
         passed: 0,
+        joined: 0,
         seed,
     };
     let mut active: Vec<TxnId> = (1..=txns).map(TxnId).collect();
@@ -321,16 +351,17 @@ fn run(seed: u64, txns: u64, steps: usize) -> (u64, u64) {
         w.check();
     }
     assert!(w.table.is_empty() && w.graph.lines.is_empty(), "seed {seed}");
-    (w.deadlocks, w.passed)
+    [w.deadlocks, w.passed, w.joined]
 }
 
 /// Invariants 1 to 5.
 #[test]
 fn what_the_table_does_is_what_it_may() {
-    let (mut deadlocks, mut passed) = (0, 0);
+    let mut sums = [0; 3];
     for seed in 1..=4_000 {
-        let (d, p) = run(seed, 2 + seed % 9, 150);
-        (deadlocks, passed) = (deadlocks + d, passed + p);
+        let found = run(seed, 2 + seed % 9, 150);
+        sums.iter_mut().zip(found).for_each(|(sum, n)| *sum += n);
     }
-    assert!(deadlocks > 1_000 && passed > 100, "{deadlocks} deadlocks, {passed} passed");
+    let [deadlocks, passed, joined] = sums;
+    assert!(deadlocks > 1_000 && passed > 100 && joined > 50, "{deadlocks}, {passed} passed, {joined} joined");
 }

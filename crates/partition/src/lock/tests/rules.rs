@@ -6,7 +6,7 @@ use super::super::{Acquired, Event, LockTable, Mode, ROW_MODES, Target};
 use clearway_types::{TableId, TreeId, TxnId};
 use std::ops::Bound;
 
-/// Key locks after which a transaction takes the table.
+/// The default of `Limits::many_locks`.
 pub(super) const MANY: usize = 4096;
 
 pub(super) const TREE: TreeId = TreeId(7);
@@ -136,22 +136,35 @@ fn who_leaves_a_line_lets_the_others_look_again() {
     assert_eq!(granted(&mut t), [4], "beside the first");
 }
 
+/// A bulk load blocks requests for its rows and no others.
 #[test]
-fn many_key_locks_become_one_table_lock() {
+fn a_transaction_with_many_keys_takes_no_others() {
+    const KEYS: u32 = 3 * MANY as u32;
     let mut t = LockTable::new(MANY);
-    let txn = TxnId(1);
-    assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
-    for k in 0..MANY as u32 + 10 {
-        let got = t.acquire_in(txn, TABLE, Target::Key(TREE, &k.to_be_bytes()), Mode::Exclusive);
-        assert_eq!(got, Acquired::Granted);
+    let load = TxnId(1);
+    assert_eq!(t.acquire(load, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
+    for k in 0..KEYS {
+        let key = (2 * k).to_be_bytes();
+        assert_eq!(t.acquire_in(load, TABLE, Target::Key(TREE, &key), Mode::Exclusive), Acquired::Granted);
+        assert!(t.covered(load, Target::Key(TREE, &key), Mode::Shared));
     }
-    assert!(t.covered(txn, Target::Table(TABLE), Mode::Exclusive));
-    assert_eq!(ask(&mut t, 2, Target::Table(TABLE), Mode::IntentShared), [1]);
-    t.release(txn);
+    assert_eq!(ask(&mut t, 2, Target::Table(TABLE), Mode::IntentExclusive), []);
+    for k in 0..KEYS {
+        let (locked, other) = ((2 * k).to_be_bytes(), (2 * k + 1).to_be_bytes());
+        assert!(!t.free(TxnId(2), Target::Key(TREE, &locked), Mode::KeyShared), "{k}");
+        assert!(t.free(TxnId(2), Target::Key(TREE, &other), Mode::Exclusive), "{k}");
+        let range = |to| Target::Range(TREE, Bound::Excluded(&locked), to);
+        assert!(t.free(TxnId(2), range(Bound::Included(&other)), Mode::Exclusive), "{k}");
+    }
+    let last = (2 * KEYS - 2).to_be_bytes();
+    assert_eq!(ask(&mut t, 2, Target::Key(TREE, &last), Mode::Shared), [1]);
+    assert_eq!(ask(&mut t, 1, Target::Key(TREE, &last), Mode::Exclusive), [], "it passes those who wait for it");
+    t.release(load);
     assert_eq!(granted(&mut t), [2]);
+    t.release(TxnId(2));
+    assert!(t.is_empty());
 }
 
-/// The keys of a number, as an index lookup locks them.
 /// Scopes that are kept for the next transaction are few, whatever was locked.
 #[test]
 fn empty_scopes_do_not_pile_up() {
@@ -163,32 +176,47 @@ fn empty_scopes_do_not_pile_up() {
     assert!(t.is_empty() && t.scopes.len() <= KEPT);
 }
 
+/// The keys of a number, as an index lookup locks them.
 fn lookup(prefix: &[u8; 4]) -> Target<'_> {
     Target::Range(TREE, Bound::Included(prefix), Bound::Included(prefix))
 }
 
 #[test]
-fn many_range_locks_become_one_table_lock() {
+fn a_transaction_with_many_ranges_takes_what_lies_between_them() {
     let mut t = LockTable::new(MANY);
     let txn = TxnId(1);
     assert_eq!(t.acquire(txn, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);
+    let foreign = 4_001_u32.to_be_bytes();
+    assert_eq!(ask(&mut t, 2, Target::Key(TREE, &foreign), Mode::Exclusive), []);
+    let range_of = |n: u32| n.to_be_bytes();
+    let mut free = Vec::new();
     for n in 0..100_000_u32 {
-        assert!(!t.covered(txn, Target::Table(TABLE), Mode::Shared) || n >= MANY as u32, "after {n}");
-        assert_eq!(t.acquire_in(txn, TABLE, lookup(&(2 * n).to_be_bytes()), Mode::Shared), Acquired::Granted);
+        assert_eq!(t.acquire_in(txn, TABLE, lookup(&range_of(2 * n)), Mode::Shared), Acquired::Granted);
+        if n == MANY as u32 - 1 {
+            free =
+                (0..n).filter(|n| t.free(TxnId(3), Target::Key(TREE, &range_of(2 * n + 1)), Mode::Exclusive)).collect();
+        }
     }
-    assert!(t.covered(txn, Target::Table(TABLE), Mode::Shared));
-    assert_eq!(ask(&mut t, 2, Target::Table(TABLE), Mode::IntentExclusive), [1]);
+    assert_eq!(free.len(), MANY - 2, "few ranges are what they were, and the second has one key");
+    let scope = t.scopes.values().find(|s| s.ranges_of(txn, Mode::Shared) > 0).expect("its ranges");
+    assert!(scope.ranges_of(txn, Mode::Shared) <= MANY);
+    for n in 0..100_000_u32 {
+        assert!(t.covered(txn, Target::Key(TREE, &range_of(2 * n)), Mode::Shared), "{n}");
+    }
+    assert!(!t.covered(txn, Target::Key(TREE, &foreign), Mode::Shared), "the second's key");
+    assert!(t.free(TxnId(3), Target::Key(TREE, &200_001_u32.to_be_bytes()), Mode::Exclusive), "behind all of them");
+    assert_eq!(ask(&mut t, 3, Target::Table(TABLE), Mode::IntentExclusive), []);
     t.release(txn);
-    assert_eq!(granted(&mut t), [2]);
     t.release(TxnId(2));
+    t.release(TxnId(3));
     assert!(t.is_empty());
 }
 
-/// Where somebody's intent keeps the ranges from becoming a table's lock, there may be very many.
+/// Ranges that cannot be joined may become very many.
 #[test]
 fn neither_lookups_nor_foreign_writes_walk_along_ranges() {
     const LOOKUPS: u32 = 100_000;
-    let mut t = LockTable::new(MANY);
+    let mut t = LockTable::new(usize::MAX);
     let (reader, writer) = (TxnId(1), TxnId(2));
     assert_eq!(t.acquire(writer, Target::Table(TABLE), Mode::IntentExclusive), Acquired::Granted);
     assert_eq!(t.acquire(reader, Target::Table(TABLE), Mode::IntentShared), Acquired::Granted);

@@ -1,0 +1,62 @@
+//! What the lock table knows of one transaction.
+
+use super::Mode;
+use super::few::Few;
+use super::line::Waiting;
+use super::scope::{Place, Scope};
+use super::table::ScopeId;
+use clearway_types::{TableId, TreeId, TxnId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[derive(Debug, Default)]
+pub(super) struct Owner {
+    pub tables: Vec<TableId>,
+    pub keys: Few<(TreeId, Arc<[u8]>)>,
+    /// Trees in which it has ranges or packed keys; a tree may occur twice.
+    pub sets: Vec<TreeId>,
+    pub waits: Option<Waiting>,
+    /// The lines that watch it.
+    pub watched: BTreeSet<u64>,
+}
+
+impl Owner {
+    /// Records a lock, here and in its scope. From `many` keys on, further keys are packed.
+    pub(super) fn take(&mut self, scope: &mut Scope, txn: TxnId, id: ScopeId, place: &Place, mode: Mode, many: usize) {
+        let new = match place {
+            Place::Key(key) if self.keys.len() >= many => {
+                if let (true, ScopeId::Tree(tree)) = (scope.grant_packed(txn, key, mode), id) {
+                    self.sets.push(tree);
+                }
+                return;
+            }
+            _ => scope.grant(txn, place, mode),
+        };
+        if new {
+            self.note(id, place);
+        }
+    }
+
+    fn note(&mut self, id: ScopeId, place: &Place) {
+        match (id, place) {
+            (ScopeId::Table(t), _) => self.tables.push(t),
+            (ScopeId::Tree(t), Place::Key(key)) => drop(self.keys.insert((t, key.clone()))),
+            (ScopeId::Tree(t), _) => self.sets.push(t),
+        }
+    }
+
+    /// Whether it holds anything in that scope.
+    pub(super) fn holds_in(&self, scope: ScopeId) -> bool {
+        match scope {
+            ScopeId::Table(table) => self.tables.contains(&table),
+            ScopeId::Tree(tree) => {
+                let first = (tree, Arc::default());
+                self.sets.contains(&tree) || self.keys.stretch(&first, &|(t, _)| *t == tree).next().is_some()
+            }
+        }
+    }
+
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.tables.is_empty() && self.keys.is_empty() && self.sets.is_empty()
+    }
+}
