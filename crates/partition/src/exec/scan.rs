@@ -8,6 +8,7 @@ use clearway_plan::agg::Groups;
 use clearway_plan::program::{Access, Env, Group};
 use clearway_plan::{Expr, LockWait, Program};
 use clearway_types::{RowView, SqlError, SqlResult, SqlState};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 #[derive(Default)]
@@ -23,11 +24,28 @@ struct State {
     /// Keys of rows that index entries led to, or that may be skipped, and how many of them have been dealt with.
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
+    returned: Returned,
     groups: Option<Groups>,
     /// How many of the groups have been put out.
     emitted: usize,
     /// Rows that may still be put out.
     left: u64,
+}
+
+/// Rows that SKIP LOCKED has returned by way of an index. The index's range is not locked, so a row whose entry moves ahead is met again.
+#[derive(Default)]
+struct Returned {
+    keys: BTreeSet<Vec<u8>>,
+    /// What the keys occupy, in bytes.
+    memory: usize,
+}
+
+impl Returned {
+    fn insert(&mut self, key: &[u8]) {
+        if self.keys.insert(key.to_vec()) {
+            self.memory += size_of::<Vec<u8>>() + key.len();
+        }
+    }
 }
 
 /// The parts of the program.
@@ -85,6 +103,7 @@ impl State {
             row_mode: plan.mode,
             ahead: Vec::new(),
             ahead_at: 0,
+            returned: Returned::default(),
             groups: plan.group.map(Groups::new),
             emitted: 0,
             left,
@@ -160,13 +179,18 @@ impl State {
         let key = &self.ahead[self.ahead_at];
         cx.spend()?;
         let table = &plan.access.table;
-        if may_take(cx, plan, key, self.row_mode)? {
+        if !self.returned.keys.contains(key) && may_take(cx, plan, key, self.row_mode)? {
             let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
             let mut result = Ok(());
             if !cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
                 return Err(missing_row(&table.name).into());
             }
             result?;
+            let by_index = matches!(&self.keys, Keys::Range(r) if r.by_index);
+            if by_index && plan.wait == LockWait::Skip {
+                self.returned.insert(key);
+                out.account(self.returned.memory, plan.env)?;
+            }
         }
         self.ahead_at += 1;
         Ok(())

@@ -186,6 +186,26 @@ fn skip_locked_looks_at_rows_again_that_an_index_led_to() {
     end(&mut d, reader);
 }
 
+/// Between two turns of the reader a row moves ahead in the index: one that it is about to read, and one that it has locked for its key only.
+#[test]
+fn skip_locked_returns_a_row_that_moves_in_the_index_once() {
+    for (lock, moves, by) in [(RowLock::Update, 2586, 2), (RowLock::KeyShare, 10, 8)] {
+        let mut d = driver(&numbers(3000));
+        let find = Find::ByA { low: Some(0), high: Some(9), reverse: false };
+        let (reader, writer) = (d.txn(), d.txn());
+        let seq = d.send(reader, Query::new(find, lock, LockWait::Skip).statement());
+        assert_eq!(d.suspended.len(), 1, "its turn is over");
+        d.send(writer, Stmt::Add { find: Find::Point(moves), column: 1, by }.statement(&table()));
+        d.send(writer, Body::Finish { commit: Some(Lsn(9)) });
+        assert_eq!(d.waiting(), 0);
+        d.settle();
+        let mut found = ids(d.take(seq).expect("an answer"));
+        found.sort_unstable();
+        assert!(found.iter().copied().eq(0..3000), "{lock:?}: {} rows", found.len());
+        end(&mut d, reader);
+    }
+}
+
 /// What a foreign key's check does: parents are updated at the same time, and neither deleted nor given another key.
 #[test]
 fn key_share_stops_deletes_and_changes_of_keys_only() {
