@@ -22,6 +22,7 @@ mod pgbench;
 mod policies;
 mod progress;
 mod published;
+mod remote_locks;
 mod report;
 mod result;
 mod rival;
@@ -39,7 +40,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 15] = [
+static EXPERIMENTS: [Experiment; 20] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -55,6 +56,11 @@ static EXPERIMENTS: [Experiment; 15] = [
     bp::TABLE2,
     bp::TABLE3,
     multilist::EXPERIMENT,
+    remote_locks::FIG3,
+    remote_locks::FIG4,
+    remote_locks::FIG5,
+    remote_locks::TABLE2,
+    remote_locks::VERBS,
 ];
 
 /// All experiments, where a name is expected.

@@ -87,6 +87,7 @@ mod table;
 mod tests;
 mod traps;
 mod worker;
+pub mod ycsb;
 
 pub use client::RowClient;
 pub use error::RemoteError;

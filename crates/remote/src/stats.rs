@@ -60,6 +60,8 @@ pub struct Stats {
     pub rereads: u64,
     /// Verbs that the processor executed itself on local rows.
     pub direct: u64,
+    /// Of the verbs and rounds of all phases: those on rows of the worker's own node.
+    pub own_node: PhaseCount,
     phases: [PhaseCount; 4],
 }
 
@@ -87,10 +89,22 @@ impl Stats {
         for (sum, more) in pairs {
             *sum += more;
         }
-        for (sum, more) in self.phases.iter_mut().zip(other.phases) {
+        let own_node = (&mut self.own_node, other.own_node);
+        for (sum, more) in self.phases.iter_mut().zip(other.phases).chain([own_node]) {
             sum.verbs += more.verbs;
             sum.rounds += more.rounds;
         }
+    }
+
+    /// Verbs and rounds of all phases on rows of other nodes.
+    pub fn remote(&self) -> PhaseCount {
+        let sum = |of: fn(&PhaseCount) -> u64| self.phases.iter().map(of).sum::<u64>() - of(&self.own_node);
+        PhaseCount { verbs: sum(|count| count.verbs), rounds: sum(|count| count.rounds) }
+    }
+
+    pub(crate) fn count_own(&mut self, verbs: usize) {
+        self.own_node.verbs += verbs as u64;
+        self.own_node.rounds += 1;
     }
 
     pub(crate) fn count_batch(&mut self, phase: Phase, verbs: usize) {

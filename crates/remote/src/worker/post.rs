@@ -25,6 +25,9 @@ impl<W: FabricWorker> RowWorker<'_, W> {
             self.executed.push_back((txn, access));
             return Ok(());
         }
+        if self.table.owners[owner].address.node == self.fabric.address().node {
+            self.stats.count_own(batch.len());
+        }
         self.send_to(self.queues[owner], txn, access, phase, batch)
     }
 

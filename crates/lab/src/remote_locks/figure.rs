@@ -1,0 +1,223 @@
+//! Throughput and abort rate against theta.
+
+use super::systems::{Load, M, M_S, NO_WAIT, QUICK_THETAS, System, TCP, THETAS, TWO_SIDED, WAIT_DIE};
+use super::{configuration, judge, protocol_name, seeds};
+use crate::bars::Bar;
+use crate::bp::grid::{Cell, Grid, Measure};
+use crate::experiment::Task;
+use crate::number::shown;
+use crate::progress::Progress;
+use crate::result::{Axis, Findings, Samples};
+use crate::table::{self, Column, Table};
+use clearway_harness::Res;
+use clearway_remote::Protocol;
+use clearway_remote::ycsb::{Costs, Outcome};
+use judge::OverTcp;
+
+/// A figure of the source.
+pub struct Figure {
+    name: &'static str,
+    protocol: Protocol,
+    writes: f64,
+    systems: [System; 6],
+    bar: Option<&'static OverTcp>,
+    published: &'static [Published],
+}
+
+/// Something that the source says of a figure.
+struct Published {
+    what: &'static str,
+    ours: fn(&Grid<Outcome>) -> Option<String>,
+    source: &'static str,
+}
+
+pub const FIG3: Figure = Figure {
+    name: "remote-locks/fig3",
+    protocol: Protocol::NoWait,
+    writes: 0.5,
+    systems: NO_WAIT,
+    bar: Some(&judge::NO_WAIT_OVER_TCP),
+    published: &[
+        ORDER,
+        OVERTAKES,
+        Published { what: "M/S over TCP, theta 0.85", ours: |grid| over_tcp(grid, M_S), source: "5.3" },
+        Published { what: "aborts of M at theta 0.8, %", ours: |grid| aborts(grid, M, 0.8), source: "20" },
+    ],
+};
+
+pub const FIG4: Figure = Figure {
+    name: "remote-locks/fig4",
+    protocol: Protocol::NoWait,
+    writes: 0.0,
+    systems: NO_WAIT,
+    bar: None,
+    published: &[
+        ORDER,
+        Published { what: "aborts of M/S at theta 0.95, %", ours: |grid| aborts(grid, M_S, 0.95), source: "0" },
+        Published { what: "aborts of M at theta 0.95, %", ours: |grid| aborts(grid, M, 0.95), source: "more than 40" },
+        Published { what: "M over TCP, theta 0.95", ours: m_over_tcp, source: "less than 1" },
+    ],
+};
+
+pub const FIG5: Figure = Figure {
+    name: "remote-locks/fig5",
+    protocol: Protocol::WaitDie,
+    writes: 0.5,
+    systems: WAIT_DIE,
+    bar: Some(&judge::WAIT_DIE_OVER_TCP),
+    published: &[
+        ORDER,
+        Published { source: "above 0.9", ..OVERTAKES },
+        Published { what: "M over TCP, theta 0.85", ours: |grid| over_tcp(grid, M), source: "10.6" },
+    ],
+};
+
+const ORDER: Published = Published {
+    what: "thetas where M/S > two-sided > TCP",
+    ours: |grid| {
+        let rates = |theta| [M_S, TWO_SIDED, TCP].map(|system| rate(grid, system, theta));
+        let all: Vec<bool> = thetas(grid).into_iter().map(|theta| rates(theta).is_sorted_by(|a, b| a > b)).collect();
+        Some(format!("{} of {}", all.iter().filter(|holds| **holds).count(), all.len()))
+    },
+    source: "all",
+};
+
+const OVERTAKES: Published = Published {
+    what: "M/S beats M from theta",
+    ours: |grid| {
+        let beats = |theta: &f64| rate(grid, M_S, *theta) > rate(grid, M, *theta);
+        Some(thetas(grid).into_iter().find(beats).map_or("never".into(), |theta| theta.to_string()))
+    },
+    source: "above 0.8",
+};
+
+const RATE: Measure<Outcome> =
+    Measure { name: "throughput", unit: "thousand/s", digits: 1, axis: Axis::linear, of: |run| run.rate / 1e3 };
+const ABORTS: Measure<Outcome> =
+    Measure { name: "aborts", unit: "%", digits: 1, axis: Axis::linear, of: |run| run.abort_rate() * 100.0 };
+const LATENCY: Measure<Outcome> =
+    Measure { name: "latency", unit: "us", digits: 1, axis: Axis::linear, of: |run| run.latency_ns / 1e3 };
+
+fn thetas(grid: &Grid<Outcome>) -> Vec<f64> {
+    grid.cells.iter().filter(|cell| cell.system == TCP.name).map(|cell| cell.x).collect()
+}
+
+fn rate(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<f64> {
+    grid.at(system.name, theta, RATE.of)
+}
+
+fn over_tcp(grid: &Grid<Outcome>, system: System) -> Option<String> {
+    Some(shown(rate(grid, system, judge::THETA)? / rate(grid, TCP, judge::THETA)?, 2))
+}
+
+fn m_over_tcp(grid: &Grid<Outcome>) -> Option<String> {
+    Some(shown(rate(grid, M, 0.95)? / rate(grid, TCP, 0.95)?, 2))
+}
+
+fn aborts(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<String> {
+    Some(shown(grid.at(system.name, theta, ABORTS.of)?, 1))
+}
+
+/// Runs a figure's systems at every theta.
+pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
+    let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
+    let all = figure.systems.into_iter().flat_map(|system| thetas.iter().map(move |theta| (system, *theta)));
+    let judged = |system: System, theta| {
+        let of_bar = figure.bar.is_some_and(|bar| [bar.system, TCP].contains(&system));
+        of_bar && theta == judge::THETA
+    };
+    let wanted =
+        |(system, theta): &(System, f64)| task.part.wants(&format!("{} {theta}", system.name), judged(*system, *theta));
+    let cases: Vec<(System, f64)> = all.filter(wanted).collect();
+    let seeds = seeds(task);
+    let mut progress = Progress::new(figure.name, cases.len());
+    let title = format!("{}, {:.0} % writes, simulated", protocol_name(figure.protocol), figure.writes * 100.0);
+    let mut grid = Grid { title, x: "theta", cells: Vec::new() };
+    for (system, theta) in cases {
+        progress.step(&format!("{}, theta {theta}", system.name));
+        let load = Load::new(theta, figure.writes);
+        let one = |seed: &u64| system.run(task, figure.protocol, load, *seed);
+        let figures = seeds.iter().map(one).collect::<Res<_>>()?;
+        grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
+    }
+    let mut tables = vec![grid.table(&RATE), grid.table(&ABORTS), published(figure, &grid)];
+    if let (Some(bar), false) = (figure.bar, task.options.quick) {
+        tables.push(sensitivity(task, figure, bar)?);
+    }
+    let bars: Vec<Bar> = figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, RATE.of)).collect();
+    Ok(Findings {
+        configuration: configuration(task),
+        seeds,
+        samples: [RATE, ABORTS, LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
+        tables,
+        found: found(figure, &grid),
+        agreement: agreement(figure, &grid),
+        bars,
+    })
+}
+
+fn drawn(grid: &Grid<Outcome>, measure: &Measure<Outcome>) -> Samples {
+    Samples { x: Axis::linear("theta", ""), ..grid.samples(measure) }
+}
+
+fn published(figure: &Figure, grid: &Grid<Outcome>) -> Table {
+    let text = |text: Option<String>| text.map_or(table::Cell::Empty, table::Cell::text);
+    let row = |point: &Published| {
+        vec![table::Cell::text(point.what), text((point.ours)(grid)), table::Cell::text(point.source)]
+    };
+    Table {
+        title: "What the source says of this figure".into(),
+        columns: vec![Column::ours("point", ""), Column::ours("simulated", ""), Column::published("", "")],
+        rows: figure.published.iter().map(row).collect(),
+    }
+}
+
+/// The bar's ratio with each cost halved and doubled.
+fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
+    let ratio = |costs: Costs| {
+        let load = Load { costs, ..Load::new(judge::THETA, figure.writes) };
+        let ours = bar.system.run(task, figure.protocol, load, 1)?;
+        Ok::<_, String>(ours.rate / TCP.run(task, figure.protocol, load, 1)?.rate)
+    };
+    let mut rows = Vec::new();
+    for (name, fields) in Costs::fields() {
+        let (mut halved, mut doubled) = (Costs::default(), Costs::default());
+        fields(&mut halved).into_iter().for_each(|ns| *ns /= 2);
+        fields(&mut doubled).into_iter().for_each(|ns| *ns *= 2);
+        let ratios = [ratio(halved)?, ratio(doubled)?].map(|ratio| table::Cell::number(ratio, 2));
+        rows.push(std::iter::once(table::Cell::text(name)).chain(ratios).collect());
+    }
+    for transactions in [2, 4] {
+        let load = Load::new(judge::THETA, figure.writes);
+        let ours = bar.system.run(task, figure.protocol, load, 1)?;
+        let tcp = TCP.run(task, figure.protocol, Load { transactions, ..load }, 1)?;
+        let name = format!("TCP's workers: {transactions} transactions at a time");
+        rows.push(vec![table::Cell::text(name), table::Cell::number(ours.rate / tcp.rate, 2), table::Cell::Empty]);
+    }
+    let columns = ["cost", "halved", "doubled"].map(|name| Column::ours(name, "")).to_vec();
+    let title = format!("{} over TCP at theta {}, with each cost changed", bar.system.name, judge::THETA);
+    Ok(Table { title, columns, rows })
+}
+
+fn found(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
+    let [.., past, cached] = figure.systems;
+    let over = |theta: &f64| {
+        let best = rate(grid, M, *theta)?.max(rate(grid, M_S, *theta)?);
+        let of = |system| Some(shown(rate(grid, system, *theta)? / best, 2));
+        Some(format!("{} at theta {theta} ({} with cached locations)", of(past)?, of(cached)?))
+    };
+    let ratios: Vec<String> = thetas(grid).iter().filter_map(over).collect();
+    match ratios.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("{}, against the better of M and M/S: {}.", past.name, ratios.join(", "))],
+    }
+}
+
+fn agreement(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
+    let point = |point: &Published| Some(format!("{}: {} ({})", point.what, (point.ours)(grid)?, point.source));
+    let points: Vec<String> = figure.published.iter().filter_map(point).collect();
+    vec![
+        format!("Simulated, in parentheses the source: {}.", points.join("; ")),
+        "One cost is calibrated, at theta 0; the source's rows, its retries after an abort and its transactions under way are not known.".into(),
+    ]
+}

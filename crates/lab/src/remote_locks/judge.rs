@@ -1,0 +1,67 @@
+//! The bars of row locks over one-sided memory.
+
+use super::systems::{M, M_S, System, TCP};
+use crate::bars::{Bar, Bound, Outcome as Judged, Reading};
+use crate::bp::grid::Grid;
+use clearway_remote::ycsb::Outcome;
+
+/// Where the source's ratios to TCP are largest.
+pub const THETA: f64 = 0.85;
+
+/// The least that a system's rate over TCP's may be at [`THETA`] with 50 % writes.
+pub struct OverTcp {
+    pub name: &'static str,
+    pub system: System,
+    at_least: f64,
+}
+
+pub const NO_WAIT_OVER_TCP: OverTcp =
+    OverTcp { name: "NO_WAIT, M/S over TCP, theta 0.85, 50 % writes", system: M_S, at_least: 5.3 };
+pub const WAIT_DIE_OVER_TCP: OverTcp =
+    OverTcp { name: "WAIT_DIE, M over TCP, theta 0.85, 50 % writes", system: M, at_least: 10.6 };
+
+pub const VERBS_A_WAIT: &str = "verbs a wait in line, theta 0.95";
+pub const VERBS_A_WAIT_AT_MOST: f64 = 2.0;
+pub const ROUNDS_A_ROW: &str = "rounds a remote row, one round, cached locations";
+pub const ROUNDS_A_ROW_AT_MOST: f64 = 2.0;
+pub const VERBS: &str = "verbs of 7.5 remote rows, one round, cached locations";
+pub const VERBS_AT_MOST: f64 = 27.0;
+
+impl OverTcp {
+    /// The bar, if its cases were run.
+    pub fn judge(&self, grid: &Grid<Outcome>, rate: fn(&Outcome) -> f64) -> Option<Bar> {
+        let reading =
+            |system: System| Some(Reading::new(system.name, grid.at(system.name, THETA, rate)?, "thousand/s", 1));
+        Some(Bar::ratio(self.name, Bound::AtLeast(self.at_least), reading(self.system)?, reading(TCP)?))
+    }
+}
+
+/// A count that has a most.
+pub fn at_most(name: &str, most: f64, value: f64, readings: Vec<Reading>) -> Bar {
+    let outcome = Judged::Measured { value, unit: String::new(), bound: Bound::AtMost(most), readings };
+    Bar { name: name.into(), outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bars::Verdict;
+    use crate::bp::grid::Cell;
+
+    #[test]
+    fn ratios_to_tcp_are_judged_at_their_theta() {
+        let cell = |system: System, x, rate| Cell {
+            system: system.name.into(),
+            x,
+            figures: vec![Outcome { rate, ..Outcome::default() }],
+        };
+        let grid = |ours| Grid {
+            title: String::new(),
+            x: "theta",
+            cells: vec![cell(M_S, 0.8, 1.0), cell(M_S, THETA, ours), cell(TCP, THETA, 10.0)],
+        };
+        let verdict = |ours| NO_WAIT_OVER_TCP.judge(&grid(ours), |run| run.rate).map(|bar| bar.verdict(false));
+        assert_eq!((verdict(53.0), verdict(52.9)), (Some(Verdict::Ok), Some(Verdict::Short)));
+        assert!(WAIT_DIE_OVER_TCP.judge(&grid(53.0), |run| run.rate).is_none(), "M was not run");
+    }
+}

@@ -1,0 +1,100 @@
+//! Row locks over one-sided memory: the source's figures 3 to 5 and table 2, and verbs by phase, simulated.
+//!
+//! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`tables`] the counts, [`judge`] the bars.
+//! Protocols and cluster are those of [`clearway_remote::ycsb`]: real code in virtual time.
+
+mod figure;
+mod judge;
+mod systems;
+mod tables;
+
+use crate::experiment::{Experiment, Task};
+use crate::result::Configuration;
+use clearway_remote::ycsb::{Costs, Setup, Transport};
+use clearway_remote::{Mode, Protocol};
+
+const SOURCE: &str = "Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University): two-phase locking over one-sided verbs, Journal of Frontiers of Computer Science and Technology 17(5), pages 1201 to 1209: 4 nodes, 8 workers each, ConnectX-5, YCSB, 10 operations a transaction.";
+
+/// Figure 3.
+pub const FIG3: Experiment = Experiment {
+    name: "remote-locks/fig3",
+    about: "NO_WAIT, 50 % writes, simulated: one-sided, two-sided and TCP, theta 0 to 0.95",
+    question: "How many transactions do NO_WAIT's variants commit, and how many do they abort, as rows get hotter?",
+    source: SOURCE,
+    source_found: "One-sided beats two-sided beats TCP at every theta; M/S is up to 5.3 times TCP, at 0.85. M beats M/S at low conflict; M/S wins above 0.8, where M aborts more than 20 %.",
+    bars: &[judge::NO_WAIT_OVER_TCP.name],
+    run: |task| figure::run(task, &figure::FIG3),
+};
+
+/// Figure 4.
+pub const FIG4: Experiment = Experiment {
+    name: "remote-locks/fig4",
+    about: "NO_WAIT, read-only, simulated: one-sided, two-sided and TCP, theta 0 to 0.95",
+    question: "What do mutual locks cost transactions that only read?",
+    source: SOURCE,
+    source_found: "M/S, two-sided and TCP are flat without aborts; M collapses, below TCP above 0.9, with more than 40 % aborts.",
+    bars: &[],
+    run: |task| figure::run(task, &figure::FIG4),
+};
+
+/// Figure 5.
+pub const FIG5: Experiment = Experiment {
+    name: "remote-locks/fig5",
+    about: "WAIT_DIE, 50 % writes, simulated: one-sided, two-sided and TCP, theta 0 to 0.95",
+    question: "How many transactions do WAIT_DIE's variants commit, and how many do they abort, as rows get hotter?",
+    source: SOURCE,
+    source_found: "M is up to 10.6 times TCP, at 0.85; M/S is better than M only above 0.9.",
+    bars: &[judge::WAIT_DIE_OVER_TCP.name],
+    run: |task| figure::run(task, &figure::FIG5),
+};
+
+/// Table 2.
+pub const TABLE2: Experiment = Experiment {
+    name: "remote-locks/table2",
+    about: "both kinds of retry, and verbs of a wait, simulated, 50 % writes",
+    question: "How often is a step of a lock repeated because a word moved, and how often because the holder is younger?",
+    source: SOURCE,
+    source_found: "Less than 0.2 atomicity retries a transaction (NO_WAIT, M/S); up to about 12 wait retries (WAIT_DIE, M/S, theta 0.95).",
+    bars: &[judge::VERBS_A_WAIT],
+    run: tables::retries,
+};
+
+/// Verbs by phase.
+pub const VERBS: Experiment = Experiment {
+    name: "remote-locks/verbs",
+    about: "verbs and rounds of a transaction by phase, simulated, theta 0, 50 % writes",
+    question: "How many verbs and rounds does a transaction without conflicts take?",
+    source: "dbiir/RCBench, 4 nodes: verbs a transaction.",
+    source_found: "23.5 verbs a transaction with No-Wait, 30.2 with Wait-Die, with unlock and payload in one WRITE, which can land in any order.",
+    bars: &[judge::ROUNDS_A_ROW, judge::VERBS],
+    run: tables::verbs,
+};
+
+fn configuration(task: &Task) -> Configuration {
+    let setup = systems::sized(task, Setup::new(Mode::PUBLISHED[0], Transport::OneSided, 0.0, 0.0));
+    let settings = [
+        (
+            "cluster",
+            format!(
+                "{} nodes, {} workers each, {} transaction at a time",
+                setup.nodes, setup.workers, setup.transactions
+            ),
+        ),
+        ("rows of a node", setup.rows.to_string()),
+        ("commits", format!("{} after a warm-up of {}", setup.commits, setup.warm_up)),
+        ("costs in ns", format!("{:?}", Costs::default())),
+        ("repetitions", task.repetitions().to_string()),
+    ];
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn seeds(task: &Task) -> Vec<u64> {
+    (1..=u64::from(task.repetitions())).collect()
+}
+
+fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::NoWait => "NO_WAIT",
+        Protocol::WaitDie => "WAIT_DIE",
+    }
+}

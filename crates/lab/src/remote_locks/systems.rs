@@ -1,0 +1,72 @@
+//! The systems that are compared, and one simulated run of each.
+
+use crate::experiment::Task;
+use clearway_harness::Res;
+use clearway_remote::ycsb::{Costs, Outcome, Setup, Transport, run};
+use clearway_remote::{LockKind, Mode, Protocol};
+
+/// Thetas of a figure.
+pub const THETAS: [f64; 9] = [0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95];
+pub const QUICK_THETAS: [f64; 2] = [0.0, 0.85];
+
+/// A way to lock rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct System {
+    pub name: &'static str,
+    transport: Transport,
+    kind: LockKind,
+    cached: bool,
+}
+
+const fn one_sided(name: &'static str, kind: LockKind) -> System {
+    System { name, transport: Transport::OneSided, kind, cached: false }
+}
+
+const fn cached(name: &'static str, kind: LockKind) -> System {
+    System { cached: true, ..one_sided(name, kind) }
+}
+
+pub const M: System = one_sided("M", LockKind::Mutual);
+pub const M_S: System = one_sided("M/S", LockKind::Shared);
+pub const TWO_SIDED: System = System { transport: Transport::TwoSided, ..one_sided("two-sided", LockKind::Shared) };
+pub const TCP: System = System { transport: Transport::Tcp, ..one_sided("TCP", LockKind::Shared) };
+pub const ONE_ROUND: System = one_sided("one round", LockKind::OneRound);
+pub const ONE_ROUND_CACHED: System = cached("one round, cached locations", LockKind::OneRound);
+pub const LINE: System = one_sided("M in line", LockKind::Line);
+pub const LINE_CACHED: System = cached("M in line, cached locations", LockKind::Line);
+
+/// The source's systems, then those past it.
+pub const NO_WAIT: [System; 6] = [M, M_S, TWO_SIDED, TCP, ONE_ROUND, ONE_ROUND_CACHED];
+pub const WAIT_DIE: [System; 6] = [M, M_S, TWO_SIDED, TCP, LINE, LINE_CACHED];
+
+impl System {
+    /// One run.
+    pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<Outcome> {
+        let mode = Mode { protocol, kind: self.kind };
+        let full = Setup::new(mode, self.transport, load.theta, load.writes);
+        let full = Setup { seed, cached: self.cached, costs: load.costs, transactions: load.transactions, ..full };
+        run(&sized(task, full))
+            .map_err(|why| format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta))
+    }
+}
+
+/// A quick run has fewer rows and transactions.
+pub fn sized(task: &Task, full: Setup) -> Setup {
+    if task.options.quick { Setup { rows: 2_000, warm_up: 20, commits: 80, ..full } } else { full }
+}
+
+/// What the transactions are like, and what everything costs.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    pub theta: f64,
+    pub writes: f64,
+    pub costs: Costs,
+    /// Transactions that a worker runs at a time.
+    pub transactions: usize,
+}
+
+impl Load {
+    pub fn new(theta: f64, writes: f64) -> Self {
+        Self { theta, writes, costs: Costs::default(), transactions: 1 }
+    }
+}

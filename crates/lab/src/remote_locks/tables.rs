@@ -1,0 +1,182 @@
+//! Counts a transaction: retries, verbs and rounds.
+
+use super::systems::{LINE, LINE_CACHED, Load, M, M_S, ONE_ROUND, ONE_ROUND_CACHED, System};
+use super::{configuration, judge, protocol_name, seeds};
+use crate::bars::Reading;
+use crate::experiment::Task;
+use crate::number::median;
+use crate::progress::Progress;
+use crate::result::{Axis, Findings, Point, Samples, Series};
+use crate::table::{Cell, Column, Table};
+use clearway_harness::Res;
+use clearway_remote::ycsb::Outcome;
+use clearway_remote::{Phase, Protocol};
+
+const WRITES: f64 = 0.5;
+/// Rows of other nodes, of 10 on 4 nodes.
+const REMOTE_ROWS: f64 = 7.5;
+const RETRY_THETAS: [f64; 4] = [0.6, 0.8, 0.9, 0.95];
+const QUICK_THETAS: [f64; 1] = [0.95];
+
+/// A system at a theta, and every repetition.
+struct Case {
+    protocol: Protocol,
+    system: System,
+    theta: f64,
+    runs: Vec<Outcome>,
+}
+
+impl Case {
+    fn name(protocol: Protocol, system: System) -> String {
+        format!("{}, {}", protocol_name(protocol), system.name)
+    }
+
+    fn of(&self, count: fn(&Outcome) -> f64) -> f64 {
+        median(&self.runs.iter().map(count).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+    }
+}
+
+fn cases(task: &Task, name: &'static str, systems: &[(Protocol, System)], thetas: &[f64]) -> Res<Vec<Case>> {
+    let all = systems.iter().flat_map(|system| thetas.iter().map(move |theta| (*system, *theta)));
+    let judged = |system, theta| match system {
+        LINE => theta == 0.95,
+        _ => system == ONE_ROUND_CACHED,
+    };
+    let wanted = |((protocol, system), theta): &((Protocol, System), f64)| {
+        task.part.wants(&format!("{} {theta}", Case::name(*protocol, *system)), judged(*system, *theta))
+    };
+    let wanted: Vec<_> = all.filter(wanted).collect();
+    let mut progress = Progress::new(name, wanted.len());
+    let mut cases = Vec::new();
+    for ((protocol, system), theta) in wanted {
+        progress.step(&format!("{}, theta {theta}", Case::name(protocol, system)));
+        let one = |seed: &u64| system.run(task, protocol, Load::new(theta, WRITES), *seed);
+        cases.push(Case { protocol, system, theta, runs: seeds(task).iter().map(one).collect::<Res<_>>()? });
+    }
+    Ok(cases)
+}
+
+fn verbs_a_wait(run: &Outcome) -> f64 {
+    if run.stats.waits == 0 { 0.0 } else { run.stats.wait_verbs as f64 / run.stats.waits as f64 }
+}
+
+/// A count of the systems: its name, digits, and how it is read off.
+type Count = (&'static str, u8, fn(&Outcome) -> f64);
+
+const RETRIES: [Count; 4] = [
+    ("atomicity retries", 3, |run| run.a_commit(run.stats.atomicity_retries)),
+    ("wait retries", 2, |run| run.a_commit(run.stats.wait_retries)),
+    ("requests that waited", 2, |run| run.a_commit(run.stats.waits)),
+    ("verbs a wait", 2, verbs_a_wait),
+];
+
+/// Table 2.
+pub fn retries(task: &Task) -> Res<Findings> {
+    use Protocol::{NoWait, WaitDie};
+    let systems = [(NoWait, M), (NoWait, M_S), (WaitDie, M), (WaitDie, M_S), (WaitDie, LINE)];
+    let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &RETRY_THETAS };
+    let cases = cases(task, "remote-locks/table2", &systems, thetas)?;
+    let published = |case: &Case| match (case.protocol, case.system, case.theta) {
+        (NoWait, M_S, _) => Cell::text("atomicity < 0.2"),
+        (WaitDie, M_S, 0.95) => Cell::text("waits about 12"),
+        _ => Cell::Empty,
+    };
+    let in_line = cases.iter().find(|case| case.system == LINE && case.theta == 0.95);
+    let bar = in_line.map(|case| {
+        let waits = Reading::new("requests that waited, a transaction", case.of(RETRIES[2].2), "", 2);
+        judge::at_most(judge::VERBS_A_WAIT, judge::VERBS_A_WAIT_AT_MOST, case.of(verbs_a_wait), vec![waits])
+    });
+    Ok(Findings {
+        configuration: configuration(task),
+        seeds: seeds(task),
+        samples: RETRIES.iter().map(|count| samples(&cases, count)).collect(),
+        tables: vec![table("A committed transaction", &cases, &RETRIES, Some(&published))],
+        found: Vec::new(),
+        agreement: vec!["Counts are of committed transactions, the work of their aborted attempts included; the source does not say what it divides by.".into()],
+        bars: bar.into_iter().collect(),
+    })
+}
+
+const PHASES: [Count; 8] = [
+    ("lock: verbs", 2, |run| run.a_commit(run.stats.phase(Phase::Lock).verbs)),
+    ("lock: rounds", 2, |run| run.a_commit(run.stats.phase(Phase::Lock).rounds)),
+    ("commit: verbs", 2, |run| run.a_commit(run.stats.phase(Phase::Commit).verbs)),
+    ("commit: rounds", 2, |run| run.a_commit(run.stats.phase(Phase::Commit).rounds)),
+    ("abort: verbs", 2, |run| run.a_commit(run.stats.phase(Phase::Abort).verbs)),
+    ("abort: rounds", 2, |run| run.a_commit(run.stats.phase(Phase::Abort).rounds)),
+    ("of 7.5 remote rows: verbs", 2, remote_verbs),
+    ("a remote row: rounds", 3, rounds_a_row),
+];
+
+fn remote_verbs(run: &Outcome) -> f64 {
+    run.stats.remote().verbs as f64 / run.remote_rows as f64 * REMOTE_ROWS
+}
+
+fn rounds_a_row(run: &Outcome) -> f64 {
+    run.stats.remote().rounds as f64 / run.remote_rows as f64
+}
+
+/// Verbs and rounds by phase.
+pub fn verbs(task: &Task) -> Res<Findings> {
+    let of = |protocol, systems: [System; 4]| systems.map(|system| (protocol, system));
+    let systems = [
+        of(Protocol::NoWait, [M, M_S, ONE_ROUND, ONE_ROUND_CACHED]),
+        of(Protocol::WaitDie, [M, M_S, LINE, LINE_CACHED]),
+    ];
+    let cases = cases(task, "remote-locks/verbs", systems.as_flattened(), &[0.0])?;
+    let published = |case: &Case| match (case.protocol, case.system) {
+        (Protocol::NoWait, M) => Cell::number(23.5, 1),
+        (Protocol::WaitDie, M) => Cell::number(30.2, 1),
+        _ => Cell::Empty,
+    };
+    let judged = cases.iter().find(|case| case.system == ONE_ROUND_CACHED);
+    let bars = judged.map(|case| {
+        let rows = Reading::new("remote rows a transaction", case.of(|run| run.a_commit(run.remote_rows)), "", 2);
+        let (rounds, verbs) = (case.of(rounds_a_row), case.of(remote_verbs));
+        [
+            judge::at_most(judge::ROUNDS_A_ROW, judge::ROUNDS_A_ROW_AT_MOST, rounds, vec![rows.clone()]),
+            judge::at_most(judge::VERBS, judge::VERBS_AT_MOST, verbs, vec![rows]),
+        ]
+    });
+    Ok(Findings {
+        configuration: configuration(task),
+        seeds: seeds(task),
+        samples: PHASES.iter().map(|count| samples(&cases, count)).collect(),
+        tables: vec![table("A committed transaction, theta 0", &cases, &PHASES, Some(&published))],
+        found: Vec::new(),
+        agreement: vec!["RCBench writes payload and unlock by one WRITE, which saves a verb a changed row and is wrong; it does not say how its rows were found.".into()],
+        bars: bars.into_iter().flatten().collect(),
+    })
+}
+
+fn table(title: &str, cases: &[Case], counts: &[Count], published: Option<&dyn Fn(&Case) -> Cell>) -> Table {
+    let mut columns = vec![Column::ours("system", ""), Column::ours("theta", "")];
+    columns.extend(counts.iter().map(|(name, ..)| Column::ours(name, "")));
+    columns.extend(published.map(|_| Column::published("", "")));
+    let row = |case: &Case| {
+        let mut row = vec![Cell::text(Case::name(case.protocol, case.system)), Cell::number(case.theta, 2)];
+        row.extend(counts.iter().map(|(_, digits, of)| Cell::number(case.of(*of), *digits)));
+        row.extend(published.map(|published| published(case)));
+        row
+    };
+    Table { title: title.into(), columns, rows: cases.iter().map(row).collect() }
+}
+
+fn samples(cases: &[Case], (name, _, of): &Count) -> Samples {
+    let point = |case: &Case| Point { x: case.theta, y: case.runs.iter().map(of).collect() };
+    let mut series: Vec<Series> = Vec::new();
+    for case in cases {
+        let name = Case::name(case.protocol, case.system);
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.push(point(case)),
+            None => series.push(Series { name, points: vec![point(case)] }),
+        }
+    }
+    Samples {
+        title: (*name).into(),
+        x: Axis::linear("theta", ""),
+        y: Axis::linear(name, ""),
+        series,
+        drawn: *name == RETRIES[1].0,
+    }
+}

@@ -1,0 +1,278 @@
+//! The transactions of a run.
+
+use super::model::{Action, Model, ModelLink};
+use super::zipf::Zipf;
+use super::{MAX_VIRTUAL_NS, Outcome, PAYLOAD_WORDS, RunError, Setup};
+use crate::{Event, MessageServer, RowClient, RowId, Table, TxnHandle};
+use clearway_env::{Entropy, SeededEntropy};
+use clearway_fabric::Region;
+use clearway_fabric::sim::{Network, SimRegion, Step};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+pub(super) type Server = MessageServer<ModelLink>;
+
+/// Time between two looks at memory that a worker waits for.
+const LOOK_NS: u64 = 100;
+
+/// A transaction that is done again until it commits.
+#[derive(Default)]
+struct Client {
+    plan: Vec<(RowId, bool)>,
+    /// Operations that are done.
+    done: usize,
+    begun_ns: u64,
+}
+
+pub(super) struct Cluster<'a> {
+    setup: &'a Setup,
+    network: Network,
+    model: Rc<RefCell<Model>>,
+    workers: Vec<Box<dyn RowClient + 'a>>,
+    servers: Vec<Server>,
+    /// By worker, then by number.
+    clients: Vec<Vec<Client>>,
+    running: BTreeMap<(usize, TxnHandle), usize>,
+    looking: Vec<bool>,
+    rng: SeededEntropy,
+    zipf: Zipf,
+    /// Changes of each row by transactions that committed.
+    changes: BTreeMap<RowId, u64>,
+    commits: u64,
+    /// When the warm-up ended, and the measured commits did.
+    measured_ns: (u64, u64),
+    latency_ns: u64,
+    remote_rows: u64,
+}
+
+impl<'a> Cluster<'a> {
+    pub fn new(
+        setup: &'a Setup,
+        network: Network,
+        model: Rc<RefCell<Model>>,
+        workers: Vec<Box<dyn RowClient + 'a>>,
+        servers: Vec<Server>,
+    ) -> Self {
+        let clients = || (0..setup.transactions).map(|_| Client::default()).collect();
+        Self {
+            setup,
+            network,
+            model,
+            clients: workers.iter().map(|_| clients()).collect(),
+            running: BTreeMap::new(),
+            looking: vec![false; workers.len()],
+            workers,
+            servers,
+            rng: SeededEntropy::new(setup.seed),
+            zipf: Zipf::new(setup.rows, setup.theta),
+            changes: BTreeMap::new(),
+            commits: 0,
+            measured_ns: (0, 0),
+            latency_ns: 0,
+            remote_rows: 0,
+        }
+    }
+
+    pub fn run(mut self, table: &Table, regions: &[SimRegion]) -> Result<Outcome, RunError> {
+        for worker in 0..self.workers.len() {
+            (0..self.setup.transactions).for_each(|client| self.next(worker, client));
+        }
+        while let Some(step) = self.network.advance() {
+            match step {
+                Step::Worker(address) => {
+                    let worker = address.node.0 as usize * self.setup.workers + address.port as usize;
+                    let done_ns = self.model.borrow_mut().work(worker, self.setup.costs.verb_ns);
+                    self.model.borrow_mut().at(done_ns, Action::Poll(worker));
+                }
+                Step::Timer(token) => self.act(token)?,
+            }
+        }
+        self.verify(table, regions)?;
+        let mut outcome = Outcome { remote_rows: self.remote_rows, ..Outcome::default() };
+        self.workers.iter().for_each(|worker| outcome.stats.add(worker.stats()));
+        let (from_ns, until_ns) = self.measured_ns;
+        let measured = self.commits.min(self.setup.warm_up + self.setup.commits).saturating_sub(self.setup.warm_up);
+        outcome.rate = measured as f64 * 1e9 / until_ns.saturating_sub(from_ns).max(1) as f64;
+        outcome.latency_ns = self.latency_ns as f64 / self.commits.max(1) as f64;
+        Ok(outcome)
+    }
+
+    fn act(&mut self, token: u64) -> Result<(), RunError> {
+        let action = self.model.borrow_mut().take(token);
+        match action {
+            Action::Begin(worker, client, start) => {
+                let txn = match start {
+                    Some(start) => self.workers[worker].restart(start),
+                    None => self.workers[worker].begin(),
+                };
+                let txn = txn.expect("a worker has as many transactions as clients");
+                self.running.insert((worker, txn), client);
+                self.go_on(worker, txn)?;
+            }
+            Action::GoOn(worker, txn) => self.go_on(worker, txn)?,
+            Action::Poll(worker) => self.poll(worker)?,
+            Action::Look(worker) => {
+                self.looking[worker] = false;
+                self.poll(worker)?;
+            }
+            Action::Arrive(message) => self.model.borrow_mut().arrive(message),
+            Action::Deliver(message) => {
+                let to = message.to;
+                self.model.borrow_mut().deliver(message);
+                match to.checked_sub(self.workers.len()) {
+                    Some(server) => self.servers[server].poll()?,
+                    None => self.poll(to)?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A client's next transaction begins, unless enough have committed.
+    fn next(&mut self, worker: usize, client: usize) {
+        let enough = self.setup.warm_up + self.setup.commits;
+        if self.commits >= enough || self.network.now_ns() >= MAX_VIRTUAL_NS {
+            return;
+        }
+        let plan = self.plan();
+        let begun_ns = self.network.now_ns();
+        self.clients[worker][client] = Client { plan, done: 0, begun_ns };
+        self.begin(worker, client, None);
+    }
+
+    fn begin(&mut self, worker: usize, client: usize, start: Option<crate::StartTimestamp>) {
+        // Drawn: transactions that abort one another must not do so in step for ever.
+        let begin_ns = self.setup.costs.begin_ns;
+        let begin_ns = begin_ns / 2 + self.rng.below(begin_ns + 1);
+        let mut model = self.model.borrow_mut();
+        let begun_ns = model.work(worker, begin_ns);
+        model.at(begun_ns, Action::Begin(worker, client, start));
+    }
+
+    fn plan(&self) -> Vec<(RowId, bool)> {
+        let mut plan: Vec<(RowId, bool)> = Vec::new();
+        while plan.len() < self.setup.operations {
+            let owner = self.rng.below(self.setup.nodes as u64) as u32;
+            let row = RowId { owner, index: self.zipf.draw(&self.rng) };
+            if plan.iter().all(|(other, _)| *other != row) {
+                let update = ((self.rng.u64() >> 11) as f64) < self.setup.writes * (1_u64 << 53) as f64;
+                plan.push((row, update));
+            }
+        }
+        plan
+    }
+
+    /// Starts the next operation, or the commit.
+    fn go_on(&mut self, worker: usize, txn: TxnHandle) -> Result<(), RunError> {
+        let client = &self.clients[worker][self.running[&(worker, txn)]];
+        let of_worker = &mut self.workers[worker];
+        let next = client.plan.get(client.done);
+        self.remote_rows += u64::from(next.is_some_and(|(row, _)| row.owner as usize != worker / self.setup.workers));
+        match next {
+            None => of_worker.commit(txn)?,
+            Some((row, _)) if self.setup.reads_index() => {
+                of_worker.peek(txn, RowId { index: row.index + self.setup.rows, ..*row })?;
+            }
+            Some((row, update)) => of_worker.get(txn, *row, *update)?,
+        }
+        self.poll(worker)
+    }
+
+    fn poll(&mut self, worker: usize) -> Result<(), RunError> {
+        let mut events = Vec::new();
+        self.workers[worker].poll(&mut events)?;
+        for event in events {
+            self.handle(worker, event)?;
+        }
+        let waits = self.workers[worker].is_ready() || self.workers[worker].watches_memory();
+        if waits && !std::mem::replace(&mut self.looking[worker], true) {
+            let at_ns = self.network.now_ns() + LOOK_NS;
+            self.model.borrow_mut().at(at_ns, Action::Look(worker));
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, worker: usize, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Peeked(txn, _) => {
+                let client = &self.clients[worker][self.running[&(worker, txn)]];
+                let (row, update) = client.plan[client.done];
+                self.workers[worker].get(txn, row, update)?;
+            }
+            Event::Locked(txn, row) => self.locked(worker, txn, row),
+            Event::Released(..) => unreachable!("no client asks for it"),
+            Event::Committed(txn) => {
+                let client = self.running.remove(&(worker, txn)).expect("it was running");
+                self.committed(worker, client);
+                self.next(worker, client);
+            }
+            Event::Aborted(txn, start, _) => {
+                let client = self.running.remove(&(worker, txn)).expect("it was running");
+                self.clients[worker][client].done = 0;
+                if self.network.now_ns() < MAX_VIRTUAL_NS {
+                    self.begin(worker, client, Some(start));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn locked(&mut self, worker: usize, txn: TxnHandle, row: RowId) {
+        let client = &mut self.clients[worker][self.running[&(worker, txn)]];
+        let (_, update) = client.plan[client.done];
+        client.done += 1;
+        if update {
+            let mut payload = [0; PAYLOAD_WORDS];
+            self.workers[worker].payload(txn, row, &mut payload);
+            payload.iter_mut().for_each(|word| *word += 1);
+            self.workers[worker].set(txn, row, &payload);
+        }
+        let mut model = self.model.borrow_mut();
+        let done_ns = model.work(worker, self.setup.costs.row_ns);
+        model.at(done_ns, Action::GoOn(worker, txn));
+    }
+
+    fn committed(&mut self, worker: usize, client: usize) {
+        let now_ns = self.network.now_ns();
+        let client = &self.clients[worker][client];
+        for (row, _) in client.plan.iter().filter(|(_, update)| *update) {
+            *self.changes.entry(*row).or_default() += 1;
+        }
+        self.latency_ns += now_ns - client.begun_ns;
+        self.commits += 1;
+        if self.commits <= self.setup.warm_up {
+            self.measured_ns.0 = now_ns;
+        }
+        if self.commits <= self.setup.warm_up + self.setup.commits {
+            self.measured_ns.1 = now_ns;
+        }
+    }
+
+    /// Each changed row has all of its changes, and is free.
+    fn verify(&self, table: &Table, regions: &[SimRegion]) -> Result<(), RunError> {
+        if !self.running.is_empty() {
+            return Err(RunError::WrongRows(format!("{} transactions did not end", self.running.len())));
+        }
+        let header = self.setup.mode.header_words();
+        for (row, changes) in &self.changes {
+            let mut words = vec![0; header + PAYLOAD_WORDS];
+            match self.servers.get(row.owner as usize) {
+                Some(server) => words[header..].copy_from_slice(server.payload(row.index)),
+                None => {
+                    let first = table.word(*row, 0).word as usize;
+                    let region = &regions[row.owner as usize];
+                    words.iter_mut().enumerate().for_each(|(at, word)| *word = region.load(first + at));
+                }
+            }
+            let (metadata, payload) = words.split_at(header);
+            if metadata.iter().any(|word| *word != 0) || payload.iter().any(|word| word != changes) {
+                return Err(RunError::WrongRows(format!("{row:?} after {changes} changes: {words:?}")));
+            }
+        }
+        match self.servers.iter().find(|server| !server.is_free() || server.bad_requests() > 0) {
+            Some(_) => Err(RunError::WrongRows("a server's lock leaked".into())),
+            None => Ok(()),
+        }
+    }
+}

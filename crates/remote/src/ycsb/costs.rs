@@ -1,0 +1,80 @@
+//! What the simulated cluster's processors and networks cost.
+
+use clearway_fabric::sim::SimConfig;
+
+/// A way to send messages, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessageCosts {
+    /// Processor time to send one.
+    pub send_ns: u64,
+    /// Time from the sender's adapter to the receiver's.
+    pub wire_ns: u64,
+    /// Processor time to receive one.
+    pub receive_ns: u64,
+}
+
+/// Costs of the cluster, in nanoseconds.
+///
+/// The default has the source's hardware as others have published it; `queue_ns` alone is calibrated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Time from one adapter to another, for verbs.
+    pub verb_wire_ns: u64,
+    /// The same to the own node.
+    pub loopback_ns: u64,
+    /// Processor time to post a verb and take its completion.
+    pub verb_ns: u64,
+    /// SEND and RECV.
+    pub two_sided: MessageCosts,
+    /// TCP over InfiniBand: the kernel's work on both sides, and the wake-up of the receiver.
+    pub tcp: MessageCosts,
+    /// Processor time that a received message spends between threads: parsed, queued, taken from the queue. Calibrated: with
+    /// it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 against 26.7 thousand transactions a second).
+    pub queue_ns: u64,
+    /// Processor time of an owner for one request: its index, its lock table, its row.
+    pub handle_ns: u64,
+    /// Processor time of a transaction for one row.
+    pub row_ns: u64,
+    /// Processor time to begin a transaction, or to begin it again.
+    pub begin_ns: u64,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self {
+            verb_wire_ns: 850,
+            loopback_ns: 300,
+            verb_ns: 150,
+            two_sided: MessageCosts { send_ns: 300, wire_ns: 950, receive_ns: 500 },
+            tcp: MessageCosts { send_ns: 4_000, wire_ns: 2_000, receive_ns: 6_000 },
+            queue_ns: 2_400,
+            handle_ns: 500,
+            row_ns: 300,
+            begin_ns: 1_000,
+        }
+    }
+}
+
+/// A cost by name, and its values.
+pub type CostField = (&'static str, fn(&mut Costs) -> Vec<&mut u64>);
+
+impl Costs {
+    /// The network for verbs.
+    pub(super) fn network(&self) -> SimConfig {
+        SimConfig { latency_ns: self.verb_wire_ns, loopback_ns: self.loopback_ns, ..SimConfig::default() }
+    }
+
+    /// The costs by name, each with a way to change it: for the sensitivity of a result.
+    pub fn fields() -> [CostField; 8] {
+        [
+            ("wire of verbs", |c| vec![&mut c.verb_wire_ns, &mut c.loopback_ns]),
+            ("a verb's processor time", |c| vec![&mut c.verb_ns]),
+            ("TCP: processor time", |c| vec![&mut c.tcp.send_ns, &mut c.tcp.receive_ns]),
+            ("TCP: wire", |c| vec![&mut c.tcp.wire_ns]),
+            ("queues between threads", |c| vec![&mut c.queue_ns]),
+            ("an owner's request", |c| vec![&mut c.handle_ns]),
+            ("a row's work", |c| vec![&mut c.row_ns]),
+            ("begin", |c| vec![&mut c.begin_ns]),
+        ]
+    }
+}

@@ -1,0 +1,142 @@
+//! Processors and messages of the simulated cluster, in the virtual time of its network.
+
+use super::{Costs, MessageCosts};
+use crate::{Incoming, Link, RemoteError, StartTimestamp, TxnHandle};
+use clearway_fabric::sim::Network;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// What happens when a timer expires.
+pub(super) enum Action {
+    /// A transaction of this worker begins, or one of its aborted ones again.
+    Begin(usize, usize, Option<StartTimestamp>),
+    /// The transaction's work on a row has been done.
+    GoOn(usize, TxnHandle),
+    /// The worker looks at what has arrived.
+    Poll(usize),
+    /// The worker looks at its memory.
+    Look(usize),
+    Arrive(Message),
+    Deliver(Message),
+}
+
+/// A message of one endpoint to another. Endpoints are the workers, then the owners' servers.
+pub(super) struct Message {
+    from: usize,
+    pub to: usize,
+    words: Vec<u64>,
+}
+
+/// Virtual time, and who is busy until when.
+pub(super) struct Model {
+    network: Network,
+    costs: Costs,
+    messages: MessageCosts,
+    actions: BTreeMap<u64, Action>,
+    next_token: u64,
+    /// By worker: those of a node are neighbours, and serve its messages, too.
+    free_ns: Vec<u64>,
+    workers_per_node: usize,
+    inboxes: Vec<VecDeque<Incoming>>,
+}
+
+impl Model {
+    pub fn new(
+        network: Network,
+        costs: Costs,
+        messages: MessageCosts,
+        (nodes, workers_per_node): (usize, usize),
+    ) -> Self {
+        let workers = nodes * workers_per_node;
+        Self {
+            network,
+            costs,
+            messages,
+            actions: BTreeMap::new(),
+            next_token: 0,
+            free_ns: vec![0; workers],
+            workers_per_node,
+            inboxes: (0..workers + nodes).map(|_| VecDeque::new()).collect(),
+        }
+    }
+
+    pub fn at(&mut self, at_ns: u64, action: Action) {
+        self.next_token += 1;
+        self.actions.insert(self.next_token, action);
+        self.network.set_timer(self.next_token, at_ns);
+    }
+
+    pub fn take(&mut self, token: u64) -> Action {
+        self.actions.remove(&token).expect("a timer expires once")
+    }
+
+    /// Occupies a worker's processor; returns when it is done.
+    pub fn work(&mut self, worker: usize, ns: u64) -> u64 {
+        let free_ns = &mut self.free_ns[worker];
+        *free_ns = (*free_ns).max(self.network.now_ns()) + ns;
+        *free_ns
+    }
+
+    fn node(&self, endpoint: usize) -> usize {
+        let workers = self.free_ns.len();
+        if endpoint < workers { endpoint / self.workers_per_node } else { endpoint - workers }
+    }
+
+    /// Occupies the endpoint's processor; a server has the one of its node that is free first.
+    fn work_at(&mut self, endpoint: usize, ns: u64) -> u64 {
+        let first = self.node(endpoint) * self.workers_per_node;
+        let of_node = first..first + self.workers_per_node;
+        let is_server = endpoint >= self.free_ns.len();
+        let idle = of_node.min_by_key(|worker| self.free_ns[*worker]).expect("a node has workers");
+        self.work(if is_server { idle } else { endpoint }, ns)
+    }
+
+    fn send(&mut self, message: Message) {
+        if self.node(message.from) == self.node(message.to) {
+            let now_ns = self.network.now_ns();
+            return self.at(now_ns, Action::Arrive(message));
+        }
+        let sent_ns = self.work_at(message.from, self.messages.send_ns);
+        self.at(sent_ns + self.messages.wire_ns, Action::Arrive(message));
+    }
+
+    pub fn arrive(&mut self, message: Message) {
+        let is_remote = self.node(message.from) != self.node(message.to);
+        let receive_ns = if is_remote { self.messages.receive_ns + self.costs.queue_ns } else { 0 };
+        let handle_ns = if message.to >= self.free_ns.len() { self.costs.handle_ns } else { 0 };
+        let done_ns = self.work_at(message.to, receive_ns + handle_ns);
+        self.at(done_ns, Action::Deliver(message));
+    }
+
+    pub fn deliver(&mut self, message: Message) {
+        let incoming = Incoming::Message(self.peer(message.from), message.words);
+        self.inboxes[message.to].push_back(incoming);
+    }
+
+    /// An endpoint's number among the peers of the other kind.
+    fn peer(&self, endpoint: usize) -> usize {
+        endpoint.checked_sub(self.free_ns.len()).unwrap_or(endpoint)
+    }
+}
+
+/// An endpoint's messages.
+pub(super) struct ModelLink {
+    pub model: Rc<RefCell<Model>>,
+    pub endpoint: usize,
+}
+
+impl Link for ModelLink {
+    fn send(&mut self, peer: usize, words: &[u64]) -> Result<(), RemoteError> {
+        let mut model = self.model.borrow_mut();
+        let workers = model.free_ns.len();
+        let to = if self.endpoint < workers { workers + peer } else { peer };
+        model.send(Message { from: self.endpoint, to, words: words.to_vec() });
+        Ok(())
+    }
+
+    fn poll(&mut self, incoming: &mut Vec<Incoming>) -> Result<(), RemoteError> {
+        incoming.extend(self.model.borrow_mut().inboxes[self.endpoint].drain(..));
+        Ok(())
+    }
+}

@@ -1,0 +1,72 @@
+//! What the simulated cluster must show, however small: right rows, the budgets of verbs, the calibration.
+
+use super::*;
+use crate::{LockKind, Protocol};
+
+/// A cluster of the source's size with fewer rows.
+fn small(mode: Mode, transport: Transport, theta: f64) -> Setup {
+    Setup { rows: 20_000, warm_up: 50, commits: 300, ..Setup::new(mode, transport, theta, 0.5) }
+}
+
+fn all_modes() -> impl Iterator<Item = Mode> {
+    Mode::PUBLISHED.into_iter().chain([Mode::ONE_ROUND, Mode::LINE])
+}
+
+/// [`run`] fails if a row lacks a change or has one too many, or a lock leaks.
+#[test]
+fn rows_have_the_changes_of_committed_transactions() {
+    for mode in all_modes() {
+        for transport in [Transport::OneSided, Transport::TwoSided, Transport::Tcp] {
+            if transport != Transport::OneSided && !Mode::PUBLISHED.contains(&mode) {
+                continue;
+            }
+            for (theta, transactions) in [(0.0, 1), (0.9, 2)] {
+                let setup =
+                    Setup { rows: 5_000, transactions, workers: 4, commits: 100, ..small(mode, transport, theta) };
+                let found = run(&setup).unwrap_or_else(|why| panic!("{setup:?}: {why}"));
+                assert!(found.stats.commits >= 150 && found.rate > 0.0, "{setup:?}: {found:?}");
+                assert!(theta == 0.0 || found.abort_rate() > 0.2, "{setup:?}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_run() {
+    let setup = Setup { commits: 100, ..small(Mode::LINE, Transport::OneSided, 0.9) };
+    let [first, again] = [1, 2].map(|_| run(&setup).unwrap());
+    assert_eq!((first.rate, first.stats), (again.rate, again.stats));
+    assert_ne!(first.stats, run(&Setup { seed: 2, ..setup }).unwrap().stats);
+}
+
+/// 7.5 remote rows a transaction: at most 2 rounds for each and 27 verbs together.
+#[test]
+fn one_round_keeps_its_budget_of_verbs_and_rounds() {
+    let found = run(&Setup { cached: true, ..small(Mode::ONE_ROUND, Transport::OneSided, 0.0) }).unwrap();
+    let remote = found.stats.remote();
+    let rows = found.remote_rows as f64;
+    let (verbs, rounds) = (remote.verbs as f64 * 7.5 / rows, remote.rounds as f64 / rows);
+    println!("{verbs:.2} verbs of 7.5 remote rows, {rounds:.3} rounds a remote row");
+    assert!(rounds <= 2.0, "{rounds} rounds");
+    assert!(verbs <= 27.0, "{verbs} verbs");
+    assert!((found.a_commit(found.remote_rows) - 7.5).abs() < 0.3, "{found:?}");
+}
+
+/// A CAS to stand in line and a WRITE to the one before; a CAS more if the word has moved, which comes to 1 % here.
+#[test]
+fn waits_in_line_take_about_two_verbs() {
+    let found = run(&small(Mode::LINE, Transport::OneSided, 0.95)).unwrap();
+    println!("{} verbs of {} waits", found.stats.wait_verbs, found.stats.waits);
+    assert!(found.stats.waits > 100 && found.stats.wait_verbs * 100 <= 205 * found.stats.waits, "{found:?}");
+}
+
+/// The only cost that is fitted, and to this ratio alone.
+#[test]
+fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
+    let shared = Mode { protocol: Protocol::NoWait, kind: LockKind::Shared };
+    let [two_sided, tcp] = [Transport::TwoSided, Transport::Tcp]
+        .map(|transport| run(&Setup { rows: 100_000, commits: 1_500, ..small(shared, transport, 0.0) }));
+    let ratio = two_sided.unwrap().rate / tcp.unwrap().rate;
+    println!("two-sided is {ratio:.3} times TCP");
+    assert!((3.1..3.3).contains(&ratio), "{ratio}");
+}
