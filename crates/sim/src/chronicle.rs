@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn select(rows: &[Row]) -> (Stmt, Answer) {
-        (Stmt::Select { table: TABLE.into(), pred: Pred::All, lock: false }, Answer::Rows(rows.to_vec()))
+        (Stmt::Select { table: TABLE.into(), pred: Pred::All, lock: None }, Answer::Rows(rows.to_vec()))
     }
 
     fn txn(session: &str, end: End, time: (u64, Option<u64>), statements: Vec<(Stmt, Answer)>) -> Transaction {

@@ -3,8 +3,8 @@
 pub mod unique;
 
 use crate::rng::Rng;
-use crate::sql::{A, D, K, Kind, Pred, Row, Set, Stmt, U};
-use clearway_plan::{Catalog, TableDef};
+use crate::sql::{A, D, K, Kind, Lock, Pred, Row, Set, Stmt, U};
+use clearway_plan::{Catalog, LockWait, RowLock, TableDef};
 use std::sync::Arc;
 
 /// What kind of work the sessions of a seed do, in percent unless said otherwise.
@@ -154,7 +154,7 @@ impl Script {
         }
         let next = self.work(catalog);
         // Of lists and registers one row at a time: no value is written twice.
-        if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: false } = &next
+        if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: None } = &next
             && self.mix.updates_read > 0
             && !(unique::is_unique(table) && by.iter().any(|(column, _)| *column == A))
         {
@@ -187,10 +187,11 @@ impl Script {
         let table = table.name.clone();
         if self.rng.percent(self.mix.reads) {
             let pred = self.pred(kind);
-            return match self.rng.below(4) {
-                0 => Stmt::Sum { table, pred },
-                1 => Stmt::Select { table, pred, lock: true },
-                _ => Stmt::Select { table, pred, lock: false },
+            return match self.rng.below(10) {
+                0 | 1 => Stmt::Sum { table, pred },
+                2..=4 => Stmt::Select { table, pred, lock: Some(self.lock()) },
+                5 if !kind.uniques().is_empty() => Stmt::Keys { table, kind, pred, wait: self.lock().wait },
+                _ => Stmt::Select { table, pred, lock: None },
             };
         }
         match self.rng.below(10) {
@@ -198,6 +199,12 @@ impl Script {
             5..=7 => self.update(table, kind),
             _ => Stmt::Delete { table, pred: self.newest_row(kind).unwrap_or_else(|| self.pred(kind)) },
         }
+    }
+
+    fn lock(&mut self) -> Lock {
+        let modes = [RowLock::KeyShare, RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update, RowLock::Update];
+        let waits = [LockWait::Wait, LockWait::Wait, LockWait::Wait, LockWait::Wait, LockWait::Skip, LockWait::Fail];
+        Lock { mode: self.rng.pick(&modes), wait: self.rng.pick(&waits) }
     }
 
     fn ddl(&mut self, table: &TableDef) -> Stmt {

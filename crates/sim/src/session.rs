@@ -347,7 +347,8 @@ impl Session {
             self.shared.rotten().iter().any(|page| page.explains(e.message()))
         } else {
             let busy = matches!(stmt, Stmt::Backup(_)) && e.state() == SqlState::OBJECT_IN_USE;
-            foreseen.contains(&e.state()) || failing || busy
+            let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
+            foreseen.contains(&e.state()) || failing || busy || locked
         };
         if expected {
             return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
@@ -373,7 +374,7 @@ pub fn plan(sql: &str, client: &Client) -> SqlResult<Arc<Plan>> {
 pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
     Ok(match (stmt, outcome.tag) {
         (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
-        (Stmt::Select { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
+        (Stmt::Select { .. } | Stmt::Keys { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
         (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),
         // A failed block's COMMIT.
         (Stmt::Commit, Tag::Plain(NO_COMMIT)) => Answer::Refused(NO_COMMIT.into()),

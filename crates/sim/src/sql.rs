@@ -1,5 +1,6 @@
 //! Statements, as the generator makes them, the engine gets them (as SQL text) and the model executes them.
 
+use clearway_plan::{LockWait, RowLock};
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
@@ -80,6 +81,11 @@ impl Kind {
         }
     }
 
+    /// Returns true if a unique key has the column.
+    pub fn is_in_key(self, column: usize) -> bool {
+        self.uniques().iter().any(|key| key.contains(&column))
+    }
+
     fn constraints(self) -> &'static str {
         match self {
             Self::Keyed => ", PRIMARY KEY (k))",
@@ -157,6 +163,36 @@ impl fmt::Display for Set {
     }
 }
 
+/// A locking clause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lock {
+    /// The mode.
+    pub mode: RowLock,
+    /// What the statement does about locked rows.
+    pub wait: LockWait,
+}
+
+impl Lock {
+    /// FOR UPDATE
+    pub const UPDATE: Self = Self { mode: RowLock::Update, wait: LockWait::Wait };
+}
+
+impl fmt::Display for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.mode {
+            RowLock::KeyShare => " FOR KEY SHARE",
+            RowLock::Share => " FOR SHARE",
+            RowLock::NoKeyUpdate => " FOR NO KEY UPDATE",
+            RowLock::Update => " FOR UPDATE",
+        })?;
+        f.write_str(match self.wait {
+            LockWait::Wait => "",
+            LockWait::Skip => " SKIP LOCKED",
+            LockWait::Fail => " NOWAIT",
+        })
+    }
+}
+
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stmt {
@@ -195,14 +231,25 @@ pub enum Stmt {
         /// Which rows.
         pred: Pred,
     },
-    /// SELECT of whole rows, perhaps FOR UPDATE.
+    /// SELECT of whole rows, with or without a locking clause.
     Select {
         /// From this table.
         table: String,
         /// Which rows.
         pred: Pred,
-        /// FOR UPDATE
-        lock: bool,
+        /// The locking clause.
+        lock: Option<Lock>,
+    },
+    /// SELECT of the columns of unique keys, FOR KEY SHARE.
+    Keys {
+        /// From this table.
+        table: String,
+        /// Its constraints.
+        kind: Kind,
+        /// Which rows.
+        pred: Pred,
+        /// What it does about locked rows.
+        wait: LockWait,
     },
     /// SELECT count(*), count(a), sum(a)
     Sum {
@@ -249,9 +296,28 @@ impl Stmt {
                 | Self::RollbackTo(_)
                 | Self::Release(_)
                 | Self::Select { .. }
+                | Self::Keys { .. }
                 | Self::Sum { .. }
                 | Self::Backup(_)
         )
+    }
+
+    /// Returns true if it leaves out rows that other transactions have locked.
+    pub fn skips(&self) -> bool {
+        match self {
+            Self::Select { lock, .. } => lock.is_some_and(|lock| lock.wait == LockWait::Skip),
+            Self::Keys { wait, .. } => *wait == LockWait::Skip,
+            _ => false,
+        }
+    }
+
+    /// Returns true if it fails where it would have to wait for a lock.
+    pub fn is_nowait(&self) -> bool {
+        match self {
+            Self::Select { lock, .. } => lock.is_some_and(|lock| lock.wait == LockWait::Fail),
+            Self::Keys { wait, .. } => *wait == LockWait::Fail,
+            _ => false,
+        }
     }
 
     /// Whether it changes the catalog.
@@ -307,8 +373,16 @@ impl fmt::Display for Stmt {
             Self::Update { table, set, pred } => write!(f, "UPDATE {table} SET {set}{pred}"),
             Self::Delete { table, pred } => write!(f, "DELETE FROM {table}{pred}"),
             Self::Select { table, pred, lock } => {
-                let lock = if *lock { " FOR UPDATE" } else { "" };
-                write!(f, "SELECT d, k, a, u, v FROM {table}{pred}{lock}")
+                write!(f, "SELECT d, k, a, u, v FROM {table}{pred}")?;
+                lock.map_or(Ok(()), |lock| write!(f, "{lock}"))
+            }
+            Self::Keys { table, kind, pred, wait } => {
+                let column = |(c, name): (usize, &&str)| {
+                    if kind.is_in_key(c) { (*name).into() } else { format!("NULL::int {name}") }
+                };
+                let columns: Vec<String> = COLUMNS.iter().enumerate().map(column).collect();
+                let lock = Lock { mode: RowLock::KeyShare, wait: *wait };
+                write!(f, "SELECT {}, '' v FROM {table}{pred}{lock}", columns.join(", "))
             }
             Self::Sum { table, pred } => write!(f, "SELECT count(*), count(a), sum(a) FROM {table}{pred}"),
             Self::CreateTable { table, kind } => {

@@ -52,6 +52,8 @@ pub enum Bug {
     UndoneOldestFirst,
     /// A line of waiting transactions whose way another one blocks now is not told anew: the waits-for graph keeps the old edge.
     StaleEdge,
+    /// FOR KEY SHARE of a key conflicts with nothing.
+    ForgottenKeyShare,
     /// A packed key lock conflicts with nothing.
     PackedForgotten,
     /// When a line is told anew, nobody looks whether that closes a circle.
@@ -79,6 +81,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::UndoneOldestFirst,
     Bug::StaleEdge,
     Bug::SkippedSearch,
+    Bug::ForgottenKeyShare,
     Bug::PackedForgotten,
 ];
 

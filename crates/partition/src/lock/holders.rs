@@ -5,6 +5,7 @@
 
 use super::Mode;
 use super::few::Few;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 use std::collections::BTreeSet;
 
@@ -44,7 +45,9 @@ impl Holders {
         if mode.conflicts() & self.mode.bit() != 0 && self.txns.iter().any(|txn| is(*txn)) {
             return true;
         }
-        mode.conflicts() & Mode::KeyShared.bit() != 0 && self.key_shared.iter().any(|txn| is(*txn))
+        mode.conflicts() & Mode::KeyShared.bit() != 0
+            && !canary::on(Bug::ForgottenKeyShare)
+            && self.key_shared.iter().any(|txn| is(*txn))
     }
 
     /// Notes a lock that conflicts with nobody's; true if the transaction had none before.

@@ -127,7 +127,7 @@ impl Story<'_> {
             }
         }
         for name in self.model.tables.keys() {
-            let all = Stmt::Select { table: name.clone(), pred: Pred::All, lock: false };
+            let all = Stmt::Select { table: name.clone(), pred: Pred::All, lock: None };
             self.answer(&mut reader, &mut model, &all, hits)?;
         }
         reader.close();
@@ -184,7 +184,7 @@ impl Story<'_> {
 /// Looks and changes of every kind.
 fn statements(table: &str, keys: i32) -> Vec<Stmt> {
     let table = || table.to_owned();
-    let select = |pred| Stmt::Select { table: table(), pred, lock: false };
+    let select = |pred| Stmt::Select { table: table(), pred, lock: None };
     let new = |k| Row { n: [Some(1), Some(k), Some(1), Some(k)], v: "new".into() };
     let equal = |c, n| Pred::Equal(vec![(c, n)]);
     let mut all = vec![select(Pred::All), Stmt::Sum { table: table(), pred: Pred::All }];
