@@ -12,8 +12,8 @@ use crate::engine::Engine;
 use crate::multi;
 use crate::port::{PortInner, control};
 use clearway_partition::{Body, Failure, Message, Reply, Stake};
-use clearway_plan::Catalog;
 use clearway_plan::statement::TxnOptions;
+use clearway_plan::{Asker, Catalog};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
@@ -133,6 +133,8 @@ pub(crate) struct Core {
     retries: Cell<Option<u32>>,
     /// A partition that it had to itself could not go on at once.
     stalled: Cell<bool>,
+    /// Whose DDL statement runs, or was the last to run.
+    pub asker: RefCell<Option<Asker>>,
     /// What the running statement has to say before it ends.
     notices: RefCell<Vec<(SqlState, String)>>,
 }
@@ -151,6 +153,7 @@ impl Core {
             shown: Cell::new(Lsn(0)),
             cancelled: RefCell::default(),
             notices: RefCell::default(),
+            asker: RefCell::default(),
             retries: Cell::default(),
             stalled: Cell::default(),
         }

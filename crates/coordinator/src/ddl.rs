@@ -30,9 +30,10 @@ use std::sync::Arc;
 const HOME: PartitionId = PartitionId(0);
 
 /// Carries out a DDL statement.
-pub(crate) async fn run(core: &Core, statement: &Statement) -> Result<Outcome, Stop> {
+pub(crate) async fn run(core: &Core, statement: &Statement, env: &Env) -> Result<Outcome, Stop> {
     core.txn().wrote = true;
-    everywhere(core, [HOME], |_| Body::LockTable { table: CATALOG_TABLE, exclusive: true }).await?;
+    core.asker.replace(env.asker());
+    everywhere(core, [HOME], |_| lock_table(core, CATALOG_TABLE)).await?;
     match statement {
         Statement::CreateTable { table, if_not_exists } => create_table(core, table, *if_not_exists).await,
         Statement::DropTable { names, if_exists, skipped } => drop_tables(core, names, *if_exists, skipped).await,
@@ -346,8 +347,12 @@ async fn locked(core: &Core, name: &str) -> Result<TableDef, Stop> {
 }
 
 async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {
-    everywhere(core, core.engine().all(), |_| Body::LockTable { table, exclusive: true }).await?;
+    everywhere(core, core.engine().all(), |_| lock_table(core, table)).await?;
     Ok(())
+}
+
+fn lock_table(core: &Core, table: TableId) -> Body {
+    Body::LockTable { table, exclusive: true, asker: core.asker.borrow().clone() }
 }
 
 async fn raw(core: &Core, op: RawOp) -> Result<(), Stop> {

@@ -26,6 +26,7 @@
 
 mod long;
 mod look;
+mod report;
 
 pub(crate) use long::Ended;
 pub use long::LoggedWait;
@@ -33,11 +34,13 @@ pub use look::{LockName, LockWait, WaitId, one_line};
 
 use clearway_latch::lockstat::Wait;
 use clearway_partition::{Stake, Wanted};
+use clearway_plan::Asker;
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::time::{Duration, Instant};
 use clearway_types::{PartitionId, TxnId};
 use hashbrown::{HashMap, HashSet};
 use long::Long;
+use report::Deadlock;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +51,15 @@ type LineId = (PartitionId, u64);
 /// A change of a partition's waits or lines.
 pub(crate) enum Change {
     /// The transaction waits, in a line for a lock or for the partition.
-    Waits { txn: TxnId, wait: u64, stake: Stake, line: Option<u64>, wanted: Option<Arc<Wanted>>, counted: Wait },
+    Waits {
+        txn: TxnId,
+        wait: u64,
+        stake: Stake,
+        asker: Option<Asker>,
+        line: Option<u64>,
+        wanted: Option<Arc<Wanted>>,
+        counted: Wait,
+    },
     /// These are in the line's way now; nobody: it is gone.
     Line { line: u64, on: Vec<TxnId> },
     /// The transaction waits no longer.
@@ -59,7 +70,7 @@ pub(crate) enum Change {
 #[derive(Default)]
 pub(crate) struct Led {
     /// These must give up their waits.
-    pub deadlocks: Vec<Victim>,
+    pub deadlocks: Vec<Deadlock>,
     /// Waits that are over: they are to be counted.
     pub over: Vec<Wait>,
     /// Those of them that were logged while they lasted.
@@ -78,6 +89,7 @@ struct InLine {
     partition: PartitionId,
     wait: u64,
     stake: Stake,
+    asker: Option<Asker>,
     line: Option<u64>,
     wanted: Option<Arc<Wanted>>,
     counted: Wait,
@@ -145,10 +157,10 @@ impl WaitsFor {
     /// Applies a change; where it may have closed a circle.
     fn apply(&mut self, partition: PartitionId, change: Change, led: &mut Led) -> Option<Edge> {
         match change {
-            Change::Waits { txn, wait, stake, line, wanted, counted } => {
+            Change::Waits { txn, wait, stake, asker, line, wanted, counted } => {
                 let (since, told) = (Instant::now(), false);
                 let long = Long::default();
-                let waiting = InLine { partition, wait, stake, line, wanted, counted, since, told, long };
+                let waiting = InLine { partition, wait, stake, asker, line, wanted, counted, since, told, long };
                 self.waits.entry(txn).or_default().push(waiting);
                 line.map(|line| Edge::Joined(txn, line))
             }
@@ -181,8 +193,11 @@ impl WaitsFor {
             Edge::Told(line) => (line, None),
         };
         // The victim's wait is no edge any more, and there may be more circles.
-        while let Some(victim) = self.circle((partition, line), only).and_then(|circle| self.victim(&circle)) {
-            self.tell(victim, led);
+        while let Some(circle) = self.circle((partition, line), only)
+            && let Some(victim) = self.victim(&circle)
+        {
+            led.deadlocks.push(self.deadlock(victim, &circle));
+            self.tell(victim);
         }
     }
 
@@ -200,10 +215,9 @@ impl WaitsFor {
         }
     }
 
-    fn tell(&mut self, victim: Victim, led: &mut Led) {
+    fn tell(&mut self, victim: Victim) {
         let waits = self.waits.get_mut(&victim.txn).into_iter().flatten();
         waits.filter(|w| (w.partition, w.wait) == (victim.partition, victim.wait)).for_each(|w| w.told = true);
-        led.deadlocks.push(victim);
     }
 
     /// Invariant 5.
@@ -215,7 +229,8 @@ impl WaitsFor {
         circle.iter().filter_map(wait).min_by_key(|(stake, _)| *stake).map(|(_, victim)| victim)
     }
 
-    /// A circle through the line, by way of this member of it if one is given: the transactions, and the line in which each waits.
+    /// A circle through the line, by way of this member of it if one is given: the transactions, and the line in which each waits. Each is in the way
+    /// of the next one, and the last of the first.
     fn circle(&self, from: LineId, only: Option<TxnId>) -> Option<Vec<(TxnId, LineId)>> {
         let mut seen = HashSet::new();
         // Edges that were followed, each with the place of the one before it.
@@ -271,7 +286,7 @@ mod tests {
             let mut led = Led::default();
             self.graph.take(PartitionId(partition), number, change, &mut led);
             led.over.into_iter().for_each(Wait::end);
-            led.deadlocks.into_iter().map(|victim| victim.txn.0).collect()
+            led.deadlocks.into_iter().map(|deadlock| deadlock.victim.txn.0).collect()
         }
 
         fn line(&mut self, partition: u16, line: u64, on: &[u64]) -> Vec<u64> {
@@ -312,7 +327,7 @@ mod tests {
 
     fn waiting_with(txn: u64, line: u64, stake: Stake) -> Change {
         let (line, counted) = (Some(line), CLASS.wait(Location::caller()));
-        Change::Waits { txn: TxnId(txn), wait: txn, stake, line, wanted: None, counted }
+        Change::Waits { txn: TxnId(txn), wait: txn, stake, asker: None, line, wanted: None, counted }
     }
 
     #[test]

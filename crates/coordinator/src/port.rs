@@ -15,7 +15,7 @@ use crate::mailbox::Mail;
 use clearway_latch::lockstat::Wait;
 use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
 use clearway_plan::Catalog;
-use clearway_types::{Lsn, PartitionId, SqlError, SqlState, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlState, TxnId};
 use hashbrown::HashMap;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -281,9 +281,9 @@ impl PortInner {
             Out::Yield { partition, txn } => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
-            Out::Waits { txn, partition, order, wait, stake, line, wanted, class, caller, .. } => {
+            Out::Waits { txn, partition, order, wait, stake, asker, line, wanted, class, caller } => {
                 let counted = class.wait(caller);
-                self.change_waits(partition, order, Change::Waits { txn, wait, stake, line, wanted, counted });
+                self.change_waits(partition, order, Change::Waits { txn, wait, stake, asker, line, wanted, counted });
             }
             Out::Line { partition, order, line, on } => self.change_waits(partition, order, Change::Line { line, on }),
             Out::Over { txn, partition, order, wait, granted } => {
@@ -302,8 +302,9 @@ impl PortInner {
         self.engine.waits_for().take(partition, order, change, &mut led);
         led.over.into_iter().for_each(Wait::end);
         led.ended.iter().for_each(Ended::log);
-        for Victim { txn, partition, wait } in led.deadlocks {
-            let message = control(txn, Body::GiveUp { wait, error: deadlock() });
+        for deadlock in led.deadlocks {
+            let Victim { txn, partition, wait } = deadlock.victim;
+            let message = control(txn, Body::GiveUp { wait, error: self.engine.report_deadlock(&deadlock) });
             self.backlog.borrow_mut().push_back((partition, message));
         }
     }
@@ -361,10 +362,4 @@ impl PortInner {
 /// A message that no client waits for an answer to.
 pub(crate) fn control(txn: TxnId, body: Body) -> Message {
     Message { txn, stake: Stake::Rows(0), origin: Origin { worker: 0, session: 0, seq: 0 }, body }
-}
-
-fn deadlock() -> SqlError {
-    SqlError::new(SqlState::DEADLOCK, "deadlock detected")
-        .detail("Transactions wait for each other's row locks in a circle; this one had done the least work.")
-        .hint("Run the transaction again.")
 }

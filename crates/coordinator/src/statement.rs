@@ -45,7 +45,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         | Statement::Truncate { .. }
         | Statement::AddPrimaryKey { .. }
         | Statement::CreateIndex { .. }
-        | Statement::DropIndex { .. } => txn::in_transaction(core, true, ddl::run(core, &plan.statement))
+        | Statement::DropIndex { .. } => txn::in_transaction(core, true, ddl::run(core, &plan.statement, env))
             .await
             .map(|(outcome, wait)| Outcome { wait, ..outcome }),
         other => Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into()),

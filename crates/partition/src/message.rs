@@ -3,8 +3,8 @@
 use crate::lock::Wanted;
 use clearway_buffer::{Keep, Want};
 use clearway_latch::lockstat::Class;
-use clearway_plan::Program;
 use clearway_plan::program::Env;
+use clearway_plan::{Asker, Program};
 use clearway_storage::LogRead;
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
 use std::panic::Location;
@@ -89,6 +89,8 @@ pub enum Body {
         table: TableId,
         /// Exclusive rather than shared.
         exclusive: bool,
+        /// Who asks for it.
+        asker: Option<Asker>,
     },
     /// Makes trees; an abort drops them again.
     CreateTrees(Vec<TreeId>),
@@ -123,6 +125,17 @@ pub enum Body {
     Unavailable(SqlError),
     /// Rows by their bytes, locked and undone as any others: the catalog's.
     Raw(RawOp),
+}
+
+impl Body {
+    /// Whose statement asks.
+    pub(crate) fn asker(&self) -> Option<Asker> {
+        match self {
+            Self::OneShot { env, .. } | Self::Statement { env, .. } => env.asker(),
+            Self::LockTable { asker, .. } => asker.clone(),
+            _ => None,
+        }
+    }
 }
 
 /// An operation on a tree's raw rows. Values come back as the bytes of `Reply::rows`' rows.
@@ -245,10 +258,10 @@ pub enum Out {
         order: u64,
         /// Which wait of this partition: never used again.
         wait: u64,
-        /// The call that waits.
-        origin: Origin,
         /// What the transaction has at stake.
         stake: Stake,
+        /// Its session and statement, if it says so: the engine's own transactions do not.
+        asker: Option<Asker>,
         /// The line in which it waits for a lock, as numbered by the partition. None: it waits for the partition.
         line: Option<u64>,
         /// The lock, for who looks at the waits.

@@ -4,6 +4,7 @@ use crate::exec::{Exec, Locking};
 use crate::message::{Failure, Origin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
+use clearway_plan::Asker;
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
 
 /// A transaction that has been here and is not over.
@@ -77,6 +78,7 @@ pub(crate) enum Job {
     LockTable {
         table: TableId,
         exclusive: bool,
+        asker: Option<Asker>,
     },
     CreateTrees {
         trees: Vec<TreeId>,
@@ -107,6 +109,16 @@ impl Job {
     /// Whether nothing but a page that cannot be had may end it early.
     pub(crate) fn must_go_on(&self) -> bool {
         matches!(self, Self::Undo { .. } | Self::Finish { .. })
+    }
+
+    /// Whose statement it is.
+    pub(crate) fn asker(&self) -> Option<Asker> {
+        match self {
+            Self::OneShot(o) => o.exec.env.asker(),
+            Self::Statement(s) => s.exec.env.asker(),
+            Self::LockTable { asker, .. } => asker.clone(),
+            Self::CreateTrees { .. } | Self::Raw(_) | Self::Undo { .. } | Self::Finish { .. } => None,
+        }
     }
 
     /// What the transaction has at stake with this job, and without it `before`.

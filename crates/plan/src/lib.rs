@@ -36,7 +36,8 @@ pub use guard::{Guard, GuardOp, UniqueKey};
 pub use learned::{Evidence, LearnedLock, LearnedRow, LearnedSlot};
 pub use memory::{Charge, MemoryAccount};
 pub use program::{
-    Access, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking, SessionEnv, Signal,
+    Access, Asker, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking, SessionEnv, Signal,
+    StatementText,
 };
 pub use read_text::read_text;
 pub use statement::{OutColumn, Plan, Statement};

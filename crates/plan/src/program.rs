@@ -20,6 +20,39 @@ pub struct Env {
     pub seed: u64,
     /// What the execution may take of memory.
     pub memory: MemoryAccount,
+    /// The statement, for who wants to know who waits.
+    pub text: StatementText,
+}
+
+/// What a client has sent as its statement, with the other statements of the same message.
+#[derive(Clone, Debug, Default)]
+pub enum StatementText {
+    /// None: it is the engine's own.
+    #[default]
+    Unknown,
+    /// The text of a parsed statement.
+    Parsed(Arc<str>),
+    /// A text whose room the session uses again when nobody else has it.
+    Reused(Arc<String>),
+}
+
+impl AsRef<str> for StatementText {
+    fn as_ref(&self) -> &str {
+        match self {
+            Self::Unknown => "",
+            Self::Parsed(text) => text,
+            Self::Reused(text) => text,
+        }
+    }
+}
+
+/// Whose statement asks for a lock.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// The session's backend id.
+    pub pid: i32,
+    /// The statement.
+    pub text: StatementText,
 }
 
 impl Env {
@@ -27,6 +60,11 @@ impl Env {
     pub fn zone(&self) -> &crate::value::Zone {
         static UTC: crate::value::Zone = crate::value::Zone(jiff::tz::TimeZone::UTC);
         self.session.as_ref().map_or(&UTC, |s| &s.zone)
+    }
+
+    /// Whose statement it is; `None` without a session.
+    pub fn asker(&self) -> Option<Asker> {
+        Some(Asker { pid: self.session.as_ref()?.pid, text: self.text.clone() })
     }
 }
 

@@ -138,13 +138,13 @@ impl Engine {
 }
 
 /// Tables and trees by their numbers.
-struct Names<'a> {
+pub(super) struct Names<'a> {
     tables: HashMap<TableId, &'a TableDef>,
     trees: HashMap<TreeId, (&'a TableDef, &'a str, Vec<SqlType>)>,
 }
 
 impl<'a> Names<'a> {
-    fn new(catalog: &'a Catalog) -> Self {
+    pub(super) fn new(catalog: &'a Catalog) -> Self {
         let (mut tables, mut trees) = (HashMap::new(), HashMap::new());
         for table in catalog.tables.values() {
             let types = |columns: &[usize]| columns.iter().map(|column| table.columns[*column].ty).collect();
@@ -161,7 +161,7 @@ impl<'a> Names<'a> {
         Self { tables, trees }
     }
 
-    fn of(&self, wanted: &Wanted) -> LockName {
+    pub(super) fn of(&self, wanted: &Wanted) -> LockName {
         let mode = wanted.mode().to_owned();
         let in_tree = |tree: &TreeId, shown: &dyn Fn(&[SqlType]) -> String| match self.trees.get(tree) {
             Some((table, index, types)) => LockName {

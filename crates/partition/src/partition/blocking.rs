@@ -130,11 +130,12 @@ impl<T: Trees> Partition<T> {
     /// Puts the message in line.
     pub(super) fn wait_in_line(&mut self, message: Message, out: &mut Outbox) {
         let (wait, order, caller) = (self.next_wait(), self.next_order(), Location::caller());
-        let Message { txn, origin, stake, .. } = message;
+        let Message { txn, stake, .. } = message;
+        let asker = message.body.asker();
         self.blocking.line.push_back((wait, message));
         let partition = self.id;
         let (line, wanted, class) = (None, None, &PARTITION);
-        out.push(Out::Waits { txn, partition, order, wait, origin, stake, line, wanted, class, caller });
+        out.push(Out::Waits { txn, partition, order, wait, stake, asker, line, wanted, class, caller });
     }
 
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody

@@ -47,7 +47,7 @@ impl<T: Trees> Partition<T> {
                 }
                 Ok(Reply { more, ..answer(rows, count) })
             }
-            Job::LockTable { table, exclusive } => {
+            Job::LockTable { table, exclusive, .. } => {
                 let mode = if *exclusive { Mode::Exclusive } else { Mode::Shared };
                 let target = Target::Table(*table);
                 granted(self.locks.acquire(id, target, mode), target, mode)?;
@@ -104,7 +104,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             txn.changed.truncate(s.changed);
             Some(Job::Undo { to: s.mark, then: Then::Done })
         }
-        Body::LockTable { table, exclusive } => Some(Job::LockTable { table, exclusive }),
+        Body::LockTable { table, exclusive, asker } => Some(Job::LockTable { table, exclusive, asker }),
         Body::CreateTrees(trees) => Some(Job::CreateTrees { trees, at: 0 }),
         Body::DropTreesAtCommit(trees) => {
             txn.drops.extend(trees);

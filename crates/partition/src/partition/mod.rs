@@ -315,9 +315,9 @@ impl<T: Trees> Partition<T> {
                 self.tell_events(out);
                 let (wait, order) = (self.next_wait(), self.next_order());
                 task.waiting = Waiting::Lock(wait);
-                let (origin, stake) = (task.origin, task.job.stake(txn.stake));
+                let (stake, asker) = (task.job.stake(txn.stake), task.job.asker());
                 let (wanted, line) = (self.locks.wanted(line), Some(line));
-                out.push(Out::Waits { txn: id, partition, order, wait, origin, stake, line, wanted, class, caller });
+                out.push(Out::Waits { txn: id, partition, order, wait, stake, asker, line, wanted, class, caller });
             }
             Stop::Conflict => {
                 let error = SqlError::internal("a locking transaction met a conflict");

@@ -82,7 +82,7 @@ fn holders() -> Vec<(&'static str, Vec<Body>)> {
         ("a row", vec![add(2).statement(&table)]),
         ("a range", vec![range(RowLock::Update).statement()]),
         ("all rows", vec![Stmt::Delete(Find::All { a_less: Some(-1) }).statement(&table)]),
-        ("the table", vec![Body::LockTable { table: table.id, exclusive: true }]),
+        ("the table", vec![Body::LockTable { table: table.id, exclusive: true, asker: None }]),
         ("an absent row", vec![Stmt::Delete(POINT).statement(&table)]),
     ]
 }

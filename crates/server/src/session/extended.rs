@@ -4,7 +4,7 @@ use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
 use super::run::{Origin, Run, ends_failed_block, failed_block};
 use super::{Context, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_plan::{OutColumn, Plan, Zone};
+use clearway_plan::{OutColumn, Plan, StatementText, Zone};
 use clearway_types::{Datum, SqlError, SqlResult, SqlState};
 use clearway_wire::backend;
 use clearway_wire::frontend::{Bind, Formats, Frontend, Oids};
@@ -130,7 +130,8 @@ impl Session {
         let formats =
             values.as_ref().map_err(Clone::clone).and_then(|(_, f)| ResultFormats::new(*f, plan.columns.len()));
         let state = if values.is_ok() { PortalState::New } else { PortalState::Undefined };
-        let env = self.make_env(values.map(|(params, _)| params).unwrap_or_default());
+        let text = StatementText::Parsed(statement.text().clone());
+        let env = self.make_env(text, values.map(|(params, _)| params).unwrap_or_default());
         let (formats, result) = match formats {
             Ok(formats) => (formats, Ok(())),
             Err(e) => (ResultFormats::All(Format::Text), Err(e)),

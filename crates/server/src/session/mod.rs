@@ -34,7 +34,7 @@ use crate::settings::Settings;
 use crate::shared::Shared;
 use crate::timers::Timers;
 use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
-use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal};
+use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
 use clearway_types::{Datum, Lsn, SqlError};
 use clearway_wire::{backend, frontend};
 use hashbrown::HashMap;
@@ -139,7 +139,7 @@ pub struct Session {
     implicit_open: bool,
     simple: Option<SimpleQuery>,
     /// The text of the simple query that runs from the plan cache; kept for its room.
-    simple_text: String,
+    simple_text: Arc<String>,
     copy: Option<copy::CopyIn>,
     txn_now: i64,
     /// When the message came that asked for the statement.
@@ -190,7 +190,7 @@ impl Session {
             skip_to_sync: false,
             implicit_open: false,
             simple: None,
-            simple_text: String::new(),
+            simple_text: Arc::default(),
             copy: None,
             txn_now: 0,
             statement_now: 0,
@@ -360,8 +360,13 @@ impl Session {
         }
     }
 
+    /// As [`Session::make_env`], for the last simple query.
+    fn simple_env(&mut self, params: Vec<Datum>) -> Arc<Env> {
+        self.make_env(StatementText::Reused(self.simple_text.clone()), params)
+    }
+
     /// What a statement's expressions see.
-    fn make_env(&mut self, params: Vec<Datum>) -> Arc<Env> {
+    fn make_env(&mut self, text: StatementText, params: Vec<Datum>) -> Arc<Env> {
         self.follow_transaction();
         if self.txn_now == 0 || (!self.implicit_open && self.status() == TxnStatus::Idle) {
             self.txn_now = self.statement_now;
@@ -378,6 +383,7 @@ impl Session {
             session: Some(self.env.clone()),
             seed: self.seed,
             memory,
+            text,
         })
     }
 

@@ -170,12 +170,12 @@ impl Session {
         if run.statement.is_none() {
             if let Some((plan, params)) = cx.plans.simple(&self.simple_text, &catalog, &self.env) {
                 run.plan = plan;
-                run.env = self.make_env(params);
+                run.env = self.simple_env(params);
                 return Ok(());
             }
             // What can no longer be planned without its literals, because a table is gone say, is planned with them.
             run.statement = Some(self.parse_simple_text(&catalog)?);
-            run.env = self.make_env(Vec::new());
+            run.env = self.simple_env(Vec::new());
         }
         if let Some(statement) = &run.statement {
             let fixed = matches!(run.origin, Origin::Portal { .. });

@@ -4,7 +4,7 @@ use super::prepared::Prepared;
 use super::run::{Origin, Run, failed_block};
 use super::{Context, Phase, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_plan::{Catalog, Env, Plan};
+use clearway_plan::{Catalog, Env, Plan, StatementText};
 use clearway_planner::ParsedStatement;
 use clearway_types::{SqlError, SqlResult};
 use std::collections::VecDeque;
@@ -27,9 +27,11 @@ impl Session {
         if self.status() != TxnStatus::Failed
             && let Some((plan, params)) = cx.plans.simple(sql, &catalog, &self.env)
         {
-            self.simple_text.clear();
-            self.simple_text.push_str(sql);
-            let env = self.make_env(params);
+            match Arc::get_mut(&mut self.simple_text) {
+                Some(text) => text.replace_range(.., sql),
+                None => self.simple_text = Arc::new(sql.to_owned()),
+            }
+            let env = self.simple_env(params);
             return self.start_simple(cx, None, plan, env, false);
         }
         match clearway_planner::parse(sql) {
@@ -64,7 +66,7 @@ impl Session {
         };
         match self.plan_simple(cx, parsed) {
             Ok(statement) => {
-                let env = self.make_env(Vec::new());
+                let env = self.make_env(StatementText::Parsed(statement.text().clone()), Vec::new());
                 let plan = statement.plan();
                 self.start_simple(cx, Some(Rc::new(statement)), plan, env, several);
             }

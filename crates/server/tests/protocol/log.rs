@@ -1,10 +1,13 @@
 //! What the server logs of waits for locks.
 
-use crate::raw::{Fixture, LIMIT, Raw, query};
+use crate::raw::{Fixture, LIMIT, Raw, bind, execute, parse, query, sync};
 use clearway_server::config::LogLockWaits;
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, Once, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// So long that no wait is logged.
+const DAY_MS: u64 = 86_400_000;
 
 /// Lines of all servers of this process: tests tell theirs apart by the names of tables.
 static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -111,7 +114,7 @@ fn each_wait_of_a_transaction_is_logged() {
 
 #[test]
 fn a_wait_that_is_short_enough_is_not_logged() {
-    let (_server, mut c) = server("short-waits", 86_400_000);
+    let (_server, mut c) = server("short-waits", DAY_MS);
     c[0].query("create table short (a int primary key, n int)");
     c[0].query("insert into short values (1, 0)");
     c[0].query("begin; update short set n = 1");
@@ -120,4 +123,106 @@ fn a_wait_that_is_short_enough_is_not_logged() {
     c[0].query("commit");
     c[1].until_ready();
     assert_eq!(lines_with("table short"), Vec::<String>::new());
+}
+
+/// Waits until so many waits are in progress.
+fn in_progress(asker: &mut Raw, waits: usize) {
+    let began = Instant::now();
+    while asker.column("select count(*) from clearway.locks") != [waits.to_string()] {
+        assert!(began.elapsed() < LIMIT, "no {waits} waits");
+    }
+}
+
+/// Each of three transactions waits for the next one. The last has done the least and fails, whose wait closes the circle.
+#[test]
+fn a_deadlock_is_told_and_logged_with_all_of_its_waits() {
+    let (_server, mut c) = server("deadlock", DAY_MS);
+    let mut asker = c.pop().unwrap();
+    let pids: Vec<i32> = c.iter().map(|c| c.pid).collect();
+    asker.query("create table dead (a int primary key, n int)");
+    asker.query("insert into dead select i, 0 from generate_series(1, 9) i");
+    c[0].query("begin; update dead set n = 1 where a in (1, 4, 5)");
+    c[1].query("begin; update dead set n = 1 where a in (2, 6)");
+    c[2].query("begin; update dead set n = 1 where a = 3");
+    c[2].send_all(&[
+        parse("", "update dead set n = $1 where a = 1", &[]),
+        bind("", "", &["7"], false),
+        execute("", 0),
+        sync(),
+    ]);
+    in_progress(&mut asker, 1);
+    c[0].send(&query("update dead set n = 2\twhere a = 2"));
+    in_progress(&mut asker, 2);
+    c[1].send(&query("delete from dead where a = 3"));
+    let answer = c[2].until_ready();
+    let error = answer.iter().find(|message| message.tag == 'E').unwrap();
+    assert_eq!((error.code(), error.primary()), ("40P01".into(), "deadlock detected".into()));
+    let waits = |mode: &str, at: usize, key: usize, on: usize| {
+        let (waiter, blocker) = (pids[at], pids[on]);
+        format!("rocess {waiter} waits for {mode} lock on key ({key}) of table dead; blocked by process {blocker}.")
+    };
+    let circle = [waits("no key update", 2, 1, 0), waits("no key update", 0, 2, 1), waits("update", 1, 3, 2)];
+    assert_eq!(error.detail(), format!("P{}", circle.join("\nP")));
+    assert_eq!(error.hint(), "Run the transaction again. The server's log has the statements.");
+    let logged = line(&[" WARN ", &format!("deadlock detected: process {} fails: p{}", pids[2], circle.join(" p"))]);
+    let [a, b, c_] = [pids[2], pids[0], pids[1]];
+    let statements = format!(
+        "statements=\"process {a}: update dead set n = $1 where a = 1 | process {b}: update dead set n = 2 where a = 2 | \
+         process {c_}: delete from dead where a = 3\""
+    );
+    assert!(logged.contains(&statements), "{logged}");
+    c[2].query("rollback");
+    c[1].until_ready();
+    c[1].query("rollback");
+    c[0].until_ready();
+}
+
+#[test]
+fn a_deadlock_with_ddl_is_logged_with_both_statements() {
+    let (_server, mut c) = server("deadlock-ddl", DAY_MS);
+    let mut asker = c.pop().unwrap();
+    asker.query("create table ddl_one (a int primary key, n int)");
+    asker.query("create table ddl_two (a int primary key, n int)");
+    asker.query("insert into ddl_one values (1, 0)");
+    asker.query("insert into ddl_two values (1, 0)");
+    c[0].query("begin; update ddl_one set n = 1; update ddl_one set n = 2");
+    c[1].query("begin; update ddl_two set n = 1");
+    c[1].send(&query("truncate ddl_one"));
+    let began = Instant::now();
+    while asker.column("select count(*) from clearway.locks where table_name = 'ddl_one'") == ["0"] {
+        assert!(began.elapsed() < LIMIT, "nobody waits");
+    }
+    c[0].send(&query("update ddl_two set n = 2"));
+    let logged = line(&["deadlock detected", "table ddl_one", "table ddl_two"]);
+    for (client, statement) in [(0, "update ddl_two set n = 2"), (1, "truncate ddl_one")] {
+        assert!(logged.contains(&format!("process {}: {statement}", c[client].pid)), "{logged}");
+    }
+    assert!(logged.contains(&format!("process {} fails: ", c[1].pid)), "{logged}");
+    assert_eq!(c[1].until_ready()[0].code(), "40P01");
+    c[1].query("rollback");
+    c[0].until_ready();
+}
+
+/// A statement on its own gives way to a block: its client hears nothing of it.
+#[test]
+fn a_deadlock_after_which_a_statement_is_run_again_is_logged() {
+    listen();
+    let server = Fixture::with("deadlock-lone", |config| config.partitions = Some(1));
+    let [mut block, mut lone, mut asker] = [(); 3].map(|()| server.connect());
+    asker.query("create table lone (a int primary key, n int)");
+    asker.query("insert into lone values (1, 0), (2, 0)");
+    block.query("begin; update lone set n = 1 where a = 2");
+    lone.send(&query("update lone set n = n + 10 where a in (1, 2)"));
+    in_progress(&mut asker, 1);
+    block.query("update lone set n = 1 where a = 1");
+    let again = format!(" INFO clearway_coordinator::deadlock::report: deadlock detected: process {} runs", lone.pid);
+    let logged = line(&[
+        &again,
+        "table lone",
+        &format!("process {}: update lone set n = n + 10 where a in (1, 2) | ", lone.pid),
+    ]);
+    assert!(logged.contains("runs its statement again: "), "{logged}");
+    block.query("commit");
+    assert_eq!(lone.tags(), "CZI");
+    assert_eq!(asker.column("select distinct n from lone"), ["11"]);
 }

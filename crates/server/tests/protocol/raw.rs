@@ -76,6 +76,10 @@ impl Message {
     pub fn severity(&self) -> String {
         self.field(b'S')
     }
+    /// An error's detail.
+    pub fn detail(&self) -> String {
+        self.field(b'D')
+    }
     /// An error's hint.
     pub fn hint(&self) -> String {
         self.field(b'H')

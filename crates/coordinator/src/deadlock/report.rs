@@ -1,0 +1,99 @@
+//! What is said of a deadlock: to the client whose transaction gives up, and in the log.
+//!
+//! Who waits for what is copied while the circle is there, under the latch of the graph; names are found afterwards.
+
+use super::look::Names;
+use super::{LineId, Victim, WaitsFor, one_line};
+use crate::engine::Engine;
+use clearway_partition::{Stake, Wanted};
+use clearway_plan::{Asker, Catalog};
+use clearway_types::{SqlError, SqlState, TxnId};
+use std::sync::Arc;
+
+/// Transactions of a circle that are told of.
+const SHOWN: usize = 20;
+
+/// A circle of waits, and who breaks it.
+pub(crate) struct Deadlock {
+    pub(crate) victim: Victim,
+    /// The victim's statement is run again.
+    retried: bool,
+    /// The victim first; each waits for the next one, and the last for the victim.
+    circle: Vec<Member>,
+}
+
+struct Member {
+    txn: TxnId,
+    asker: Option<Asker>,
+    wanted: Option<Arc<Wanted>>,
+}
+
+impl Member {
+    /// As people know it: a client that has gone has no session any more.
+    fn name(&self) -> String {
+        match &self.asker {
+            Some(asker) => format!("process {}", asker.pid),
+            None => format!("transaction {}", self.txn.0),
+        }
+    }
+}
+
+impl WaitsFor {
+    /// Copies a circle as [`WaitsFor::circle`] returns it.
+    pub(super) fn deadlock(&self, victim: Victim, circle: &[(TxnId, LineId)]) -> Deadlock {
+        let wait = |txn: &TxnId, line: &LineId| self.waits.get(txn)?.iter().find(|wait| wait.edge() == Some(*line));
+        let first = circle.iter().position(|(txn, _)| *txn == victim.txn).unwrap_or_default();
+        let (after, before) = circle.split_at(first + 1);
+        let members = after.iter().rev().chain(before.iter().rev()).map(|(txn, line)| {
+            let wait = wait(txn, line);
+            Member {
+                txn: *txn,
+                asker: wait.and_then(|wait| wait.asker.clone()),
+                wanted: wait.and_then(|wait| wait.wanted.clone()),
+            }
+        });
+        let stake = circle.get(first).and_then(|(txn, line)| Some(wait(txn, line)?.stake));
+        Deadlock { victim, retried: matches!(stake, Some(Stake::Retry(_))), circle: members.collect() }
+    }
+}
+
+impl Deadlock {
+    /// A line for each member, in PostgreSQL's words.
+    fn lines(&self, catalog: &Catalog) -> Vec<String> {
+        let names = Names::new(catalog);
+        let next = self.circle.iter().cycle().skip(1);
+        let line = |(member, next): (&Member, &Member)| {
+            let what = member.wanted.as_ref().map_or_else(|| "a lock".to_owned(), |w| names.of(w).to_string());
+            format!("{} waits for {what}; blocked by {}.", member.name(), next.name())
+        };
+        self.circle.iter().zip(next).take(SHOWN).map(line).collect()
+    }
+
+    fn statements(&self) -> String {
+        let statement = |member: &Member| {
+            let text = one_line(member.asker.as_ref()?.text.as_ref());
+            Some(format!("{}: {text}", member.name()))
+        };
+        self.circle.iter().take(SHOWN).filter_map(statement).collect::<Vec<_>>().join(" | ")
+    }
+}
+
+impl Engine {
+    /// Logs the deadlock, and returns what the victim's client is told unless its statement is run again.
+    pub(crate) fn report_deadlock(&self, deadlock: &Deadlock) -> SqlError {
+        let mut lines = deadlock.lines(&self.catalog());
+        if let left @ 1.. = deadlock.circle.len() - lines.len() {
+            lines.push(format!("{left} more."));
+        }
+        let (statements, text) = (deadlock.statements(), lines.join(" "));
+        let victim = deadlock.circle.first().map(Member::name).unwrap_or_default();
+        match deadlock.retried {
+            true => tracing::info!(statements, "deadlock detected: {victim} runs its statement again: {text}"),
+            false => tracing::warn!(statements, "deadlock detected: {victim} fails: {text}"),
+        }
+        let capital = |line: &String| line[..1].to_uppercase() + &line[1..];
+        SqlError::new(SqlState::DEADLOCK, "deadlock detected")
+            .detail(lines.iter().map(capital).collect::<Vec<_>>().join("\n"))
+            .hint("Run the transaction again. The server's log has the statements.")
+    }
+}
