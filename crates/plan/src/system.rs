@@ -115,6 +115,7 @@ impl SystemView {
                 ("key", Text),
                 ("mode", Text),
                 ("since", Timestamptz),
+                ("waited_s", Float8),
                 ("partition_number", Int4),
                 ("statement", Text),
                 ("blocker_statement", Text),

@@ -68,6 +68,7 @@ impl<'a> Waits<'a> {
                 row.push(name(|lock| &lock.key));
                 row.push(name(|lock| &lock.mode));
                 row.push(DatumRef::Timestamptz(now - wait.waited.as_micros() as i64));
+                row.push(DatumRef::Float8(wait.waited.as_secs_f64()));
                 row.push(DatumRef::Int4(wait.id.partition.0.into()));
                 row.push(text(statement(Some(wait.waiter))));
                 row.push(text(statement(first)));

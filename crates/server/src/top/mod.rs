@@ -1,14 +1,16 @@
 //! `clearway top`: what a running server waits for and what it does, sorted by the time lost, as long as one looks.
 //!
 //! It asks over PostgreSQL's protocol for `clearway.activity` and `clearway.contention`, and shows what has changed between two answers: its own
-//! two statements are among those counted.
+//! statements are among those counted. Waits for locks are those of the second moment, from `clearway.locks`.
 
+mod blocked;
 mod sample;
 mod terminal;
 mod view;
 
 use crate::client::{Client, News};
 use crate::exit::{ExitCode, Failure};
+use blocked::Blocked;
 use clap::Args;
 use clearway_types::{SqlError, SqlState};
 use sample::Sample;
@@ -79,7 +81,9 @@ fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), 
         std::thread::park_timeout(left.min(MOMENT));
     }
     let after = server.sample()?;
-    let text = view::lines(&server.name, &after.since(&before), usize::MAX).join("\n") + "\n";
+    let blocked = server.blocked()?;
+    let (lines, _) = view::lines(&server.name, &after.since(&before), &blocked, usize::MAX);
+    let text = lines.join("\n") + "\n";
     match io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(ExitCode::Other, format!("output: {e}"))),
         _ => Ok(()),
@@ -89,9 +93,9 @@ fn once(server: &mut Server, flags: &TopFlags, stop: &AtomicBool) -> Result<(), 
 fn watch(server: &mut Server, flags: &TopFlags, stop: &AtomicBool, terminal: &mut Terminal) -> Result<(), Failure> {
     let lost = |e| Failure::new(ExitCode::Other, format!("the terminal: {e}"));
     let mut before = server.sample()?;
-    let mut lines = vec![format!("{}: the first figures come in {:?}", server.name, flags.interval)];
+    let (mut lines, mut head) = (vec![format!("{}: the first figures come in {:?}", server.name, flags.interval)], 1);
     loop {
-        terminal.draw(&lines, view::HEAD).map_err(lost)?;
+        terminal.draw(&lines, head).map_err(lost)?;
         let until = Instant::now() + flags.interval;
         while let Some(left) = left(until) {
             if stop.load(Ordering::Relaxed) || terminal.quit(left.min(MOMENT)).map_err(lost)? {
@@ -99,7 +103,8 @@ fn watch(server: &mut Server, flags: &TopFlags, stop: &AtomicBool, terminal: &mu
             }
         }
         let after = server.sample()?;
-        lines = view::lines(&server.name, &after.since(&before), terminal.rows());
+        let blocked = server.blocked()?;
+        (lines, head) = view::lines(&server.name, &after.since(&before), &blocked, terminal.rows());
         before = after;
     }
 }
@@ -145,8 +150,18 @@ impl Server {
     fn sample(&mut self) -> Result<Sample, Failure> {
         let activity = self.rows(sample::ACTIVITY)?;
         let contention = self.rows(sample::CONTENTION)?;
-        Sample::read(&activity, &contention)
-            .ok_or_else(|| Failure::new(ExitCode::Other, format!("what {} answers makes no sense", self.name)))
+        Sample::read(&activity, &contention).ok_or_else(|| self.makes_no_sense())
+    }
+
+    fn blocked(&mut self) -> Result<Blocked, Failure> {
+        let locks = self.rows(blocked::LOCKS)?;
+        // Nobody waits, as a rule.
+        let states = if locks.is_empty() { Vec::new() } else { self.rows(blocked::STATES)? };
+        Blocked::read(&locks, &states).ok_or_else(|| self.makes_no_sense())
+    }
+
+    fn makes_no_sense(&self) -> Failure {
+        Failure::new(ExitCode::Other, format!("what {} answers makes no sense", self.name))
     }
 
     fn rows(&mut self, sql: &str) -> Result<Vec<Vec<String>>, Failure> {

@@ -1,12 +1,13 @@
 //! What is shown of an interval: lines of plain text.
 
+use super::blocked::Blocked;
 use super::sample::{Interval, Line};
 
-/// Which line is the head of the table.
-pub(super) const HEAD: usize = 5;
+/// Lines that the waits for locks may have where the output is no terminal.
+const BLOCKED: usize = 100;
 
-/// The lines, at most so many.
-pub(super) fn lines(server: &str, interval: &Interval, most: usize) -> Vec<String> {
+/// The lines, at most so many, and which of them is the head of the table.
+pub(super) fn lines(server: &str, interval: &Interval, blocked: &Blocked, most: usize) -> (Vec<String>, usize) {
     let Interval { state, seconds, counts, lines } = interval;
     let per_s = |count: f64| short(count / seconds);
     let lost_us: f64 = lines.iter().map(|line| line.waits.total_us).sum();
@@ -39,15 +40,24 @@ pub(super) fn lines(server: &str, interval: &Interval, most: usize) -> Vec<Strin
         ),
         format!("{} ms/s lost in waits for latches and locks", short(lost_us / 1e3 / seconds)),
         String::new(),
-        format!(
-            "{:>9} {:>9} {:>11} {:>9} {:>9} {:>9}  {:<28} CALLER",
-            "LOST ms/s", "WAITS/s", "REQUESTS/s", "PER MILL.", "MEAN us", "P99 us", "NAME"
-        ),
     ];
+    if blocked.waiters > 0 {
+        let s = if blocked.waiters == 1 { " waits" } else { "s wait" };
+        out.push(format!("{} session{s} for a lock, each below the one that blocks it:", blocked.waiters));
+        // Half of the screen.
+        out.extend(blocked.lines((most / 2).saturating_sub(out.len()).clamp(1, BLOCKED)));
+        out.push(String::new());
+    }
+    let head = out.len();
+    out.push(format!(
+        "{:>9} {:>9} {:>11} {:>9} {:>9} {:>9}  {:<28} CALLER",
+        "LOST ms/s", "WAITS/s", "REQUESTS/s", "PER MILL.", "MEAN us", "P99 us", "NAME"
+    ));
     out.extend(lines.iter().map(|line| row(line, *seconds)));
     out.truncate(most);
     // What a server says is shown, never obeyed: no control characters reach the terminal.
-    out.iter().map(|line| line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()).collect()
+    let plain = out.iter().map(|line| line.chars().map(|c| if c.is_control() { '?' } else { c }).collect());
+    (plain.collect(), head)
 }
 
 fn row(line: &Line, seconds: f64) -> String {
@@ -92,6 +102,7 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::blocked::tests::blocked;
     use super::super::sample::tests::sample;
     use super::*;
 
@@ -100,16 +111,34 @@ mod tests {
         let before = sample(10.0, 0, &[]);
         let after =
             sample(12.0, 50_000, &["a.little,f.rs:1,100,1,10,10", "a.lot,g.rs:2,1000,10,4000,900", "none,,7,0,0,0"]);
-        let shown = lines("there\u{1b}[2J", &after.since(&before), 8);
+        let interval = after.since(&before);
+        let (shown, head) = lines("there\u{1b}[2J", &interval, &blocked(&[]), 8);
         assert!(shown[0].starts_with("clearway 0.1.0 at there?[2J, up 0:00:12: 3 sessions, 1 "), "{}", shown[0]);
         assert!(shown[1].starts_with("25.0k transactions/s committed"), "{}", shown[1]);
         assert_eq!(
             shown[6].split_whitespace().collect::<Vec<_>>(),
             ["2.00", "5.00", "500", "10.0k", "400", "900", "a.lot", "g.rs:2"]
         );
-        assert!(shown[HEAD].ends_with("CALLER"));
+        assert!(shown[head].ends_with("CALLER"));
         assert!(shown[7].ends_with("f.rs:1") && shown.len() == 8, "{shown:?}");
-        assert!(lines("there", &after.since(&before), usize::MAX)[8].ends_with("-  none"));
+        assert!(lines("there", &interval, &blocked(&[]), usize::MAX).0[8].ends_with("-  none"));
+    }
+
+    #[test]
+    fn waits_for_locks_have_half_of_the_screen() {
+        let (before, after) = (sample(10.0, 0, &[]), sample(12.0, 0, &["a,,1,0,0,0"]));
+        let waits: Vec<String> = (0..20).map(|at| format!("{},{},{at},t,(1)", at + 2, at + 1)).collect();
+        let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
+        let (shown, head) = lines("there", &after.since(&before), &blocked(&waits), 24);
+        assert_eq!((shown.len(), head), (15, 13));
+        assert_eq!(shown[5], "20 sessions wait for a lock, each below the one that blocks it:");
+        assert!(shown[11].starts_with("... more") && shown[14].ends_with("  a"), "{shown:?}");
+        let (shown, head) = lines("there", &after.since(&before), &blocked(&waits), usize::MAX);
+        assert!(
+            head == 28 && shown[5].starts_with("20 ") && shown[26].starts_with("            21 waits"),
+            "{shown:?}"
+        );
+        assert!(lines("there", &after.since(&before), &blocked(&waits[..1]), 24).0[5].starts_with("1 session waits "));
     }
 
     #[test]

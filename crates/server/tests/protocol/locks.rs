@@ -75,7 +75,7 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
 }
 
 #[test]
-fn keys_ranges_and_partitions_are_shown_in_words() {
+fn keys_ranges_and_tables_are_shown_in_words() {
     let server = Fixture::with("lock-words", |config| config.partitions = Some(1));
     let (mut holder, mut waiter, mut asker) = (server.connect(), server.connect(), server.connect());
     asker.query("create table t (a int primary key, k int)");

@@ -1,6 +1,6 @@
 //! `clearway top`: one interval as text, the screen and how it is left, and servers that are not there.
 
-use crate::raw::{Fixture, LIMIT};
+use crate::raw::{Fixture, LIMIT, query};
 use clearway_latch::lockstat::Class;
 use rustix::fs::OFlags;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
@@ -73,6 +73,49 @@ fn once_shows_an_interval_sorted_by_the_time_lost() {
     assert!(shown[6].contains("test.top"), "{shown:?}");
     drop(server);
     std::fs::remove_dir_all(&sockets).unwrap();
+}
+
+#[test]
+fn sessions_are_below_the_one_that_blocks_them() {
+    let server = Fixture::new("top-blocked");
+    let (mut holder, mut first, mut second) = (server.connect(), server.connect(), server.connect());
+    holder.query("create table t (a int primary key, n int)");
+    holder.query("insert into t values (1, 0), (2, 0)");
+    holder.query("begin; update t set n = 1 where a = 1");
+    first.query("begin; update t set n = 1 where a = 2");
+    first.send(&query("update t set n = 2\n where a = 1"));
+    second.send(&query("update t set n = 3 where a = 2"));
+    let tree = [
+        "2 sessions wait for a lock, each below the one that blocks it:".to_owned(),
+        format!("{} idle in transaction: begin; update t set n = 1 where a = 1", holder.pid),
+        format!("  {} waits T ms, no key update t (1): update t set n = 2 where a = 1", first.pid),
+        format!("    {} waits T ms, no key update t (2): update t set n = 3 where a = 2", second.pid),
+    ];
+    let began = Instant::now();
+    // How long they have waited is nobody's to know: one word, and the next is its unit.
+    let without_time = |line: &String| match line.split_once(" waits ") {
+        Some((who, what)) => match what.split_once(',') {
+            Some((_, what)) => format!("{who} waits T ms,{what}"),
+            None => line.clone(),
+        },
+        None => line.clone(),
+    };
+    let address = server.address().to_string();
+    loop {
+        let (code, out, err) = said(&top(&["--connect", &address, "--interval", "0.1", "--once"]).output().unwrap());
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        let shown: Vec<String> = out.lines().map(str::to_owned).collect();
+        let found: Vec<String> = shown[5..].iter().take(4).map(without_time).collect();
+        if found == tree {
+            assert!(shown[9].is_empty() && shown[10].ends_with("CALLER"), "{shown:?}");
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "{shown:#?}");
+    }
+    holder.query("commit");
+    first.until_ready();
+    first.query("commit");
+    second.until_ready();
 }
 
 #[test]
