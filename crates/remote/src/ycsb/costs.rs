@@ -15,7 +15,7 @@ pub struct MessageCosts {
 
 /// Costs of the cluster, in nanoseconds.
 ///
-/// The default has the source's hardware as others have published it; `queue_ns` alone is calibrated.
+/// The default has our estimates for the source's hardware, which gives no such numbers; `queue_ns` is calibrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Time from one adapter to another, for verbs.
