@@ -101,14 +101,11 @@ impl Steps {
     pub(super) fn lock<T: Trees>(&mut self, cx: &mut Cx<'_, T>, table: &TableDef) -> Result<(), Stop> {
         while let Some(step) = self.steps.get(self.locked) {
             let (tree, key) = step.place();
-            // A hidden row number is known to nobody else before the row is.
-            let hidden = table.primary_key.is_empty() && tree == table.tree && matches!(step, Step::Insert { .. });
-            if !hidden {
-                // A row that stays where it is has been locked as its change wants it.
-                let stays = tree == table.tree && matches!(step, Step::Update { .. });
-                let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
-                cx.lock_change(table.id, tree, key, mode)?;
-            }
+            // A row that stays where it is has been locked as its change wants it. A new row is locked even under a hidden number: who skips locked rows
+            // locks no range, and would read it before it is committed.
+            let stays = tree == table.tree && matches!(step, Step::Update { .. });
+            let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
+            cx.lock_change(table.id, tree, key, mode)?;
             self.locked += 1;
         }
         Ok(())

@@ -122,8 +122,8 @@ impl Keys {
         let table = &*access.table;
         match self {
             Self::Range(r) if wait != LockWait::Skip => {
-                // Tables do not know the other two modes: their readers and writers may be in one table at once. But where new rows have hidden numbers, nobody locks
-                // those, and only the whole table keeps them out.
+                // Tables do not know the other two modes: their readers and writers may be in one table at once. A table without a primary key has no key
+                // that such a reader could share with a writer.
                 if r.full && (mode == mode.of_table() || table.primary_key.is_empty()) {
                     return cx.try_lock_table(table, mode.of_table(), wait);
                 }

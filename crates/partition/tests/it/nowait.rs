@@ -238,7 +238,6 @@ fn key_share_stops_deletes_and_changes_of_keys_only() {
     }
 }
 
-/// Nobody locks a new row's hidden number.
 #[test]
 fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
     let keyless = Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
@@ -256,6 +255,32 @@ fn all_rows_of_a_table_without_a_primary_key_are_locked_against_phantoms() {
         assert_eq!(d.in_way_of(writer), [holder], "{stmt:?}");
         end(&mut d, holder);
         d.take(seq).expect("its turn").expect("a row");
+        assert!(d.owes_nothing());
+    }
+}
+
+/// A new row is locked though nobody else knows its hidden number.
+#[test]
+fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
+    let keyless = Arc::new(TableDef { primary_key: Vec::new(), indexes: Vec::new(), ..(*table()).clone() });
+    for wait in [LockWait::Skip, LockWait::Fail] {
+        let mut d = driver(&[]);
+        let (writer, reader) = (d.txn(), d.txn());
+        let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
+        d.call(writer, insert.statement(&keyless)).expect("a row");
+        let mut program = Stmt::Select { find: Find::All { a_less: None }, limit: None, lock: None }.program(&keyless);
+        let Program::Scan { access, .. } = &mut program else { panic!("a scan") };
+        access.lock = Some(RowLocking { wait, ..RowLocking::of(RowLock::Update) });
+        let env = Arc::new(Env::default());
+        let program = Arc::new(program);
+        let body = Body::Statement { program, env, rows: None, batch: None, fresh: false, learns: false };
+        let answer = d.call(reader, body);
+        match wait {
+            LockWait::Skip => assert!(rows_of(&answer.expect("nothing")).is_empty()),
+            _ => assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE)),
+        }
+        end(&mut d, reader);
+        end(&mut d, writer);
         assert!(d.owes_nothing());
     }
 }
