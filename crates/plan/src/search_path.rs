@@ -25,10 +25,14 @@ impl Default for SearchPath {
 }
 
 impl SearchPath {
-    /// What the setting's text means to this user.
+    /// What the setting's text means to this user. `$user` never means one of the system's schemas: a user named `clearway` could
+    /// not create tables.
     pub fn new(text: &str, user: &str) -> Self {
-        let own = |name: String| if name == "$user" { user.to_owned() } else { name };
-        Self(names(text).into_iter().map(own).filter_map(|name| schema(&name)).collect())
+        let found = |name: String| match name.as_str() {
+            "$user" => (user == PUBLIC).then_some(PUBLIC),
+            name => schema(name),
+        };
+        Self(names(text).into_iter().filter_map(found).collect())
     }
     /// Where a table without a schema in its name is made; also what current_schema says.
     pub fn first(&self) -> Option<&'static str> {
@@ -81,5 +85,14 @@ mod tests {
         assert_eq!(path("\"Public\", \"a,\"\"b\"").0, [""; 0]);
         assert_eq!(path("\"\"").first(), None);
         assert!(!path("pg_catalog").sees_tables());
+    }
+
+    #[test]
+    fn a_user_named_as_a_system_schema_has_none() {
+        for user in [SCHEMA, PG_CATALOG, "information_schema", "pg_toast", "me"] {
+            assert_eq!(SearchPath::new("\"$user\", public", user), SearchPath::default());
+        }
+        assert_eq!(SearchPath::new("\"$user\"", PUBLIC), SearchPath::default());
+        assert_eq!(SearchPath::new("clearway", SCHEMA).0, [SCHEMA]);
     }
 }

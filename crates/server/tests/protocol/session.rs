@@ -61,6 +61,20 @@ fn an_unknown_database_is_refused() {
 }
 
 #[test]
+fn a_user_named_as_a_system_schema_creates_tables() {
+    let server = Fixture::new("user-schema");
+    for user in ["clearway", "information_schema"] {
+        let mut c = Raw::open(server.address());
+        c.send(&startup(&[("user", user)]));
+        c.until_ready();
+        assert_eq!(c.column("select current_schema"), ["public"]);
+        assert_eq!(c.query("create table t (a int)")[0].text(), "CREATE TABLE");
+        assert_eq!(c.column("select count(*) from t"), ["0"]);
+        c.query("drop table t");
+    }
+}
+
+#[test]
 fn too_many_connections_are_told_so() {
     let server = Fixture::with("too-many", |config| config.max_connections = 1);
     let first = server.connect();
