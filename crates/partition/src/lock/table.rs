@@ -126,7 +126,13 @@ impl LockTable {
 
     fn is_free(&self, r: &Request<'_>) -> bool {
         let Some(scope) = self.scopes.get(&r.scope) else { return true };
-        !scope.any_holder(r.txn, &r.keys, r.mode, |_| true) && self.rival(scope, r, &Cell::new(false)).is_none()
+        if scope.any_holder(r.txn, &r.keys, r.mode, |_| true) {
+            return false;
+        }
+        // `acquire` joins the line of its own place and mode unless the line waits for it. That line may be too far to see it, though those in
+        // the request's way are not.
+        let joins = || self.line_of(r).is_some_and(|line| !self.waits_for(line, r.txn));
+        self.lines.is_empty() || (self.rival(scope, r, &Cell::new(false)).is_none() && !joins())
     }
 
     /// Whether the transaction holds as much already.

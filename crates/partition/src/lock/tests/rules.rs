@@ -121,6 +121,29 @@ fn a_holder_passes_those_who_wait_for_it_through_others() {
     assert_eq!(granted(&mut t), [4]);
 }
 
+/// NOWAIT asks whether a lock is free and then takes it: that must not wait, also where lines are too long to be followed.
+#[test]
+fn a_free_lock_is_granted_at_the_end_of_any_chain() {
+    let row = Target::Key(TREE, b"row");
+    for lines in 61..=67_u8 {
+        let mut t = LockTable::new(MANY);
+        assert_eq!(ask(&mut t, 1, Target::Key(TREE, &[0]), Mode::Exclusive), []);
+        // Each waits for the one before it; the last shares the row.
+        for n in 1..lines - 1 {
+            assert_eq!(ask(&mut t, 100 + u64::from(n), Target::Key(TREE, &[n]), Mode::Exclusive), []);
+            let before = if n == 1 { 1 } else { 99 + u64::from(n) };
+            assert_eq!(ask(&mut t, 100 + u64::from(n), Target::Key(TREE, &[n - 1]), Mode::Exclusive), [before]);
+        }
+        assert_eq!(ask(&mut t, 2, row, Mode::Shared), []);
+        assert_eq!(ask(&mut t, 2, Target::Key(TREE, &[lines - 2]), Mode::Exclusive), [98 + u64::from(lines)]);
+        assert_eq!(ask(&mut t, 3, row, Mode::Exclusive), [2], "its line is the last of so many");
+        assert_eq!(ask(&mut t, 4, row, Mode::Shared), [3], "and this is one more");
+        let free = t.free(TxnId(1), row, Mode::Shared);
+        assert_eq!(ask(&mut t, 1, row, Mode::Shared).is_empty(), free, "{lines} lines");
+        assert_eq!(free, lines < 64, "{lines} lines");
+    }
+}
+
 #[test]
 fn who_leaves_a_line_lets_the_others_look_again() {
     let mut t = LockTable::new(MANY);
