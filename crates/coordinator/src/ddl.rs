@@ -352,7 +352,7 @@ async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {
 }
 
 fn lock_table(core: &Core, table: TableId) -> Body {
-    Body::LockTable { table, exclusive: true, asker: core.asker.borrow().clone() }
+    Body::LockTable { table, asker: core.asker.borrow().clone() }
 }
 
 async fn raw(core: &Core, op: RawOp) -> Result<(), Stop> {

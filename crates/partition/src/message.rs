@@ -83,12 +83,10 @@ pub enum Body {
     Block,
     /// The transaction keeps locks on the tables that it has used here, and the rest of the partition is free again. Not answered.
     Unblock,
-    /// Locks a whole table.
+    /// Locks a table, to change or to drop it.
     LockTable {
         /// Which.
         table: TableId,
-        /// Exclusive rather than shared.
-        exclusive: bool,
         /// Who asks for it.
         asker: Option<Asker>,
     },

@@ -77,7 +77,6 @@ pub(crate) enum Job {
     Statement(Statement),
     LockTable {
         table: TableId,
-        exclusive: bool,
         asker: Option<Asker>,
     },
     CreateTrees {

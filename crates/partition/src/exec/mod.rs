@@ -136,11 +136,13 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_in(table.id, target, mode).map(|()| true)
     }
 
-    /// Locks a table; false if all of it is to be skipped.
+    /// Locks a table; false if all of it is to be skipped. Who may not wait for locks of rows waits for a change of the table itself, which
+    /// then comes after the transaction.
     #[track_caller]
     fn try_lock_table(&mut self, table: &TableDef, mode: Mode, wait: LockWait) -> Result<bool, Stop> {
         let whole = Target::Table(table.id);
         if wait != LockWait::Wait && !self.is_free_in(table, whole, mode) {
+            self.lock(whole, Mode::AccessShared)?;
             return unavailable(table, wait);
         }
         self.lock(whole, mode).map(|()| true)

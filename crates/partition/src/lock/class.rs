@@ -16,6 +16,8 @@ static TABLE_INTENT_SHARED: Class = Class::new("lock.table_intent_shared");
 static TABLE_INTENT_EXCLUSIVE: Class = Class::new("lock.table_intent_exclusive");
 static TABLE_SHARED: Class = Class::new("lock.table_shared");
 static TABLE_EXCLUSIVE: Class = Class::new("lock.table_exclusive");
+static TABLE_ACCESS_SHARED: Class = Class::new("lock.table_access_shared");
+static TABLE_ACCESS_EXCLUSIVE: Class = Class::new("lock.table_access_exclusive");
 /// The whole partition, which a transaction of several may have to itself: every message asks for it.
 pub(crate) static PARTITION: Class = Class::new("lock.partition");
 
@@ -26,10 +28,12 @@ pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
         (Target::Key(..), Mode::NoKeyExclusive) => &KEY_NO_KEY_UPDATE,
         (Target::Range(..), Mode::KeyShared) => &RANGE_KEY_SHARE,
         (Target::Range(..), Mode::NoKeyExclusive) => &RANGE_NO_KEY_UPDATE,
-        (Target::Key(..), Mode::Shared | Mode::IntentShared) => &KEY_SHARED,
-        (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive) => &KEY_EXCLUSIVE,
-        (Target::Range(..), Mode::Shared | Mode::IntentShared) => &RANGE_SHARED,
-        (Target::Range(..), Mode::Exclusive | Mode::IntentExclusive) => &RANGE_EXCLUSIVE,
+        (Target::Key(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => &KEY_SHARED,
+        (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => &KEY_EXCLUSIVE,
+        (Target::Range(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => &RANGE_SHARED,
+        (Target::Range(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => &RANGE_EXCLUSIVE,
+        (Target::Table(_), Mode::AccessShared) => &TABLE_ACCESS_SHARED,
+        (Target::Table(_), Mode::AccessExclusive) => &TABLE_ACCESS_EXCLUSIVE,
         (Target::Table(_), Mode::IntentShared) => &TABLE_INTENT_SHARED,
         (Target::Table(_), Mode::IntentExclusive) => &TABLE_INTENT_EXCLUSIVE,
         (Target::Table(_), Mode::Shared | Mode::KeyShared) => &TABLE_SHARED,

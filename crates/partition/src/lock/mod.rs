@@ -57,8 +57,7 @@ use clearway_plan::RowLock;
 use clearway_types::{TableId, TreeId};
 use std::ops::Bound;
 
-/// Lock modes, shown by their names. Tables know the intents, [`Mode::Shared`] and [`Mode::Exclusive`]; keys and ranges know the other four, which are PostgreSQL's modes of
-/// row locks.
+/// Lock modes, shown by their names. Tables know those of [`MODES`]; keys and ranges know those of [`ROW_MODES`], which are PostgreSQL's modes of row locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Reads some rows.
@@ -73,10 +72,21 @@ pub(crate) enum Mode {
     NoKeyExclusive = 16,
     /// FOR UPDATE: changes anything, makes keys and removes them.
     Exclusive = 32,
+    /// Uses a table, whatever its rows: it stays as it is.
+    AccessShared = 64,
+    /// Changes a table itself, or removes it.
+    AccessExclusive = 128,
 }
 
-/// The modes of tables.
-pub(crate) const MODES: [Mode; 4] = [Mode::IntentShared, Mode::IntentExclusive, Mode::Shared, Mode::Exclusive];
+/// The modes of tables. [`Mode::Exclusive`] locks all rows, and [`Mode::AccessExclusive`] the table: who need not wait for locks of rows waits for that one.
+pub(crate) const MODES: [Mode; 6] = [
+    Mode::AccessShared,
+    Mode::IntentShared,
+    Mode::IntentExclusive,
+    Mode::Shared,
+    Mode::Exclusive,
+    Mode::AccessExclusive,
+];
 /// The modes of keys and ranges, from the weakest to the strongest: each conflicts with all that those before it conflict with.
 pub(crate) const ROW_MODES: [Mode; 4] = [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
 
@@ -103,23 +113,29 @@ impl Mode {
         const S: u8 = Mode::Shared.bit();
         const NKX: u8 = Mode::NoKeyExclusive.bit();
         const X: u8 = Mode::Exclusive.bit();
+        const AS: u8 = Mode::AccessShared.bit();
+        const AX: u8 = Mode::AccessExclusive.bit();
         match self {
-            Mode::IntentShared | Mode::KeyShared => X,
-            Mode::IntentExclusive => S | X,
-            Mode::Shared => IX | NKX | X,
-            Mode::NoKeyExclusive => S | NKX | X,
-            Mode::Exclusive => IS | IX | KS | S | NKX | X,
+            Mode::IntentShared | Mode::KeyShared => X | AX,
+            Mode::IntentExclusive => S | X | AX,
+            Mode::Shared => IX | NKX | X | AX,
+            Mode::NoKeyExclusive => S | NKX | X | AX,
+            Mode::Exclusive => IS | IX | KS | S | NKX | X | AX,
+            Mode::AccessShared => AX,
+            Mode::AccessExclusive => AS | IS | IX | S | X | AX,
         }
     }
     /// The modes that, held, make this one superfluous.
     pub(crate) const fn covered_by(self) -> u8 {
         match self {
-            Mode::IntentShared => 1 | 2 | 8 | 32,
-            Mode::IntentExclusive => 2 | 32,
+            Mode::AccessShared => 1 | 2 | 8 | 32 | 64 | 128,
+            Mode::IntentShared => 1 | 2 | 8 | 32 | 128,
+            Mode::IntentExclusive => 2 | 32 | 128,
             Mode::KeyShared => 4 | 8 | 16 | 32,
-            Mode::Shared => 8 | 16 | 32,
+            Mode::Shared => 8 | 16 | 32 | 128,
             Mode::NoKeyExclusive => 16 | 32,
-            Mode::Exclusive => 32,
+            Mode::Exclusive => 32 | 128,
+            Mode::AccessExclusive => 128,
         }
     }
     /// The table-level intent that a key or range lock of this mode needs.
@@ -127,6 +143,7 @@ impl Mode {
         match self {
             Mode::KeyShared | Mode::Shared | Mode::IntentShared => Mode::IntentShared,
             Mode::NoKeyExclusive | Mode::Exclusive | Mode::IntentExclusive => Mode::IntentExclusive,
+            Mode::AccessShared | Mode::AccessExclusive => self,
         }
     }
     /// The table's mode that makes every key or range lock of this mode superfluous.
@@ -141,9 +158,9 @@ impl Mode {
     pub(super) const fn rank(self) -> usize {
         match self {
             Mode::KeyShared => 0,
-            Mode::Shared | Mode::IntentShared => 1,
+            Mode::Shared | Mode::IntentShared | Mode::AccessShared => 1,
             Mode::NoKeyExclusive => 2,
-            Mode::Exclusive | Mode::IntentExclusive => 3,
+            Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive => 3,
         }
     }
 }

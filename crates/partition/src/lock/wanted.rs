@@ -32,6 +32,8 @@ impl Wanted {
         match self.mode {
             Mode::IntentShared => "intent shared",
             Mode::IntentExclusive => "intent exclusive",
+            Mode::AccessShared => "access shared",
+            Mode::AccessExclusive => "access exclusive",
             Mode::Shared if of_table => "shared",
             Mode::Exclusive if of_table => "exclusive",
             Mode::KeyShared => "key share",
@@ -70,6 +72,7 @@ mod tests {
         assert_eq!(names(WantedPlace::Key(TreeId(1), Arc::default())), rows);
         assert_eq!(names(WantedPlace::Range(TreeId(1), Vec::new(), None)), rows);
         let of_table = |mode| Wanted { place: WantedPlace::Table(TableId(1)), mode }.mode();
-        assert_eq!(MODES.map(of_table), ["intent shared", "intent exclusive", "shared", "exclusive"]);
+        let names = ["access shared", "intent shared", "intent exclusive", "shared", "exclusive", "access exclusive"];
+        assert_eq!(MODES.map(of_table), names);
     }
 }

@@ -47,8 +47,8 @@ impl<T: Trees> Partition<T> {
                 }
                 Ok(Reply { more, ..answer(rows, count) })
             }
-            Job::LockTable { table, exclusive, .. } => {
-                let mode = if *exclusive { Mode::Exclusive } else { Mode::Shared };
+            Job::LockTable { table, .. } => {
+                let mode = Mode::AccessExclusive;
                 let target = Target::Table(*table);
                 granted(self.locks.acquire(id, target, mode), target, mode)?;
                 Ok(Reply::default())
@@ -104,7 +104,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             txn.changed.truncate(s.changed);
             Some(Job::Undo { to: s.mark, then: Then::Done })
         }
-        Body::LockTable { table, exclusive, asker } => Some(Job::LockTable { table, exclusive, asker }),
+        Body::LockTable { table, asker } => Some(Job::LockTable { table, asker }),
         Body::CreateTrees(trees) => Some(Job::CreateTrees { trees, at: 0 }),
         Body::DropTreesAtCommit(trees) => {
             txn.drops.extend(trees);

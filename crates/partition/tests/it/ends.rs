@@ -188,7 +188,7 @@ fn a_dropped_tree_that_makes_no_sense_is_left_and_its_locks_go() {
         let mut d = driver(&numbers(3));
         let t = d.txn();
         let trees = [TreeId(70), TreeId(71)];
-        d.call(t, Body::LockTable { table: table().id, exclusive: true, asker: None }).unwrap();
+        d.call(t, Body::LockTable { table: table().id, asker: None }).unwrap();
         d.call(t, Body::CreateTrees(trees.to_vec())).unwrap();
         d.call(t, Body::DropTreesAtCommit(trees.to_vec())).unwrap();
         d.partition.trees().nonsense.insert(trees[1]);

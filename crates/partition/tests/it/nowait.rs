@@ -82,21 +82,26 @@ fn holders() -> Vec<(&'static str, Vec<Body>)> {
         ("a row", vec![add(2).statement(&table)]),
         ("a range", vec![range(RowLock::Update).statement()]),
         ("all rows", vec![Stmt::Delete(Find::All { a_less: Some(-1) }).statement(&table)]),
-        ("the table", vec![Body::LockTable { table: table.id, exclusive: true, asker: None }]),
+        ("the whole table", vec![Query::new(Find::All { a_less: None }, RowLock::Update, LockWait::Wait).statement()]),
         ("an absent row", vec![Stmt::Delete(POINT).statement(&table)]),
     ]
 }
 
+/// Ways to find row 2.
+fn all_finds() -> [Find; 5] {
+    let only_2 = Find::Ids { low: Some(2), high: Some(2), reverse: false };
+    [POINT, Find::Points(vec![2]), only_2, Find::ByB(1002), Find::All { a_less: None }]
+}
+
 #[test]
-fn nowait_and_skip_locked_wait_for_no_kind_of_lock() {
+fn nowait_and_skip_locked_wait_for_no_kind_of_row_lock() {
     for (what, bodies) in holders() {
         let mut d = driver(&numbers(5));
         let holder = d.txn();
         for body in bodies {
             d.call(holder, body).expect(what);
         }
-        let ids_below_3 = Find::Ids { low: Some(2), high: Some(2), reverse: false };
-        for find in [POINT, Find::Points(vec![2]), ids_below_3, Find::ByB(1002), Find::All { a_less: None }] {
+        for find in all_finds() {
             for lock in [RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update] {
                 for answer in both(&mut d, &Query::new(find.clone(), lock, LockWait::Fail)) {
                     assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE), "{what} {find:?} {lock:?}");
@@ -108,6 +113,46 @@ fn nowait_and_skip_locked_wait_for_no_kind_of_lock() {
         }
         end(&mut d, holder);
         assert!(d.owes_nothing(), "{what}");
+    }
+}
+
+/// Only locks of rows are not waited for, as in PostgreSQL.
+#[test]
+fn nowait_and_skip_locked_wait_for_who_changes_the_table() {
+    for (find, wait) in all_finds().into_iter().flat_map(|f| [(f.clone(), LockWait::Fail), (f, LockWait::Skip)]) {
+        let mut d = driver(&numbers(5));
+        let changer = d.txn();
+        d.call(changer, Body::LockTable { table: table().id, asker: None }).expect("DDL");
+        let query = Query::new(find.clone(), RowLock::Update, wait);
+        let (alone, block) = (d.txn(), d.txn());
+        let waiting = [d.send(alone, query.one_shot()), d.send(block, query.statement())];
+        assert_eq!([d.in_way_of(alone), d.in_way_of(block)], [[changer]; 2], "{find:?} {wait:?}");
+        end(&mut d, changer);
+        for answer in waiting {
+            assert!(ids(d.take(answer).expect("its turn")).contains(&2), "{find:?} {wait:?}");
+        }
+        end(&mut d, block);
+        assert!(d.owes_nothing());
+    }
+}
+
+/// Who has skipped all rows has used the table nevertheless: it stays until the transaction's end.
+#[test]
+fn a_table_of_which_all_is_skipped_is_not_changed_meanwhile() {
+    for find in all_finds() {
+        let mut d = driver(&numbers(5));
+        let (holder, reader, changer) = (d.txn(), d.txn(), d.txn());
+        let all = Query::new(Find::All { a_less: None }, RowLock::Update, LockWait::Wait);
+        d.call(holder, all.statement()).expect("all rows");
+        let skips = Query::new(find.clone(), RowLock::Update, LockWait::Skip);
+        assert_eq!(ids(d.call(reader, skips.statement())), [], "{find:?}");
+        end(&mut d, holder);
+        let waits = d.send(changer, Body::LockTable { table: table().id, asker: None });
+        assert_eq!(d.in_way_of(changer), [reader], "{find:?}");
+        end(&mut d, reader);
+        assert!(d.take(waits).expect("its turn").is_ok());
+        end(&mut d, changer);
+        assert!(d.owes_nothing());
     }
 }
 

@@ -291,7 +291,7 @@ fn a_move_deletes_here_and_hands_over_the_new_row() {
 fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
     let mut d = driver(&[(1, Some(1), 1)]);
     let t = d.txn();
-    d.call(t, Body::LockTable { table: TableId(5), exclusive: true, asker: None }).unwrap();
+    d.call(t, Body::LockTable { table: TableId(5), asker: None }).unwrap();
     d.call(t, Body::TableChanged { table: TableId(5), version: 2 }).unwrap();
     d.call(t, Body::DropTreesAtCommit(vec![BY_A])).unwrap();
     let waiting = d.txn();
@@ -448,7 +448,7 @@ fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
     with.indexes.push(index("t_a_key", bad, vec![1], true));
     let with = Arc::new(with);
     let t = d.txn();
-    d.call(t, Body::LockTable { table: with.id, exclusive: true, asker: None }).unwrap();
+    d.call(t, Body::LockTable { table: with.id, asker: None }).unwrap();
     d.call(t, Body::CreateTrees(vec![good, bad])).unwrap();
     let build = |index| statement(Program::BuildIndex { table: with.clone(), index }, None, None, true);
     d.call(t, build(2)).unwrap();

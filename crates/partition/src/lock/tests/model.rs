@@ -1,7 +1,7 @@
 //! Random requests, cancellations and ends.
 
 use super::super::table::ScopeId;
-use super::super::{Acquired, Event, InLine, LockTable, Mode, ROW_MODES, Target};
+use super::super::{Acquired, Event, InLine, LockTable, MODES, Mode, ROW_MODES, Target};
 use super::rules::{MANY, TABLE, TREE};
 use clearway_types::TxnId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,8 +71,7 @@ fn random_lock(rng: &mut Rng, txn: TxnId) -> Lock {
     };
     let mode = ROW_MODES[rng.below(4) as usize];
     let (what, mode) = match rng.below(8) {
-        0 => (What::Table, mode.of_table()),
-        1 => (What::Table, mode.intent()),
+        0 | 1 => (What::Table, MODES[rng.below(6) as usize]),
         2..=3 => (What::Range(bound(rng), bound(rng)), mode),
         _ => (What::Key(key(rng)), mode),
     };
