@@ -53,7 +53,7 @@ fn a_chain_of_waits_is_shown_with_its_holder() {
     // It asks for the table at all partitions, and waits where one of the others is.
     loop {
         let found = rows(&mut asker, "table_name, key, mode, blocked_by", &table);
-        let names = |row: &String| pids[..4].iter().any(|pid| *row == format!("texclusive{pid}"));
+        let names = |row: &String| pids[..4].iter().any(|pid| *row == format!("taccess exclusive{pid}"));
         if !found.is_empty() && found.iter().all(names) {
             break;
         }
