@@ -12,12 +12,13 @@ use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
-use crate::outcome::{End, Outcome, Refusal, Step, Stop, Task, TxnStatus, stopped};
+use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus, stopped};
 use crate::port::Port;
-use crate::statement::{self, command, controls, failed_block, modify_tag, read_only, writes};
+use crate::statement::{command, controls, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
-use crate::{copy, finish, insert, learned, multi, txn};
-use clearway_partition::{Body, Failure};
+use crate::task::{self, Suspended};
+use crate::{copy, finish, insert, learned, multi, stream, txn};
+use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
 use clearway_plan::{Catalog, Plan, Program, Statement};
@@ -312,7 +313,8 @@ impl Client {
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
             let learns = learned::learns(core.engine(), &state, program);
-            (id, Body::Statement { program: program.clone(), env: env.clone(), rows, batch: None, fresh, learns })
+            let batch = stream::batch_of(core, &plan.statement);
+            (id, Body::Statement { program: program.clone(), env: env.clone(), rows, batch, fresh, learns })
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {
@@ -347,14 +349,10 @@ impl Client {
     fn finish_simple(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, one_shot: bool, answer: Answer) -> Step {
         let reply = match answer {
             Ok(reply) => reply,
-            Err(Failure::StalePlan) => return Step::Replan,
-            // As a task it may be run again.
-            Err(Failure::Sql(e)) if one_shot && multi::is_victim(&self.core, &e) => {
-                return self.start_task(plan.clone(), env.clone());
-            }
-            Err(Failure::Sql(e)) => return self.failed_simply(e),
+            Err(failure) => return self.failed_at_partition(plan, env, one_shot, failure),
         };
         let (rows, tag) = match &plan.statement {
+            Statement::Query(_) if reply.more => return self.stream(plan, env, reply),
             Statement::Query(query)
                 if !query.finish.is_empty() && reply.rows.len() > self.core.engine().chunk_rows() =>
             {
@@ -380,23 +378,56 @@ impl Client {
         Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
     }
 
+    #[cold]
+    #[inline(never)]
+    fn failed_at_partition(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, one_shot: bool, failure: Failure) -> Step {
+        match failure {
+            Failure::StalePlan => Step::Replan,
+            // A task answers in parts.
+            Failure::Large => self.start_task(plan.clone(), env.clone()),
+            // As a task it may be run again.
+            Failure::Sql(e) if one_shot && multi::is_victim(&self.core, &e) => {
+                self.start_task(plan.clone(), env.clone())
+            }
+            Failure::Sql(e) => self.failed_simply(e),
+        }
+    }
+
     /// The finishing steps of many rows, as a task.
     fn finish_in_turns(&mut self, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch) -> Step {
-        let core = self.core.clone();
-        self.poll_task(Box::pin(async move {
-            let Statement::Query(query) = &plan.statement else { return End::Replan };
-            let rows = finish::apply(&core, &query.finish, rows, &env).await;
-            if one_shot {
-                core.port.count_end(rows.is_ok());
+        self.poll_task(Box::pin(task::finish(self.core.clone(), plan, env, one_shot, rows)))
+    }
+
+    /// The rest of a query whose partition has answered with the first of several batches.
+    #[cold]
+    #[inline(never)]
+    fn stream(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, first: Reply) -> Step {
+        match self.one_message(plan, env) {
+            Some(Ok((_, partition, _))) => {
+                let (core, batch) = (self.core.clone(), self.core.last_batch());
+                self.poll_task(Box::pin(task::stream(core, plan.clone(), env.clone(), batch, (partition, first))))
             }
-            match rows {
-                Ok(rows) => {
-                    let tag = Tag::Select(rows.len() as u64);
-                    End::Outcome(Outcome { rows, tag, ..Outcome::plain("") })
-                }
-                Err(e) => End::Error(e),
-            }
-        }))
+            _ => self.failed(SqlError::internal("a query in batches has no partition")),
+        }
+    }
+
+    /// Takes the statement that has just brought [`Step::Rows`] out of the way of others; [`Client::go_on`] brings the rest. A
+    /// transaction of its own becomes an implicit one: [`Client::end_implicit`] ends it.
+    pub fn suspend(&mut self) -> Option<Suspended> {
+        let Running::Task(task) = std::mem::replace(&mut self.running, Running::Idle) else { return None };
+        let mut txn = self.core.txn();
+        if txn.block == Block::None {
+            txn.block = Block::Implicit;
+        }
+        Some(Suspended(task))
+    }
+
+    /// Goes on with a suspended statement of the transaction.
+    pub fn go_on(&mut self, _port: &mut Port, suspended: Suspended) -> Step {
+        debug_assert!(matches!(self.running, Running::Idle));
+        self.core.forget_cancel();
+        self.core.streams(true);
+        self.poll_task(suspended.0)
     }
 
     /// As [`Client::failed`], of a statement on the fast path: on its own, it is a transaction that has ended.
@@ -419,24 +450,7 @@ impl Client {
                 Err(e) => self.failed(e),
             };
         }
-        let core = self.core.clone();
-        self.poll_task(Box::pin(async move {
-            let mut retries = 0;
-            loop {
-                core.set_retries(Some(retries));
-                env.memory.reset();
-                match statement::run(&core, &plan, &env).await {
-                    Ok(outcome) => return End::Outcome(outcome),
-                    Err(Stop::Error(e)) if multi::may_start_over(&core, &e, retries) => {
-                        retries += 1;
-                        if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
-                            return End::Error(e);
-                        }
-                    }
-                    Err(stop) => return txn::after_failure(&core, stop).await,
-                }
-            }
-        }))
+        self.poll_task(Box::pin(task::run(self.core.clone(), plan, env)))
     }
 
     /// BEGIN. In a block it begins nothing, and its options are for the block that there is.
@@ -458,7 +472,7 @@ impl Client {
         match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => {
                 self.running = Running::Task(task);
-                Step::Pending
+                self.core.take_part().map_or(Step::Pending, Step::Rows)
             }
             Poll::Ready(End::Outcome(outcome)) => {
                 let wait = self.core.answered(outcome.wait, false);

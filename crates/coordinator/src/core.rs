@@ -10,11 +10,12 @@ use crate::characteristics::{Characteristics, Progress};
 use crate::client::RunOptions;
 use crate::engine::Engine;
 use crate::multi;
+use crate::outcome::Part;
 use crate::port::{PortInner, control};
 use clearway_partition::{Body, Failure, Message, Reply, Stake};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Asker, Catalog};
-use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -135,6 +136,11 @@ pub(crate) struct Core {
     stalled: Cell<bool>,
     /// Whose DDL statement runs, or was the last to run.
     pub asker: RefCell<Option<Asker>>,
+    /// Rows that the session has not taken yet.
+    part: RefCell<Option<RowBatch>>,
+    /// The statement that runs has handed out rows.
+    has_handed_out: Cell<bool>,
+    next_batch: Cell<u32>,
     /// What the running statement has to say before it ends.
     notices: RefCell<Vec<(SqlState, String)>>,
 }
@@ -155,6 +161,9 @@ impl Core {
             notices: RefCell::default(),
             asker: RefCell::default(),
             retries: Cell::default(),
+            part: RefCell::default(),
+            has_handed_out: Cell::default(),
+            next_batch: Cell::default(),
             stalled: Cell::default(),
         }
     }
@@ -295,6 +304,47 @@ impl Core {
             self.port.submit(partition, control(txn, Body::Cancel(error.clone())));
         }
         self.sending.set(false);
+    }
+
+    /// Gives rows to the session. Goes on when it wants more, with an error if the statement has been cancelled meanwhile.
+    pub(crate) async fn hand_out(&self, rows: RowBatch) -> SqlResult<()> {
+        self.streams(true);
+        self.part.replace(Some(rows));
+        let mut first = true;
+        poll_fn(|_| if std::mem::take(&mut first) { Poll::Pending } else { Poll::Ready(()) }).await;
+        self.check_cancelled()
+    }
+
+    /// Notes whether the client has rows of the statement that runs: then it cannot be run again.
+    pub(crate) fn streams(&self, yes: bool) {
+        self.has_handed_out.set(yes);
+        if yes {
+            self.set_retries(None);
+        }
+    }
+
+    /// Whether the client has rows of the statement that runs.
+    pub(crate) fn has_handed_out(&self) -> bool {
+        self.has_handed_out.get()
+    }
+
+    /// Rows for the client. In a block what they show counts at its end, as that of answers does.
+    pub(crate) fn take_part(&self) -> Option<Part> {
+        let rows = self.part.take()?;
+        let wait = if self.txn().block == Block::Explicit { Lsn(0) } else { self.shown.get() };
+        Some(Part { rows, wait })
+    }
+
+    /// An id for the batches of a statement, unlike those of the transaction's other statements.
+    pub(crate) fn next_batch(&self) -> u32 {
+        let id = self.next_batch.get();
+        self.next_batch.set(id.wrapping_add(1));
+        id
+    }
+
+    /// The last of these ids.
+    pub(crate) fn last_batch(&self) -> u32 {
+        self.next_batch.get().wrapping_sub(1)
     }
 
     /// Lets other sessions of the worker have a turn, and ends with an error if the statement has been cancelled meanwhile.

@@ -63,6 +63,8 @@ pub struct EngineConfig {
     pub partition: Limits,
     /// Rows that go to partitions, or come from them, at a time; at least 1. Default 1000.
     pub chunk_rows: usize,
+    /// A query's rows that partitions answer with before the client has taken those before them, in bytes, together. Default 512 KiB.
+    pub stream_bytes: u32,
     /// After so many deadlocks in a row a statement of several partitions, which is run again after each, fails: each of them has let another
     /// transaction go on. Default 16.
     pub deadlocks: u32,
@@ -81,6 +83,7 @@ impl Default for EngineConfig {
             drain_limit: DRAIN_LIMIT,
             partition: Limits::default(),
             chunk_rows: 1000,
+            stream_bytes: 512 << 10,
             deadlocks: 16,
             txn_ids: 1024,
         }
@@ -105,6 +108,7 @@ pub struct Engine {
     ended: Workers,
     dispatch: Dispatch,
     chunk_rows: usize,
+    stream_bytes: u32,
     deadlocks: u32,
     txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
@@ -145,6 +149,7 @@ impl Engine {
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
             dispatch: config.dispatch,
             chunk_rows: config.chunk_rows.max(1),
+            stream_bytes: config.stream_bytes,
             deadlocks: config.deadlocks,
             txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
@@ -297,6 +302,11 @@ impl Engine {
     pub(crate) fn dispatch(&self) -> Dispatch {
         self.dispatch
     }
+    /// As [`EngineConfig::stream_bytes`].
+    pub(crate) fn stream_bytes(&self) -> u32 {
+        self.stream_bytes
+    }
+
     /// As [`EngineConfig::chunk_rows`].
     pub(crate) fn chunk_rows(&self) -> usize {
         self.chunk_rows

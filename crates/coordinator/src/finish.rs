@@ -187,10 +187,10 @@ async fn limited(
     Ok(out)
 }
 
-const LIMIT: (&str, SqlState) = ("LIMIT", SqlState::INVALID_LIMIT);
-const OFFSET: (&str, SqlState) = ("OFFSET", SqlState::INVALID_OFFSET);
+pub(crate) const LIMIT: (&str, SqlState) = ("LIMIT", SqlState::INVALID_LIMIT);
+pub(crate) const OFFSET: (&str, SqlState) = ("OFFSET", SqlState::INVALID_OFFSET);
 
-fn count(expr: Option<&Expr>, (clause, negative): (&str, SqlState), env: &Env) -> SqlResult<Option<usize>> {
+pub(crate) fn count(expr: Option<&Expr>, (clause, negative): (&str, SqlState), env: &Env) -> SqlResult<Option<usize>> {
     match expr.map(|e| e.eval_const(env)).transpose()? {
         None | Some(Datum::Null) => Ok(None),
         Some(value) => match value.as_i64().map(usize::try_from) {

@@ -33,8 +33,10 @@ mod pace;
 mod port;
 mod query;
 mod statement;
+mod stream;
 mod system;
 mod tag;
+mod task;
 mod txn;
 
 pub use activity::Activity;
@@ -44,11 +46,12 @@ pub use client::{Client, RunOptions};
 pub use deadlock::{LockName, LockWait, LoggedWait, WaitId, one_line};
 pub use engine::{Dispatch, Engine, EngineConfig};
 pub use mailbox::Waker;
-pub use outcome::{Outcome, Refusal, Step, TxnStatus};
+pub use outcome::{Outcome, Part, Refusal, Step, TxnStatus};
 pub use pace::Pace;
 pub use port::{Event, Port};
 pub use system::{System, TakeRows};
 pub use tag::Tag;
+pub use task::Suspended;
 
 /// How much a partition does in one go.
 pub use clearway_partition::Limits;

@@ -19,9 +19,9 @@ pub enum TxnStatus {
 /// What a statement returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Its rows.
+    /// Its rows, or the last of them if others came as [`Part`]s.
     pub rows: RowBatch,
-    /// Its command tag.
+    /// Its command tag, which counts all rows.
     pub tag: Tag,
     /// The reply must not be seen before the log is durable up to here; 0: at once.
     pub wait: Lsn,
@@ -61,12 +61,23 @@ impl Outcome {
     }
 }
 
+/// Rows of a result that is larger than one answer of its partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its next rows, at least one.
+    pub rows: RowBatch,
+    /// As [`Outcome::wait`].
+    pub wait: Lsn,
+}
+
 /// Where a statement stands.
 #[derive(Debug)]
 pub enum Step {
     /// Not yet: call [`crate::Client::resume`] when [`crate::Event::Continue`] names the session.
     Pending,
-    /// Over.
+    /// It has rows, and more may follow: call [`crate::Client::resume`] when there is room for them, or [`crate::Client::suspend`].
+    Rows(Part),
+    /// Over. With the rows that no [`Step::Rows`] has brought.
     Done(Result<Outcome, Refusal>),
     /// The catalog has changed since it was planned: plan again and start again.
     Replan,
@@ -96,6 +107,7 @@ impl From<Failure> for Stop {
         match f {
             Failure::Sql(e) => Self::Error(e),
             Failure::StalePlan => Self::Replan,
+            Failure::Large => Self::Error(SqlError::internal("a statement in batches is too large")),
         }
     }
 }

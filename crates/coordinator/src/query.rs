@@ -7,9 +7,10 @@ use crate::insert::{self, Rounds};
 use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
+use crate::stream;
 use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
-use clearway_partition::{Body, Reply};
+use clearway_partition::{Batch, Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
 use clearway_plan::{Access, Charge, Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef};
@@ -83,7 +84,7 @@ pub(crate) fn split_per_row(steps: &[Finish]) -> (&[Finish], &[Finish]) {
     steps.split_at(n)
 }
 
-fn merge(mut batches: impl Iterator<Item = RowBatch>) -> RowBatch {
+pub(crate) fn merge(mut batches: impl Iterator<Item = RowBatch>) -> RowBatch {
     let mut all = batches.next().unwrap_or_default();
     for batch in batches {
         all.append(&batch);
@@ -98,6 +99,28 @@ async fn scatter(
     env: &Arc<Env>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let targets = targets(core, program, route, env).await?;
+    send_to(core, targets, program, env, None).await
+}
+
+/// As [`scatter`], with the first batch of each partition, and the id of the batches.
+pub(crate) async fn scatter_batched(
+    core: &Core,
+    program: &Arc<Program>,
+    route: &Route,
+    env: &Arc<Env>,
+) -> Result<(Vec<(PartitionId, Reply)>, u32), Stop> {
+    let targets = targets(core, program, route, env).await?;
+    let batch = stream::batch(core, targets.len());
+    Ok((send_to(core, targets, program, env, Some(batch)).await?, batch.id))
+}
+
+async fn send_to(
+    core: &Core,
+    targets: Vec<PartitionId>,
+    program: &Arc<Program>,
+    env: &Arc<Env>,
+    batch: Option<Batch>,
+) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let (fresh, learns) = {
         let txn = core.txn();
         (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program))
@@ -109,7 +132,7 @@ async fn scatter(
         program: program.clone(),
         env: env.clone(),
         rows: None,
-        batch: None,
+        batch,
         fresh,
         learns,
     })
@@ -118,7 +141,7 @@ async fn scatter(
 }
 
 /// Whether a query takes any few rows that nobody has locked: the first partitions may have enough of them.
-fn skips_some(program: &Program, finish: &[Finish]) -> bool {
+pub(crate) fn skips_some(program: &Program, finish: &[Finish]) -> bool {
     let skips = matches!(program, Program::Scan { access, limit: Some(_), .. } if access.lock_wait() == LockWait::Skip);
     skips && !finish.iter().any(|step| matches!(step, Finish::Sort(_)))
 }
@@ -240,8 +263,9 @@ pub(crate) async fn pull(
 ) -> Result<(), Stop> {
     let id = enter(core, partition).await?;
     let fresh = is_fresh(&core.txn(), program);
-    let batch = Some(core.engine().chunk_rows());
-    let body = Body::Statement { program: program.clone(), env: env.clone(), rows: None, batch, fresh, learns: false };
+    let batch = Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
+    let (program, env) = (program.clone(), env.clone());
+    let body = Body::Statement { program, env, rows: None, batch: Some(batch), fresh, learns: false };
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();
@@ -251,7 +275,7 @@ pub(crate) async fn pull(
             return Ok(());
         }
         core.breathe().await?;
-        seq = core.send(partition, id, Body::Next);
+        seq = core.send(partition, id, Body::Next(batch.id));
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
 use crate::tag::Tag;
-use crate::{backup, ddl, insert, query, txn};
+use crate::{backup, ddl, insert, query, stream, txn};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, CopyDirection, Maintain, Query, Source};
 use clearway_plan::{Plan, Program, RowLock, Statement};
@@ -26,10 +26,12 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::Backup(b) => backup::run(core, b).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
-            txn::in_transaction(core, false, query::run(core, q, env)).await.map(|(rows, wait)| {
-                let n = rows.len() as u64;
+            // Boxed: it is by far the largest of the futures, and all statements would move as many bytes.
+            let rows = Box::pin(stream::select(core, q, env));
+            txn::in_transaction(core, false, rows).await.map(|(rows, wait)| {
+                let n = rows.count();
                 let tag = if matches!(plan.statement, Statement::Copy(_)) { Tag::Copy(n) } else { Tag::Select(n) };
-                Outcome { rows, tag, wait, notices: Vec::new() }
+                Outcome { rows: rows.rows, tag, wait, notices: Vec::new() }
             })
         }
         Statement::Insert(i) => txn::in_transaction(core, true, insert::run(core, i, env))

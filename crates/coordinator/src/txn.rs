@@ -103,6 +103,7 @@ fn given_up(failure: &Failure) -> SqlError {
     match failure {
         Failure::Sql(error) => error.clone(),
         Failure::StalePlan => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale"),
+        Failure::Large => SqlError::internal("a statement in batches is too large"),
     }
 }
 

@@ -21,7 +21,7 @@ mod txn;
 pub use exec::not_null_violation;
 pub use limits::Limits;
 pub use lock::{Wanted, WantedPlace};
-pub use message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
+pub use message::{Batch, Body, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use trees::{Trees, UndoLog, Visit};

@@ -30,8 +30,8 @@ pub enum Stake {
     Rows(u64),
 }
 
-/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::Cancel`] and [`Body::GiveUp`] has exactly
-/// one [`Out::Reply`].
+/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::Forget`], [`Body::Cancel`] and [`Body::GiveUp`] has
+/// exactly one [`Out::Reply`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction, unique; a one-shot has one too.
@@ -42,6 +42,22 @@ pub struct Message {
     pub origin: Origin,
     /// What is to be done.
     pub body: Body,
+}
+
+/// How much of its output a statement answers with before it pauses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Names the statement among those of its transaction that have paused.
+    pub id: u32,
+    /// At most this number of rows; at least 1.
+    pub rows: u32,
+    /// No further row after this number of bytes.
+    pub bytes: u32,
+}
+
+impl Batch {
+    /// All of the output at once.
+    pub(crate) const ALL: Self = Self { id: 0, rows: u32::MAX, bytes: u32::MAX };
 }
 
 /// What is to be done.
@@ -64,16 +80,18 @@ pub enum Body {
         env: Arc<Env>,
         /// The rows of an INSERT.
         rows: Option<RowBatch>,
-        /// Pause after so many output rows ([`Reply::more`]); [`Body::Next`] goes on.
-        batch: Option<usize>,
+        /// Pause when a batch of output rows is full ([`Reply::more`]); [`Body::Next`] goes on.
+        batch: Option<Batch>,
         /// The table's trees were made by this transaction: no row locks, and no undo unless there is a savepoint.
         fresh: bool,
         /// It is part of a block that may change rows: its reads of single rows take the lock that is learned for their plan, and are
         /// evidence.
         learns: bool,
     },
-    /// Goes on with a paused statement.
-    Next,
+    /// Goes on with the paused statement of this [`Batch::id`].
+    Next(u32),
+    /// Drops the paused statement of this [`Batch::id`], if there is one. Not answered.
+    Forget(u32),
     /// Sets a savepoint; ids grow.
     Savepoint(u32),
     /// Undoes what was done since the savepoint; it stays.
@@ -189,6 +207,8 @@ pub enum Failure {
     Sql(SqlError),
     /// A tree of the plan is not here any more, or the table's definition has changed: plan again.
     StalePlan,
+    /// The rows of a one-shot exceed [`crate::Limits::one_shot_bytes`]: run it again as a statement that answers in batches.
+    Large,
 }
 
 impl From<SqlError> for Failure {

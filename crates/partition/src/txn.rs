@@ -21,8 +21,8 @@ pub(crate) struct Txn<L> {
     pub changed: Vec<(TableId, u64)>,
     /// What runs or waits.
     pub task: Option<Task>,
-    /// A statement whose batch is full.
-    pub paused: Option<Statement>,
+    /// Statements whose batch is full.
+    pub paused: Vec<Statement>,
     pub reads: Reads,
     /// How often its end has been tried again although what it wanted could not be had.
     pub retries: u32,
@@ -139,7 +139,7 @@ impl<L: UndoLog> Txn<L> {
             drops: Vec::new(),
             changed: Vec::new(),
             task: None,
-            paused: None,
+            paused: Vec::new(),
             reads: Reads::default(),
             retries: 0,
         }

@@ -265,6 +265,7 @@ impl Story<'_> {
             trace: self.trace.clone(),
             stopping: AtomicBool::new(false),
             progress: self.watch.progress.clone(),
+            parts: AtomicU64::new(0),
             doing: Mutex::default(),
             backups: Mutex::default(),
             faults: AtomicBool::new(faulty),
@@ -284,6 +285,7 @@ impl Story<'_> {
             disk.fail_after(0);
             self.leaks = true;
         }
+        self.report.count("parts of results", shared.parts.load(Ordering::Relaxed));
         // A thread that was killed may have the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };
         for plan in plans {

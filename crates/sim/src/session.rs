@@ -32,6 +32,8 @@ pub struct Shared {
     pub stopping: std::sync::atomic::AtomicBool,
     /// Counts answers: as long as it moves, the engine lives.
     pub progress: Arc<std::sync::atomic::AtomicU64>,
+    /// Parts of results that sessions have taken.
+    pub parts: std::sync::atomic::AtomicU64,
     /// What each session that is not over is about, for when nothing moves any more.
     pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
     /// The disk may fail, so that errors of any kind are to be expected.
@@ -92,6 +94,8 @@ enum State {
     Running {
         stmt: Stmt,
         replans: u32,
+        /// Those that have come in parts.
+        rows: RowBatch,
     },
     /// The client is not told before the log is durable.
     Waiting {
@@ -200,7 +204,7 @@ impl Session {
                     }
                     self.start(port, stmt, 0)?;
                 }
-                State::Running { stmt, replans } => {
+                State::Running { stmt, replans, mut rows } => {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
                     match client.resume(port) {
                         Step::Pending => {
@@ -210,8 +214,25 @@ impl Session {
                                     &SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation"),
                                 );
                             }
-                            self.state = State::Running { stmt, replans };
+                            self.state = State::Running { stmt, replans, rows };
                             return Ok(moved);
+                        }
+                        Step::Rows(part) => {
+                            self.shared.parts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            rows.append(&part.rows);
+                            if self.script.cancels() {
+                                client.cancel(
+                                    port,
+                                    &SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation"),
+                                );
+                            }
+                            self.state = State::Running { stmt, replans, rows };
+                            // The other sessions have a turn before it asks for more.
+                            return Ok(true);
+                        }
+                        Step::Done(Ok(outcome)) => {
+                            rows.append(&outcome.rows);
+                            self.done(port, stmt, Ok(Outcome { rows, ..outcome }))?;
                         }
                         step => self.after(port, stmt, replans, step)?,
                     }
@@ -252,7 +273,12 @@ impl Session {
     fn after(&mut self, port: &mut Port, stmt: Stmt, replans: u32, step: Step) -> Result<(), String> {
         match step {
             Step::Pending => {
-                self.state = State::Running { stmt, replans };
+                self.state = State::Running { stmt, replans, rows: RowBatch::new() };
+                Ok(())
+            }
+            Step::Rows(part) => {
+                self.shared.parts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.state = State::Running { stmt, replans, rows: part.rows };
                 Ok(())
             }
             Step::Replan if replans < REPLANS => self.start(port, stmt, replans + 1),

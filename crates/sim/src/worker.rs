@@ -149,9 +149,18 @@ impl Reader {
         let plan = crate::session::plan(sql, &self.client).map_err(failed)?;
         let mut step = self.client.start(&mut self.port, &plan, &Arc::new(Env::default()), RunOptions::default());
         let mut events: Vec<Event> = Vec::new();
+        let mut rows = RowBatch::new();
         loop {
             match step {
-                Step::Done(result) => return result.map_err(|refusal| failed(refusal.error)),
+                Step::Done(result) => {
+                    let outcome = result.map_err(|refusal| failed(refusal.error))?;
+                    rows.append(&outcome.rows);
+                    return Ok(Outcome { rows, ..outcome });
+                }
+                Step::Rows(part) => {
+                    rows.append(&part.rows);
+                    step = self.client.resume(&mut self.port);
+                }
                 Step::Replan => return Err(format!("{sql}: to be planned again, though nobody changes the catalog")),
                 Step::Pending => {
                     events.clear();

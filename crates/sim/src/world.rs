@@ -191,8 +191,9 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         many_locks: knobs.pick(&[0, 1, 5, usual.partition.many_locks]),
         misses: knobs.pick(&[0, 1, usual.partition.misses, 1_000]),
         retries: knobs.pick(&[0, 1, usual.partition.retries, 1_000]),
-        turns: usual.partition.turns,             // drawn later
-        learn_after: usual.partition.learn_after, // drawn later
+        turns: usual.partition.turns,                   // drawn later
+        learn_after: usual.partition.learn_after,       // drawn later
+        one_shot_bytes: usual.partition.one_shot_bytes, // drawn later
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
     };
     EngineConfig {
@@ -382,6 +383,15 @@ impl World {
         if rng.percent(30) {
             self.mix.updates_read = rng.pick(&[20, 50, 90]);
             self.engine.partition.learn_after = rng.pick(&[1, 1, 2, 4]);
+        }
+        self.draw_parts(&mut Rng::new(self.seed, "fifth generator"));
+    }
+
+    /// What came with the fifth generator: results that come in parts.
+    fn draw_parts(&mut self, rng: &mut Rng) {
+        if rng.percent(80) {
+            self.engine.stream_bytes = rng.pick(&[1, 1, 40, 200]);
+            self.engine.partition.one_shot_bytes = rng.pick(&[1, 40, 200, 2_000]);
         }
     }
 

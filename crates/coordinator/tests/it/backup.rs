@@ -99,7 +99,7 @@ fn finish(worker: &mut Worker, mut step: Step) -> SqlError {
     loop {
         match step {
             Step::Done(result) => return result.unwrap_err().error,
-            Step::Replan => panic!("a BACKUP needs no catalog"),
+            Step::Rows(_) | Step::Replan => panic!("a BACKUP needs no catalog"),
             Step::Pending => {
                 worker.port.poll(&mut events);
                 std::thread::yield_now();

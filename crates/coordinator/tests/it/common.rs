@@ -1,7 +1,7 @@
 //! A table of accounts with hand-made plans, and workers without a network: what the engine's tests drive it with.
 
 use clearway_coordinator::{
-    Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step, TxnStatus, Waker,
+    Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step, Suspended, TxnStatus, Waker,
 };
 use clearway_env::MemDisk;
 use clearway_plan::expr::BinaryOp;
@@ -11,7 +11,7 @@ use clearway_plan::{
     Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, RowLocking, Statement, TableDef,
 };
 use clearway_storage::NodeConfig;
-use clearway_types::{Datum, Lsn, PartitionId, SqlError, SqlResult, SqlState, SqlType};
+use clearway_types::{Datum, Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, SqlType};
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,17 @@ pub fn open(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
 
 /// The same with other limits of partitions.
 pub fn open_with(disk: &MemDisk, partitions: u16, workers: usize, partition: Limits) -> Arc<Engine> {
-    let config = EngineConfig {
+    open_config(disk, partitions, workers, |config| config.partition = partition)
+}
+
+/// The same with another configuration.
+pub fn open_config(
+    disk: &MemDisk,
+    partitions: u16,
+    workers: usize,
+    change: impl FnOnce(&mut EngineConfig),
+) -> Arc<Engine> {
+    let mut config = EngineConfig {
         node: NodeConfig {
             partitions: Some(partitions),
             frames: 256,
@@ -33,11 +43,11 @@ pub fn open_with(disk: &MemDisk, partitions: u16, workers: usize, partition: Lim
             ..NodeConfig::default()
         },
         dispatch: Dispatch::Baton,
-        partition,
         checkpoint_interval: Duration::from_secs(3600),
         checkpoint_log: 8 << 20,
         ..EngineConfig::default()
     };
+    change(&mut config);
     let wakers = (0..workers).map(|_| Arc::new(|| {}) as Waker).collect();
     Engine::open(Arc::new(disk.clone()), FilePath::new("/data"), config, wakers).unwrap()
 }
@@ -73,6 +83,7 @@ impl Worker {
         let Self { port, client, lazy, wait } = self;
         let client = client.as_mut().unwrap();
         let mut events = Vec::new();
+        let mut rows = RowBatch::new();
         loop {
             match step {
                 Step::Done(result) => {
@@ -80,7 +91,14 @@ impl Worker {
                     if !*lazy {
                         wait_durable(port, *wait, &mut events);
                     }
-                    return result.map_err(SqlError::from);
+                    return result.map_err(SqlError::from).map(|outcome| {
+                        rows.append(&outcome.rows);
+                        Outcome { rows, ..outcome }
+                    });
+                }
+                Step::Rows(part) => {
+                    rows.append(&part.rows);
+                    step = client.resume(port);
                 }
                 Step::Replan => panic!("nobody changes the table meanwhile"),
                 Step::Pending => {
@@ -111,6 +129,11 @@ impl Worker {
     pub fn resume(&mut self) -> Step {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().resume(port)
+    }
+    /// Goes on with a suspended statement.
+    pub fn go_on(&mut self, suspended: Suspended) -> Step {
+        let Self { port, client, .. } = self;
+        client.as_mut().unwrap().go_on(port, suspended)
     }
     pub fn cancel(&mut self, error: &SqlError) {
         let Self { port, client, .. } = self;
@@ -366,7 +389,7 @@ impl Transfer {
             };
             match step {
                 Step::Pending => return committed,
-                Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
                 Step::Done(Err(refusal)) => {
                     assert_eq!(refusal.error.state(), SqlState::DEADLOCK, "{}", refusal.error);
                     self.stage = 5;

@@ -297,7 +297,7 @@ impl Session {
             };
             match step {
                 Step::Pending => return,
-                Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
                 Step::Done(Ok(outcome)) => {
                     if self.reads {
                         no_doubles(&rows_of(&outcome.rows));
@@ -453,7 +453,7 @@ fn who_comes_second_waits_and_then_fails_or_not() {
         let result = loop {
             match step {
                 Step::Done(result) => break result,
-                Step::Replan => panic!("nobody changes the table meanwhile"),
+                Step::Rows(_) | Step::Replan => panic!("nobody changes the table meanwhile"),
                 Step::Pending => {
                     first.port.poll(&mut Vec::new());
                     port.poll(&mut Vec::new());

@@ -10,5 +10,6 @@ mod guards;
 mod learned;
 mod panics;
 mod shown;
+mod streams;
 mod turns;
 mod users;

@@ -3,6 +3,7 @@
 use super::change::{Step, Steps, index_steps};
 use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
+use crate::message::Batch;
 use crate::trees::Trees;
 use clearway_plan::program::Env;
 use clearway_plan::{OnConflict, Program, TableDef, UniqueKey};
@@ -42,7 +43,7 @@ impl Insert {
         env: &Env,
         rows: Option<&RowBatch>,
         out: &mut Output,
-        batch: usize,
+        batch: &Batch,
     ) -> Result<bool, Stop> {
         let (Program::Insert { table, returning, on_conflict }, Some(rows)) = (program, rows) else {
             return Err(SqlError::internal("an insert without rows").into());
@@ -70,7 +71,7 @@ impl Insert {
                 self.noted = false;
                 self.at += 1;
             }
-            if out.rows.len() >= batch {
+            if out.is_full(batch) {
                 return Ok(true);
             }
             if self.at >= rows.len() {

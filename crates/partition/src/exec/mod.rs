@@ -25,7 +25,7 @@ pub(crate) use raw::run_raw;
 
 use crate::limits::Limits;
 use crate::lock::{Acquired, LockTable, Mode, Target, Wait, class};
-use crate::message::Failure;
+use crate::message::{Batch, Failure};
 use crate::trees::Trees;
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
@@ -188,7 +188,7 @@ pub(crate) struct Exec {
     pub program: Arc<Program>,
     pub env: Arc<Env>,
     rows: Option<RowBatch>,
-    batch: usize,
+    batch: Batch,
     out: Output,
     work: Work,
 }
@@ -211,6 +211,12 @@ impl Output {
             Ok::<(), SqlError>(())
         })?;
         self.account(0, env)
+    }
+
+    /// Whether the statement pauses before the next row.
+    fn is_full(&self, batch: &Batch) -> bool {
+        let (rows, bytes) = (self.rows.len() as u64, self.rows.memory() as u64);
+        *batch != Batch::ALL && rows > 0 && (rows >= u64::from(batch.rows) || bytes >= u64::from(batch.bytes))
     }
 
     /// Charges the statement for the rows, and for `more` bytes that are not rows yet.
@@ -253,9 +259,14 @@ pub(crate) fn only_reads(program: &Program) -> bool {
 }
 
 impl Exec {
-    pub(crate) fn new(program: Arc<Program>, env: Arc<Env>, rows: Option<RowBatch>, batch: Option<usize>) -> Self {
+    pub(crate) fn new(program: Arc<Program>, env: Arc<Env>, rows: Option<RowBatch>, batch: Batch) -> Self {
         let work = Work::new(&program);
-        Self { program, env, rows, batch: batch.unwrap_or(usize::MAX).max(1), out: Output::default(), work }
+        Self { program, env, rows, batch, out: Output::default(), work }
+    }
+
+    /// Names it while it has paused.
+    pub(crate) fn id(&self) -> u32 {
+        self.batch.id
     }
 
     /// Forgets all progress: nothing was changed, or it has been undone.
@@ -278,7 +289,7 @@ impl Exec {
     /// Takes what there is to answer. The rows stay charged to the statement, unless they are one batch of many: those do not add up.
     pub(crate) fn take_output(&mut self) -> (RowBatch, u64) {
         let mut out = std::mem::take(&mut self.out);
-        if self.batch != usize::MAX {
+        if self.batch != Batch::ALL {
             out.charge.release(&self.env.memory);
         }
         (out.rows, out.count)
@@ -288,9 +299,9 @@ impl Exec {
     pub(crate) fn run<T: Trees>(&mut self, cx: &mut Cx<'_, T>) -> Result<bool, Stop> {
         let (program, env, out) = (&*self.program, &*self.env, &mut self.out);
         match &mut self.work {
-            Work::Scan(scan) => scan.run(cx, program, env, out, self.batch),
-            Work::Insert(insert) => insert.run(cx, program, env, self.rows.as_ref(), out, self.batch),
-            Work::Modify(modify) => modify.run(cx, program, env, out, self.batch),
+            Work::Scan(scan) => scan.run(cx, program, env, out, &self.batch),
+            Work::Insert(insert) => insert.run(cx, program, env, self.rows.as_ref(), out, &self.batch),
+            Work::Modify(modify) => modify.run(cx, program, env, out, &self.batch),
             Work::Build(build) => build.run(cx, program, env),
             Work::Guard(guard) => guard.run(cx, program, env, self.rows.as_ref(), out),
         }

@@ -5,6 +5,7 @@ use super::path::{Keys, Range};
 use super::scan::{go_on_in_turn, missing_row, read_ahead, unless};
 use super::{Cx, Output, Stop};
 use crate::lock::Mode;
+use crate::message::Batch;
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
 use clearway_plan::{Expr, Program, TableDef, UniqueKey};
@@ -97,7 +98,7 @@ impl Modify {
         program: &Program,
         env: &Env,
         out: &mut Output,
-        batch: usize,
+        batch: &Batch,
     ) -> Result<bool, Stop> {
         let Some(plan) = Plan::of(program, env) else {
             return Err(clearway_types::SqlError::internal("not an update").into());
@@ -109,7 +110,7 @@ impl Modify {
         let all_first = plan.may_meet_itself();
         loop {
             self.steps.take(cx, &plan.access.table, &self.new, env)?;
-            if out.rows.len() >= batch {
+            if out.is_full(batch) {
                 return Ok(true);
             }
             if self.at < self.found.len() && !self.collecting {

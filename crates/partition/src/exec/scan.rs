@@ -3,6 +3,7 @@
 use super::path::{Keys, Range};
 use super::{Cx, Output, Stop, unavailable};
 use crate::lock::{Mode, Target};
+use crate::message::Batch;
 use crate::trees::Trees;
 use clearway_plan::agg::Groups;
 use clearway_plan::program::{Access, Env, Group};
@@ -56,7 +57,7 @@ struct Plan<'a> {
     env: &'a Env,
     mode: Mode,
     wait: LockWait,
-    batch: usize,
+    batch: &'a Batch,
 }
 
 /// An index entry or a key without its row.
@@ -71,7 +72,7 @@ impl Scan {
         program: &Program,
         env: &Env,
         out: &mut Output,
-        batch: usize,
+        batch: &Batch,
     ) -> Result<bool, Stop> {
         let Program::Scan { access, group, project, limit } = program else {
             return Err(SqlError::internal("not a scan").into());
@@ -121,7 +122,7 @@ impl State {
             self.locked = true;
         }
         while self.left > 0 {
-            if out.rows.len() >= plan.batch {
+            if out.is_full(plan.batch) {
                 return Ok(true);
             }
             if self.ahead_at < self.ahead.len() {
@@ -288,7 +289,7 @@ pub(super) fn read_ahead<T: Trees>(
 fn scan_rows<T: Trees>(cx: &mut Cx<'_, T>, r: &mut Range, rows: &mut Rows<'_>) -> Result<(), Stop> {
     go_on_in_turn(cx, r, |_, value| {
         rows.take(RowView::new(value))?;
-        Ok(unless(*rows.left == 0 || rows.out.rows.len() >= rows.plan.batch))
+        Ok(unless(*rows.left == 0 || rows.out.is_full(rows.plan.batch)))
     })
 }
 

@@ -3,7 +3,7 @@
 //! Invariants
 //! 1. While the partition is blocked nobody has a lock here: it is given away only when there is none, the blocker takes none, and the
 //!    messages of all others wait. So the blocker's effects need no locks of their own.
-//! 2. A blocker neither waits for the disk nor uses up more than a slice: what would do that trades the partition for locks on the
+//! 2. A blocker neither waits for the disk nor pauses nor uses up more than a slice: what would do that trades the partition for locks on the
 //!    tables that the blocker has used, which are free by (1).
 //! 3. What waits in line is taken up in the order in which it came, as soon as the partition is free again. Decisions and
 //!    cancellations do not wait: who has anything to finish holds no lock here, and a cancelled call leaves the line. What must go on stays.
@@ -86,6 +86,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::GiveUp { .. }
             | Body::Unavailable(_)
             | Body::Unblock
+            | Body::Forget(_)
             | Body::Savepoint(_)
     )
 }

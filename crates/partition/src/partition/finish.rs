@@ -21,7 +21,7 @@ impl<T: Trees> Partition<T> {
         if let Some(lsn) = commit.filter(|_| txn.leaves_something()) {
             self.last_commit = self.last_commit.max(lsn);
         }
-        txn.paused = None;
+        txn.paused.clear();
         if let Some(task) = txn.task.take() {
             if commit.is_some() || task.job.must_go_on() {
                 let busy = SqlError::internal("the transaction has not answered its last call");

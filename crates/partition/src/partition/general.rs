@@ -1,13 +1,13 @@
 //! Messages of general transactions: statements, savepoints, table locks, DDL.
 
-use super::{After, Partition, answer};
+use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, granted, run_raw};
 use crate::lock::{Mode, Target};
-use crate::message::{Body, Failure, Origin, Outbox, Reply, Stake};
+use crate::message::{Batch, Body, Failure, Origin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn, Waiting};
 use clearway_storage::TxnMode;
-use clearway_types::{SqlError, TxnId};
+use clearway_types::{RowBatch, SqlError, TxnId};
 
 impl<T: Trees> Partition<T> {
     pub(super) fn general(&mut self, id: TxnId, stake: Stake, origin: Origin, body: Body, out: &mut Outbox) {
@@ -32,6 +32,14 @@ impl<T: Trees> Partition<T> {
         self.txns.insert(id, txn);
     }
 
+    /// Drops a paused statement.
+    #[cold]
+    pub(super) fn forget(&mut self, id: TxnId, statement: u32) {
+        if let Some(txn) = self.txns.get_mut(&id) {
+            txn.paused.retain(|paused| paused.exec.id() != statement);
+        }
+    }
+
     pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
         match job {
             Job::Statement(s) => {
@@ -42,8 +50,12 @@ impl<T: Trees> Partition<T> {
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
+                if more {
+                    // The client may take its time for the batch.
+                    self.unblock(id);
+                }
                 if more && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None }) {
-                    txn.paused = Some(s);
+                    txn.paused.push(s);
                 }
                 Ok(Reply { more, ..answer(rows, count) })
             }
@@ -70,32 +82,31 @@ impl<T: Trees> Partition<T> {
     }
 }
 
+pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
+    Reply { rows, count, ..Reply::default() }
+}
+
 /// What a message asks for: a job, or nothing that is not done at once.
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh, learns } => {
-            // A paused statement waits while others run to their end: a table is read in batches that are inserted elsewhere.
-            if batch.is_some() {
-                txn.paused = None;
-            }
-            Some(Job::Statement(Statement {
-                exec: Box::new(Exec::new(program, env, rows, batch)),
-                mark,
-                fresh,
-                learns,
-            }))
-        }
-        Body::Next => {
-            let paused = txn.paused.take().ok_or_else(|| SqlError::internal("no statement has paused"))?;
-            Some(Job::Statement(paused))
+        Body::Statement { program, env, rows, batch, fresh, learns } => Some(Job::Statement(Statement {
+            exec: Box::new(Exec::new(program, env, rows, batch.unwrap_or(Batch::ALL))),
+            mark,
+            fresh,
+            learns,
+        })),
+        Body::Next(id) => {
+            let paused = txn.paused.iter().position(|s| s.exec.id() == id);
+            let at = paused.ok_or_else(|| SqlError::internal("the statement has not paused"))?;
+            Some(Job::Statement(txn.paused.swap_remove(at)))
         }
         Body::Savepoint(id) => {
             txn.savepoints.push(Savepoint { id, mark, drops: txn.drops.len(), changed: txn.changed.len() });
             None
         }
         Body::RollbackTo(id) => {
-            txn.paused = None;
+            txn.paused.clear();
             let at = txn.savepoints.iter().position(|s| s.id == id);
             let at = at.ok_or_else(|| SqlError::internal("a savepoint is not known here"))?;
             txn.savepoints.truncate(at + 1);
@@ -118,6 +129,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         Body::OneShot { .. }
         | Body::Block
         | Body::Unblock
+        | Body::Forget(_)
         | Body::Finish { .. }
         | Body::Cancel(_)
         | Body::GiveUp { .. }

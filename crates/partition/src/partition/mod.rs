@@ -1,7 +1,7 @@
 //! The partition: takes messages, runs tasks, suspends them and takes them up again.
 //!
 //! Invariants
-//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `Cancel` and `GiveUp` has exactly one reply: a task holds the origin of the one that it owes.
+//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `Forget`, `Cancel` and `GiveUp` has exactly one reply: a task holds its origin.
 //! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
@@ -31,7 +31,7 @@ use crate::txn::{Job, Task, Then, Txn, Waiting};
 use clearway_plan::{Program, TableDef};
 use clearway_storage::{Store, TxnMode};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlError, TableId, TxnId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
@@ -180,6 +180,7 @@ impl<T: Trees> Partition<T> {
             }
             Body::Block => self.block(txn, origin, out),
             Body::Unblock => self.unblock(txn),
+            Body::Forget(statement) => self.forget(txn, statement),
             body => self.general(txn, stake, origin, body, out),
         }
     }
@@ -493,8 +494,4 @@ impl<T: Trees> Partition<T> {
         let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, budget };
         (cx, &mut self.scratch)
     }
-}
-
-fn answer(rows: RowBatch, count: u64) -> Reply {
-    Reply { rows, count, ..Reply::default() }
 }

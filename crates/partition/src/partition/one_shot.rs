@@ -1,9 +1,10 @@
 //! One-shot transactions: single-partition, one statement, committed here.
 
-use super::{Partition, answer};
+use super::Partition;
+use super::general::answer;
 use crate::exec::{Exec, Locking, Stop, is_atomic, only_reads, run_atomic, table_of};
 use crate::lock::{Mode, Target};
-use crate::message::{Origin, Outbox, Reply, Stake};
+use crate::message::{Batch, Failure, Origin, Outbox, Reply, Stake};
 use crate::scheme::{Admission, Load};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, OneShot, Task, Txn, Waiting};
@@ -49,7 +50,8 @@ impl<T: Trees> Partition<T> {
                 Err(stop) => first_stop = Some(stop),
             }
         }
-        let exec = Box::new(Exec::new(program, env, rows, None));
+        let bytes = if only_reads(&program) { self.limits.one_shot_bytes } else { u32::MAX };
+        let exec = Box::new(Exec::new(program, env, rows, Batch { bytes, ..Batch::ALL }));
         let mut txn = Box::new(Txn::new(id, Stake::Retry(0)));
         let mut task = Task { origin, job: Job::OneShot(OneShot { exec, locking, misses: 0 }), waiting: Waiting::No };
         let after = match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
@@ -97,7 +99,9 @@ impl<T: Trees> Partition<T> {
         }
         self.check_plan(&shot.exec.program)?;
         let (mut cx, _) = self.cx(id, &mut txn.log, shot.locking, TxnMode::Logged, None);
-        shot.exec.run(&mut cx)?;
+        if shot.exec.run(&mut cx)? {
+            return Err(Stop::Fail(Failure::Large));
+        }
         let (rows, count) = shot.exec.take_output();
         let mut reply = answer(rows, count);
         if txn.log.mark() > 0 {

@@ -119,7 +119,12 @@ impl<T: Paged> Driver<T> {
         let seq = self.seq;
         if !matches!(
             body,
-            Body::Cancel(_) | Body::GiveUp { .. } | Body::Unavailable(_) | Body::Resume(_) | Body::Unblock
+            Body::Cancel(_)
+                | Body::GiveUp { .. }
+                | Body::Unavailable(_)
+                | Body::Resume(_)
+                | Body::Unblock
+                | Body::Forget(_)
         ) {
             self.owed.insert(seq);
         }

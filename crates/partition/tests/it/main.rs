@@ -1,5 +1,6 @@
 //! Partitions as their surroundings see them: messages in, replies and requests out.
 
+mod batches;
 mod blocking;
 mod crowd;
 mod driver;

@@ -39,8 +39,15 @@ pub fn add(id: i32) -> Stmt {
     Stmt::Add { find: Find::Point(id), column: 1, by: 1 }
 }
 
-fn statement(program: Program, rows: Option<RowBatch>, batch: Option<usize>, fresh: bool) -> Body {
-    Body::Statement { program: Arc::new(program), env: Arc::new(Env::default()), rows, batch, fresh, learns: false }
+fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
+    Body::Statement {
+        program: Arc::new(program),
+        env: Arc::new(Env::default()),
+        rows,
+        batch: None,
+        fresh,
+        learns: false,
+    }
 }
 
 fn one_program(d: &mut D, program: Program) -> Answer {
@@ -314,7 +321,7 @@ fn trees_of_an_aborted_transaction_go() {
     d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).unwrap();
     let insert = Stmt::Insert { rows: numbers(100), ignore: false };
     let program = insert.program(&table());
-    d.call(t, statement(program, Some(batch(&numbers(100))), None, true)).unwrap();
+    d.call(t, statement(program, Some(batch(&numbers(100))), true)).unwrap();
     assert_eq!(d.partition.trees().trees[&BY_A].len(), 100);
     abort(&mut d, t);
     assert!(d.partition.trees().trees.is_empty());
@@ -327,7 +334,7 @@ fn a_fresh_table_has_undo_as_soon_as_there_is_a_savepoint() {
     d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).unwrap();
     let insert = |row: Row| {
         let stmt = Stmt::Insert { rows: vec![row], ignore: false };
-        statement(stmt.program(&table()), Some(batch(&[row])), None, true)
+        statement(stmt.program(&table()), Some(batch(&[row])), true)
     };
     d.call(t, insert((1, None, 1))).unwrap();
     d.call(t, Body::Savepoint(0)).unwrap();
@@ -335,26 +342,6 @@ fn a_fresh_table_has_undo_as_soon_as_there_is_a_savepoint() {
     d.call(t, Body::RollbackTo(0)).unwrap();
     d.call(t, Body::Finish { commit: Some(Lsn(1)) }).unwrap();
     assert_eq!(rows_of(&one(&mut d, &select(Find::All { a_less: None })).unwrap()), [(1, None, 1)]);
-}
-
-#[test]
-fn a_statement_pauses_when_its_batch_is_full() {
-    let mut d = driver(&numbers(10));
-    let t = d.txn();
-    let program = select(Find::Ids { low: None, high: None, reverse: true }).program(&table());
-    let mut reply = d.call(t, statement(program, None, Some(4), false)).unwrap();
-    let mut ids: Vec<i32> = Vec::new();
-    loop {
-        ids.extend(rows_of(&reply).iter().map(|r| r.0));
-        assert!(reply.rows.len() <= 4);
-        if !reply.more {
-            break;
-        }
-        reply = d.call(t, Body::Next).unwrap();
-    }
-    assert_eq!(ids, (0..10).rev().collect::<Vec<_>>());
-    assert!(d.call(t, Body::Next).is_err());
-    abort(&mut d, t);
 }
 
 #[test]
@@ -450,7 +437,7 @@ fn an_index_is_built_from_the_rows_there_and_a_unique_one_refuses_doubles() {
     let t = d.txn();
     d.call(t, Body::LockTable { table: with.id, asker: None }).unwrap();
     d.call(t, Body::CreateTrees(vec![good, bad])).unwrap();
-    let build = |index| statement(Program::BuildIndex { table: with.clone(), index }, None, None, true);
+    let build = |index| statement(Program::BuildIndex { table: with.clone(), index }, None, true);
     d.call(t, build(2)).unwrap();
     assert_eq!(d.partition.trees().trees[&good].len(), 700);
     let Err(Failure::Sql(e)) = d.call(t, build(3)) else { panic!("a double") };

@@ -202,6 +202,8 @@ impl Session {
             implicit_block,
             replans: 0,
             began: false,
+            headed: false,
+            sent: 0,
         };
         self.start(cx, run);
     }

@@ -14,10 +14,12 @@
 mod copy;
 mod deadlines;
 mod describe;
+mod emit;
 mod extended;
 mod local;
 mod messages;
 mod prepared;
+mod rest;
 mod run;
 mod signals;
 mod simple;
@@ -37,9 +39,10 @@ use clearway_coordinator::{Characteristics, Client, Port, TxnStatus};
 use clearway_plan::{Catalog, Env, MemoryAccount, Plan, SessionEnv, Signal, StatementText};
 use clearway_types::{Datum, Lsn, SqlError};
 use clearway_wire::{backend, frontend};
+use emit::Emit;
 use hashbrown::HashMap;
 use prepared::Portal;
-use run::{Emit, Run, Task};
+use run::{Run, Task};
 use simple::SimpleQuery;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -272,6 +275,10 @@ impl Session {
                     if let Phase::Emitting(emit) = std::mem::replace(&mut self.phase, Phase::Idle) {
                         self.emit(cx, *emit);
                     }
+                    if matches!(self.phase, Phase::Emitting(_)) {
+                        // A large result: the other sessions have a turn after each part.
+                        return Turn::Again;
+                    }
                     continue;
                 }
                 Phase::NextStatement => {
@@ -401,6 +408,7 @@ impl Session {
                 self.phase = Phase::Running { task };
             }
             Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
+            Phase::Emitting(emit) if emit.is_running() => self.break_off(cx, *emit, error),
             Phase::CopyIn => {
                 self.phase = Phase::CopyIn;
                 self.give_copy_up(cx, error);
@@ -415,7 +423,7 @@ impl Session {
         match self.phase {
             Phase::Startup | Phase::Closing => self.phase = Phase::Closing,
             Phase::Idle if self.input.is_empty() => self.fatal(cx, &e),
-            Phase::Idle | Phase::NextStatement | Phase::Emitting(_) => {}
+            Phase::Idle | Phase::NextStatement => {}
             _ => self.interrupt(cx, e),
         }
     }

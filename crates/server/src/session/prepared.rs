@@ -1,6 +1,6 @@
 //! Prepared statements and portals.
 
-use clearway_coordinator::Tag;
+use clearway_coordinator::{Suspended, Tag};
 use clearway_plan::search_path::SearchPath;
 use clearway_plan::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
 use clearway_planner::ParsedStatement;
@@ -118,18 +118,26 @@ impl ResultFormats {
     }
 }
 
+/// What follows the rows of a portal.
+pub enum Rest {
+    /// Nothing. Its tag, whose count will be that of the last Execute.
+    End(Tag),
+    /// Rows that its statement has not read yet.
+    Suspended(Suspended),
+}
+
 /// What has become of a portal.
 pub enum PortalState {
     /// It has not run.
     New,
     /// It has run, and hands its rows out in parts.
     Rows {
-        /// All of them.
+        /// Those that are here.
         rows: RowBatch,
-        /// How many have been handed out.
+        /// How many of them have been handed out.
         pos: usize,
-        /// The tag of its end, whose count is that of the last part.
-        tag: Tag,
+        /// What follows them.
+        rest: Rest,
     },
     /// It has been made, but its Bind has failed: it has no statement, and no columns.
     Undefined,

@@ -1,12 +1,13 @@
 //! Running one statement: start, wait, plan again if the catalog moved, and say what came of it.
 
 use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
+use super::rest::Drain;
 use super::{Context, Phase, Session, sleep};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
 use clearway_plan::statement::{Copy, CopyDirection, Maintain};
 use clearway_plan::{Env, Plan, Statement};
-use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
-use clearway_wire::{backend, copy, row};
+use clearway_types::{Lsn, SqlError, SqlResult, SqlState};
+use clearway_wire::{backend, row};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -39,12 +40,18 @@ pub(super) struct Run {
     pub(super) replans: u8,
     /// It has not been refused by a failed block.
     pub(super) began: bool,
+    /// The client has been told what rows look like.
+    pub(super) headed: bool,
+    /// Rows that have gone out since it was asked for.
+    pub(super) sent: usize,
 }
 
 /// What is to be done when the engine has done its part.
 pub(super) enum Task {
     /// A statement.
     Statement(Run),
+    /// The rest of a portal, before a statement.
+    Drain(Box<Drain>),
     /// The end of an implicit transaction.
     EndImplicit {
         /// By a commit.
@@ -54,20 +61,6 @@ pub(super) enum Task {
     CopyRows,
     /// The end of a COPY.
     CopyEnd,
-}
-
-/// Rows on their way out.
-pub(super) struct Emit {
-    rows: RowBatch,
-    /// Rows `start..end` go out now; those before `pos` have.
-    start: usize,
-    pos: usize,
-    end: usize,
-    plan: Arc<Plan>,
-    env: Arc<Env>,
-    formats: ResultFormats,
-    tag: Tag,
-    origin: Origin,
 }
 
 impl Session {
@@ -90,6 +83,12 @@ impl Session {
         if !matches!(run.plan.statement, Statement::Execute { .. }) {
             cx.counters().statement();
         }
+        self.carry_out(cx, run);
+    }
+
+    /// Carries a statement out that has begun.
+    pub(super) fn carry_out(&mut self, cx: &mut Context<'_>, run: Run) {
+        let Some(run) = self.drain(cx, run) else { return };
         match &run.plan.statement {
             Statement::Set { .. }
             | Statement::SetTransaction { session: true, .. }
@@ -146,6 +145,7 @@ impl Session {
     fn after_statement_step(&mut self, cx: &mut Context<'_>, mut run: Run, step: Step) {
         match step {
             Step::Pending => self.wait(cx, Task::Statement(run)),
+            Step::Rows(part) => self.deliver_part(cx, run, part),
             Step::Done(result) => {
                 let result = self.answered(cx, result);
                 self.complete(cx, run, result);
@@ -213,6 +213,7 @@ impl Session {
         match (task, step) {
             (task, Step::Pending) => self.wait(cx, task),
             (Task::Statement(run), step) => self.after_statement_step(cx, run, step),
+            (Task::Drain(drain), step) => self.drained(cx, *drain, step),
             (Task::EndImplicit { commit }, Step::Done(result)) => {
                 let result = self.answered(cx, result);
                 self.implicit_ended(cx, commit, result);
@@ -225,14 +226,15 @@ impl Session {
                 let result = self.answered(cx, result);
                 self.copy_ended(cx, result);
             }
-            (Task::EndImplicit { .. }, Step::Replan) => self.implicit_ended(cx, false, Err(unplanned())),
-            (Task::CopyRows | Task::CopyEnd, Step::Replan) => self.copy_ended(cx, Err(unplanned())),
+            (Task::EndImplicit { .. }, Step::Replan | Step::Rows(_)) => {
+                self.implicit_ended(cx, false, Err(unplanned()))
+            }
+            (Task::CopyRows | Task::CopyEnd, Step::Replan | Step::Rows(_)) => self.copy_ended(cx, Err(unplanned())),
         }
     }
 
     /// A statement is over: says so.
     pub(super) fn complete(&mut self, cx: &mut Context<'_>, run: Run, result: SqlResult<Outcome>) {
-        let Run { plan, env, origin, began, .. } = run;
         self.statement_ended();
         self.warn_of_unknown();
         match result {
@@ -240,22 +242,22 @@ impl Session {
                 let notices = self.client.as_ref().map(Client::take_notices).unwrap_or_default();
                 self.notices(&notices);
                 self.settle_settings(false);
-                if began && matches!(origin, Origin::Simple) {
-                    self.leave_portal(plan, env);
+                if run.began && matches!(run.origin, Origin::Simple) {
+                    self.leave_portal(run.plan, run.env);
                 }
-                self.fail(cx, &origin, &e);
+                self.fail(cx, &run.origin, &e);
             }
             Ok(outcome) => {
                 self.notices(&outcome.notices);
-                self.follow_savepoint(&plan.statement);
-                if matches!(plan.statement, Statement::Commit | Statement::Rollback) {
+                self.follow_savepoint(&run.plan.statement);
+                if matches!(run.plan.statement, Statement::Commit | Statement::Rollback) {
                     self.drop_portals();
                 }
                 self.settle_settings(outcome.tag != Tag::Plain("ROLLBACK"));
-                if let Statement::Noop(tag) = &plan.statement {
+                if let Statement::Noop(tag) = &run.plan.statement {
                     self.discard(tag);
                 }
-                self.deliver(cx, plan, env, origin, outcome);
+                self.deliver(cx, run, outcome);
             }
         }
     }
@@ -268,7 +270,7 @@ impl Session {
 
     /// Holds what follows until what the engine's answer shows is durable.
     #[track_caller]
-    fn answered(&mut self, cx: &Context<'_>, result: Result<Outcome, Refusal>) -> SqlResult<Outcome> {
+    pub(super) fn answered(&mut self, cx: &Context<'_>, result: Result<Outcome, Refusal>) -> SqlResult<Outcome> {
         self.hold(cx, result.as_ref().map_or_else(|refusal| refusal.wait, |outcome| outcome.wait));
         result.map_err(SqlError::from)
     }
@@ -293,108 +295,6 @@ impl Session {
         for (state, text) in notices {
             let severity = if matches!(&state.0, [b'2', b'5', ..] | [b'0', b'1', ..]) { "WARNING" } else { "NOTICE" };
             backend::notice(&mut self.io.out, severity, &SqlError::new(*state, text.as_str()));
-        }
-    }
-
-    fn deliver(&mut self, cx: &mut Context<'_>, plan: Arc<Plan>, env: Arc<Env>, origin: Origin, outcome: Outcome) {
-        let Outcome { rows, tag, .. } = outcome;
-        let (formats, max_rows) = match &origin {
-            Origin::Simple => (ResultFormats::All(row::Format::Text), 0),
-            Origin::Portal { name, max_rows } => {
-                let formats = self.portal(name.as_deref()).map(|p| p.formats.clone());
-                (formats.unwrap_or(ResultFormats::All(row::Format::Text)), *max_rows as usize)
-            }
-        };
-        if let Statement::Copy(copy) = &plan.statement {
-            backend::copy_response(&mut self.io.out, false, copy.types.len());
-            if copy.format.header {
-                copy::header_line(&mut self.io.out, &copy.names, &copy.format);
-            }
-        } else if matches!(origin, Origin::Simple) && !plan.columns.is_empty() {
-            row::row_description(&mut self.io.out, formats.apply(&plan.columns));
-        }
-        let end = if max_rows == 0 { rows.len() } else { rows.len().min(max_rows) };
-        self.emit(cx, Emit { rows, start: 0, pos: 0, end, plan, env, formats, tag, origin });
-    }
-
-    /// Hands out the next part of a portal that has run.
-    pub(super) fn emit_portal(&mut self, cx: &mut Context<'_>, name: Option<Box<str>>, max_rows: u32) {
-        let Some(portal) = self.portal_mut(name.as_deref()) else { return };
-        let (plan, env, formats) = (portal.plan.clone(), portal.env.clone(), portal.formats.clone());
-        let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
-        let (rows, pos, tag) = match state {
-            PortalState::Rows { rows, pos, tag } => (rows, pos, tag),
-            PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, tag),
-            _ => {
-                let shown = name.as_deref().unwrap_or("");
-                let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run"));
-                return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
-            }
-        };
-        let left = rows.len() - pos;
-        let n = if max_rows == 0 { left } else { left.min(max_rows as usize) };
-        let end = pos + n;
-        self.emit(
-            cx,
-            Emit { rows, start: pos, pos, end, plan, env, formats, tag, origin: Origin::Portal { name, max_rows } },
-        );
-    }
-
-    /// Writes rows until there are no more, or the buffer is full.
-    pub(super) fn emit(&mut self, cx: &mut Context<'_>, mut emit: Emit) {
-        let zone = emit.env.zone();
-        let out = &mut self.io.out;
-        let mut scratch = Vec::new();
-        let limit = out.len() + crate::io::HIGH_WATER;
-        while emit.pos < emit.end && out.len() < limit {
-            let values = emit.rows.get(emit.pos);
-            let written = match &emit.plan.statement {
-                Statement::Copy(c) => copy::data_line(out, values, &c.types, &c.format, zone, &mut scratch),
-                _ => row::data_row(out, values, emit.formats.apply(&emit.plan.columns).map(|(_, c)| c), zone),
-            };
-            if written.is_err() {
-                let e = SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is damaged");
-                return self.fail(cx, &emit.origin, &e);
-            }
-            emit.pos += 1;
-        }
-        if emit.pos < emit.end {
-            self.has_waited = true;
-            self.phase = Phase::Emitting(Box::new(emit));
-            return;
-        }
-        self.emitted(cx, emit);
-    }
-
-    fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
-        let Emit { rows, start, pos, plan, mut tag, origin, .. } = emit;
-        if matches!(plan.statement, Statement::Copy(_)) {
-            backend::copy_done(&mut self.io.out);
-        }
-        let mut suspended = false;
-        if let Origin::Portal { name, max_rows } = &origin {
-            let n = pos - start;
-            // Suspended also when the limit was reached exactly: whether there are more, only the next Execute says.
-            suspended = *max_rows > 0 && n == *max_rows as usize && !plan.columns.is_empty();
-            if !plan.columns.is_empty() {
-                tag = tag.with_count(n as u64);
-            }
-            let again = (!plan.columns.is_empty() || matches!(plan.statement, Statement::Empty)).then_some(tag);
-            if let Some(portal) = self.portal_mut(name.as_deref()) {
-                portal.state =
-                    if suspended { PortalState::Rows { rows, pos, tag } } else { PortalState::Done { tag: again } };
-            }
-        }
-        if suspended {
-            backend::portal_suspended(&mut self.io.out);
-        } else if matches!(plan.statement, Statement::Empty) {
-            backend::empty_query(&mut self.io.out);
-        } else {
-            command_complete(&mut self.io.out, tag);
-        }
-        self.phase = Phase::Idle;
-        if matches!(origin, Origin::Simple) {
-            self.after_simple(cx);
         }
     }
 
@@ -457,17 +357,6 @@ impl Session {
             }
         }
         self.ready(cx);
-    }
-}
-
-fn command_complete(out: &mut Vec<u8>, tag: Tag) {
-    match tag {
-        Tag::Select(n) => backend::command_complete_count(out, "SELECT", n),
-        Tag::Insert(n) => backend::command_complete_count(out, "INSERT 0", n),
-        Tag::Update(n) => backend::command_complete_count(out, "UPDATE", n),
-        Tag::Delete(n) => backend::command_complete_count(out, "DELETE", n),
-        Tag::Copy(n) => backend::command_complete_count(out, "COPY", n),
-        Tag::Plain(s) => backend::command_complete(out, s),
     }
 }
 

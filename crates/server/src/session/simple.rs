@@ -97,8 +97,17 @@ impl Session {
         env: Arc<Env>,
         several: bool,
     ) {
-        let run =
-            Run { statement, plan, env, origin: Origin::Simple, implicit_block: several, replans: 0, began: false };
+        let run = Run {
+            statement,
+            plan,
+            env,
+            origin: Origin::Simple,
+            implicit_block: several,
+            replans: 0,
+            began: false,
+            headed: false,
+            sent: 0,
+        };
         self.start(cx, run);
     }
 }

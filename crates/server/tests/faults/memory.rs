@@ -1,13 +1,16 @@
-//! A statement that wants more memory than it may have: 53200, and everything else goes on.
+//! A statement that wants more memory than it may have: 53200, and everything else goes on. A large result wants little.
 
 use crate::check::connect;
-use crate::place::{Place, binary};
+use crate::place::{LIMIT, Place, binary};
+use clearway_harness::client::startup;
 use clearway_harness::server::{Kind, Server};
+use std::io::{BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
-fn start(data: &Path) -> Server {
+fn start(data: &Path, query_memory: &str) -> Server {
     let args = ["--partitions", "4", "--workers", "1", "--buffer-pool", "32MiB", "--log-filter", "warn"];
-    let args = args.into_iter().chain(["--query-memory", "1MiB"]).map(str::to_owned).collect();
+    let args = args.into_iter().chain(["--query-memory", query_memory]).map(str::to_owned).collect();
     Kind::Clearway { binary: binary().to_owned(), args }.start(data).unwrap()
 }
 
@@ -15,7 +18,7 @@ fn start(data: &Path) -> Server {
 #[test]
 fn statements_over_their_memory_are_refused() {
     let place = Place::new("query-memory");
-    let server = start(&place.data());
+    let server = start(&place.data(), "1MiB");
     let mut client = connect(&server);
     for sql in [
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
@@ -27,7 +30,6 @@ fn statements_over_their_memory_are_refused() {
         client.query(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
     for sql in [
-        "SELECT * FROM t",
         "SELECT v, count(*) FROM t GROUP BY v",
         "SELECT count(DISTINCT v) FROM t",
         "SELECT max(id) FROM t GROUP BY id % 30000",
@@ -42,10 +44,13 @@ fn statements_over_their_memory_are_refused() {
         "DELETE FROM t RETURNING v",
         "INSERT INTO copy SELECT * FROM t",
         "INSERT INTO copy SELECT i, 'a text' FROM generate_series(1, 100000) i RETURNING *",
-        "COPY t TO STDOUT",
     ] {
         let refused = client.query(sql).expect_err(sql).to_string();
         assert!(refused.starts_with("53200: out of memory"), "{sql}: {refused}");
+    }
+    // What goes to the client in parts needs no more than a part.
+    for sql in ["SELECT * FROM t", "COPY t TO STDOUT", "SELECT i FROM generate_series(1, 100000) i"] {
+        assert!(client.query(sql).is_ok(), "{sql}");
     }
     for (sql, expected) in [
         ("SELECT count(*) FROM t WHERE v LIKE '%: ' || id", 40000),
@@ -58,5 +63,102 @@ fn statements_over_their_memory_are_refused() {
         assert_eq!(connect(&server).number(sql).unwrap(), expected, "{sql}");
     }
     drop(client);
+    server.stop().unwrap();
+}
+
+/// A connection that counts what it reads, and reads only when it is told to.
+struct Reader {
+    stream: BufReader<TcpStream>,
+}
+
+impl Reader {
+    fn connect(server: &Server) -> Self {
+        let endpoint = server.endpoint();
+        let mut stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(&startup(endpoint)).unwrap();
+        let mut reader = Self { stream: BufReader::new(stream) };
+        reader.until_ready();
+        reader
+    }
+
+    fn send(&mut self, tag: u8, body: &[u8]) {
+        let mut message = vec![tag];
+        message.extend((body.len() as u32 + 4).to_be_bytes());
+        message.extend_from_slice(body);
+        self.stream.get_mut().write_all(&message).unwrap();
+    }
+
+    /// Reads up to ReadyForQuery: the bytes of rows, and whether a portal was suspended.
+    fn until_ready(&mut self) -> (u64, bool) {
+        let (mut bytes, mut suspended) = (0, false);
+        loop {
+            let mut head = [0; 5];
+            self.stream.read_exact(&mut head).unwrap();
+            let len = u64::from(u32::from_be_bytes(head[1..].try_into().unwrap())) - 4;
+            std::io::copy(&mut (&mut self.stream).take(len), &mut std::io::sink()).unwrap();
+            match head[0] {
+                b'D' | b'd' => bytes += len,
+                b's' => suspended = true,
+                b'E' => panic!("an error"),
+                b'Z' => return (bytes, suspended),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The most memory that the process has had since this was asked last, in bytes.
+fn peak(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    std::fs::write(format!("/proc/{}/clear_refs", server.id()), "5").unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// A result goes to a client as fast as that takes it, in memory that does not grow with the result.
+#[test]
+fn a_result_of_200_mb_takes_less_than_16_mb() {
+    const RESULT: u64 = 200 << 20;
+    const MOST: u64 = 16 << 20;
+    let place = Place::new("stream-memory");
+    let server = start(&place.data(), "64MiB");
+    let mut asker = connect(&server);
+    asker.query("CREATE TABLE t (id int PRIMARY KEY)").unwrap();
+    asker.query("INSERT INTO t SELECT i FROM generate_series(1, 21000) i").unwrap();
+    let wide = "SELECT id, repeat('x', 10000) FROM t";
+    let mut reader = Reader::connect(&server);
+    for sql in [wide.to_owned(), format!("COPY ({wide}) TO STDOUT"), format!("BEGIN; {wide}; COMMIT")] {
+        peak(&server);
+        let before = peak(&server);
+        reader.send(b'Q', format!("{sql}\0").as_bytes());
+        // It reads nothing until the server cannot send any more.
+        while asker.number("SELECT count(*) FROM clearway.sessions WHERE waits_for = 'client'").unwrap() == 0 {}
+        let (bytes, _) = reader.until_ready();
+        let after = peak(&server);
+        assert!(bytes > RESULT, "{sql}: {bytes} bytes of rows");
+        assert!(after < before + MOST, "{sql}: from {before} to {after} bytes of memory");
+        println!("{sql}: {bytes} bytes of rows, {} bytes of memory more", after.saturating_sub(before));
+    }
+    reader.send(b'Q', b"BEGIN\0");
+    reader.until_ready();
+    reader.send(b'P', format!("\0{wide}\0\0\0").as_bytes());
+    reader.send(b'B', b"\0\0\0\0\0\0\0\0");
+    peak(&server);
+    let before = peak(&server);
+    let mut all = 0;
+    loop {
+        reader.send(b'E', b"\0\0\0\x03\xe8");
+        reader.send(b'S', b"");
+        let (bytes, suspended) = reader.until_ready();
+        all += bytes;
+        if !suspended {
+            break;
+        }
+    }
+    let after = peak(&server);
+    assert!(all > RESULT && after < before + MOST, "{all} bytes of rows, from {before} to {after} bytes of memory");
+    drop(reader);
+    drop(asker);
     server.stop().unwrap();
 }

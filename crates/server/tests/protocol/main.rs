@@ -11,5 +11,6 @@ mod plans;
 mod raw;
 mod session;
 mod sessions;
+mod streams;
 mod system;
 mod top;

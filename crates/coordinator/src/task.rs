@@ -1,0 +1,79 @@
+//! Statements as tasks: a statement from its beginning, and what is left of one that began as a single message.
+
+use crate::core::Core;
+use crate::outcome::{End, Outcome, Stop, Task, stopped};
+use crate::tag::Tag;
+use crate::{finish, multi, statement, stream, txn};
+use clearway_partition::Reply;
+use clearway_plan::program::Env;
+use clearway_plan::{Plan, Statement};
+use clearway_types::{PartitionId, RowBatch};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A statement of which the client has some rows and may ask for the rest later: [`crate::Client::go_on`]. Dropped, it ends; its transaction goes on.
+pub struct Suspended(pub(crate) Task);
+
+impl fmt::Debug for Suspended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Suspended")
+    }
+}
+
+/// Runs a statement, again and again while it is the victim of deadlocks that nobody notices.
+pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
+    let mut retries = 0;
+    loop {
+        core.streams(false);
+        core.set_retries(Some(retries));
+        env.memory.reset();
+        match statement::run(&core, &plan, &env).await {
+            Ok(outcome) => return End::Outcome(outcome),
+            Err(stop) if core.has_handed_out() => {
+                return txn::after_failure(&core, Stop::Error(stopped(stop))).await;
+            }
+            Err(Stop::Error(e)) if multi::may_start_over(&core, &e, retries) => {
+                retries += 1;
+                if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
+                    return End::Error(e);
+                }
+            }
+            Err(stop) => return txn::after_failure(&core, stop).await,
+        }
+    }
+}
+
+/// The finishing steps of many rows.
+pub(crate) async fn finish(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>, one_shot: bool, rows: RowBatch) -> End {
+    let Statement::Query(query) = &plan.statement else { return End::Replan };
+    let rows = finish::apply(&core, &query.finish, rows, &env).await;
+    if one_shot {
+        core.port.count_end(rows.is_ok());
+    }
+    match rows {
+        Ok(rows) => {
+            let tag = Tag::Select(rows.len() as u64);
+            End::Outcome(Outcome { rows, tag, ..Outcome::plain("") })
+        }
+        Err(e) => End::Error(e),
+    }
+}
+
+/// The rest of a query in a block, whose partition has answered with the first of several batches.
+pub(crate) async fn stream(
+    core: Rc<Core>,
+    plan: Arc<Plan>,
+    env: Arc<Env>,
+    batch: u32,
+    first: (PartitionId, Reply),
+) -> End {
+    let Statement::Query(query) = &plan.statement else { return End::Replan };
+    match stream::rest(&core, query, &env, batch, vec![first]).await {
+        Ok(rows) => {
+            let tag = Tag::Select(rows.count());
+            End::Outcome(Outcome { rows: rows.rows, tag, ..Outcome::plain("") })
+        }
+        Err(stop) => End::Error(stopped(stop)),
+    }
+}

@@ -1,0 +1,248 @@
+//! Rows on their way out: a result goes to the client as fast as that takes it.
+//!
+//! Invariants
+//! 1. Rows are encoded until the connection's buffer is full, and then again when the client has taken of it ([`crate::io::HIGH_WATER`]).
+//! 2. The engine is asked for the next part of a large result when all of the one before is in the buffer, and the buffer is not full. So a slow
+//!    client costs the buffer and one part.
+//! 3. A portal whose row limit comes first keeps what is left of the part, and the suspended statement ([`Rest::Suspended`]).
+//!
+//! Locking: none. A crash leaves nothing.
+
+use super::prepared::{PortalState, Rest, ResultFormats};
+use super::run::{Origin, Run, Task};
+use super::{Context, Phase, Session};
+use clearway_coordinator::{Outcome, Part, Suspended, Tag};
+use clearway_plan::Statement;
+use clearway_types::{RowBatch, SqlError, SqlState};
+use clearway_wire::{backend, copy, row};
+
+/// What follows rows on their way out.
+pub(super) enum Next {
+    /// The statement, which runs, has more of them.
+    GoOn,
+    /// The statement has been suspended.
+    WakeUp(Suspended),
+    /// Nothing: all that is left.
+    End(Tag),
+}
+
+/// Rows on their way out.
+pub(super) struct Emit {
+    run: Run,
+    rows: RowBatch,
+    /// Rows before this one have gone out.
+    pos: usize,
+    /// Those before this one are to go out now.
+    end: usize,
+    formats: ResultFormats,
+    next: Next,
+}
+
+impl Emit {
+    /// Whether a statement that has not ended waits for the client to take its rows.
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.next, Next::GoOn)
+    }
+}
+
+impl Session {
+    /// All that is left of a result.
+    pub(super) fn deliver(&mut self, cx: &mut Context<'_>, run: Run, outcome: Outcome) {
+        let emit = self.prepare(run, outcome.rows, Next::End(outcome.tag));
+        self.emit(cx, emit);
+    }
+
+    /// A part of a result, whose statement goes on. It goes out when the session is driven: one part after the other must not nest.
+    pub(super) fn deliver_part(&mut self, cx: &mut Context<'_>, run: Run, part: Part) {
+        self.hold(cx, part.wait);
+        self.limit_wait(cx);
+        let emit = self.prepare(run, part.rows, Next::GoOn);
+        self.phase = Phase::Emitting(Box::new(emit));
+    }
+
+    fn prepare(&mut self, mut run: Run, rows: RowBatch, next: Next) -> Emit {
+        let (formats, max_rows) = match &run.origin {
+            Origin::Simple => (ResultFormats::All(row::Format::Text), 0),
+            Origin::Portal { name, max_rows } => {
+                let formats = self.portal(name.as_deref()).map(|p| p.formats.clone());
+                // A COPY has no columns, and no limit.
+                let max_rows = if run.plan.columns.is_empty() { 0 } else { *max_rows as usize };
+                (formats.unwrap_or(ResultFormats::All(row::Format::Text)), max_rows)
+            }
+        };
+        if !std::mem::replace(&mut run.headed, true) {
+            self.head(&run, &formats);
+        }
+        let end = if max_rows == 0 { rows.len() } else { rows.len().min(max_rows - run.sent) };
+        Emit { run, rows, pos: 0, end, formats, next }
+    }
+
+    /// What comes before the first row.
+    fn head(&mut self, run: &Run, formats: &ResultFormats) {
+        if let Statement::Copy(copy) = &run.plan.statement {
+            backend::copy_response(&mut self.io.out, false, copy.types.len());
+            if copy.format.header {
+                copy::header_line(&mut self.io.out, &copy.names, &copy.format);
+            }
+        } else if matches!(run.origin, Origin::Simple) && !run.plan.columns.is_empty() {
+            row::row_description(&mut self.io.out, formats.apply(&run.plan.columns));
+        }
+    }
+
+    /// Hands out the next rows of a portal that has run.
+    pub(super) fn emit_portal(&mut self, cx: &mut Context<'_>, name: Option<Box<str>>, max_rows: u32) {
+        let Some(portal) = self.portal_mut(name.as_deref()) else { return };
+        let (plan, env, formats) = (portal.plan.clone(), portal.env.clone(), portal.formats.clone());
+        let statement = portal.statement.clone();
+        let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
+        let (rows, pos, next) = match state {
+            PortalState::Rows { rows, pos, rest: Rest::End(tag) } => (rows, pos, Next::End(tag)),
+            PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } => (rows, pos, Next::WakeUp(suspended)),
+            PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, Next::End(tag)),
+            _ => {
+                let shown = name.as_deref().unwrap_or("");
+                let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run"));
+                return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
+            }
+        };
+        let n = rows.len() - pos;
+        let end = pos + if max_rows == 0 { n } else { n.min(max_rows as usize) };
+        let origin = Origin::Portal { name, max_rows };
+        let run = Run {
+            statement,
+            plan,
+            env,
+            origin,
+            implicit_block: self.implicit_open,
+            replans: 0,
+            began: true,
+            headed: true,
+            sent: 0,
+        };
+        self.emit(cx, Emit { run, rows, pos, end, formats, next });
+    }
+
+    /// Writes rows until there are no more, or the buffer is full.
+    pub(super) fn emit(&mut self, cx: &mut Context<'_>, mut emit: Emit) {
+        let Emit { run, rows, formats, .. } = &emit;
+        let (plan, zone) = (&*run.plan, run.env.zone());
+        let out = &mut self.io.out;
+        let mut scratch = Vec::new();
+        let limit = out.len() + crate::io::HIGH_WATER;
+        let mut pos = emit.pos;
+        while pos < emit.end && out.len() < limit {
+            let values = rows.get(pos);
+            let written = match &plan.statement {
+                Statement::Copy(c) => copy::data_line(out, values, &c.types, &c.format, zone, &mut scratch),
+                _ => row::data_row(out, values, formats.apply(&plan.columns).map(|(_, c)| c), zone),
+            };
+            if written.is_err() {
+                let e = SqlError::new(SqlState::DATA_CORRUPTED, "a row read from a table is damaged");
+                return self.break_off(cx, emit, e);
+            }
+            pos += 1;
+        }
+        emit.run.sent += pos - emit.pos;
+        emit.pos = pos;
+        let out_of_room = out.len() >= limit && emit.is_running();
+        if emit.pos < emit.end || out_of_room {
+            self.has_waited = true;
+            self.phase = Phase::Emitting(Box::new(emit));
+            return;
+        }
+        self.emitted(cx, emit);
+    }
+
+    /// Ends a statement whose rows are on their way out with an error.
+    pub(super) fn break_off(&mut self, cx: &mut Context<'_>, emit: Emit, error: SqlError) {
+        if !emit.is_running() {
+            return self.fail(cx, &emit.run.origin, &error);
+        }
+        let Some(client) = &mut self.client else { return };
+        client.cancel(cx.port, &error);
+        let step = client.resume(cx.port);
+        self.after_step(cx, Task::Statement(emit.run), step);
+    }
+
+    /// All rows are out that were to go out now.
+    fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
+        let Emit { run, rows, pos, next, .. } = emit;
+        let is_limited = matches!(&run.origin, Origin::Portal { max_rows, .. }
+            if *max_rows > 0 && run.sent >= *max_rows as usize && !run.plan.columns.is_empty());
+        let Some(client) = &mut self.client else { return };
+        match next {
+            // Suspended also when the limit was reached exactly: whether there are more, only the next Execute says.
+            Next::End(tag) if is_limited => self.suspend(run, PortalState::Rows { rows, pos, rest: Rest::End(tag) }),
+            Next::WakeUp(suspended) if is_limited => {
+                self.suspend(run, PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) });
+            }
+            Next::GoOn if is_limited => {
+                let Some(suspended) = client.suspend() else { return };
+                // The Sync to come ends its transaction.
+                self.implicit_open |= self.status() == clearway_coordinator::TxnStatus::Idle;
+                self.statement_ended();
+                self.suspend(run, PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) });
+            }
+            Next::GoOn => {
+                let step = client.resume(cx.port);
+                self.after_step(cx, Task::Statement(run), step);
+            }
+            Next::WakeUp(suspended) => {
+                self.statement_begins(cx);
+                let Some(client) = &mut self.client else { return };
+                let step = client.go_on(cx.port, suspended);
+                self.after_step(cx, Task::Statement(run), step);
+            }
+            Next::End(tag) => self.ended(cx, &run, tag),
+        }
+    }
+
+    fn suspend(&mut self, run: Run, state: PortalState) {
+        if let Origin::Portal { name, .. } = &run.origin
+            && let Some(portal) = self.portal_mut(name.as_deref())
+        {
+            portal.state = state;
+        }
+        backend::portal_suspended(&mut self.io.out);
+        self.phase = Phase::Idle;
+    }
+
+    /// The whole result is out.
+    fn ended(&mut self, cx: &mut Context<'_>, run: &Run, mut tag: Tag) {
+        let out = &mut self.io.out;
+        if matches!(run.plan.statement, Statement::Copy(_)) {
+            backend::copy_done(out);
+        }
+        let has_columns = !run.plan.columns.is_empty();
+        let is_empty = matches!(run.plan.statement, Statement::Empty);
+        if matches!(run.origin, Origin::Portal { .. }) && has_columns {
+            tag = tag.with_count(run.sent as u64);
+        }
+        if is_empty {
+            backend::empty_query(out);
+        } else {
+            command_complete(out, tag);
+        }
+        self.phase = Phase::Idle;
+        match &run.origin {
+            Origin::Simple => self.after_simple(cx),
+            Origin::Portal { name, .. } => {
+                let again = (has_columns || is_empty).then_some(tag);
+                if let Some(portal) = self.portal_mut(name.as_deref()) {
+                    portal.state = PortalState::Done { tag: again };
+                }
+            }
+        }
+    }
+}
+
+fn command_complete(out: &mut Vec<u8>, tag: Tag) {
+    match tag {
+        Tag::Select(n) => backend::command_complete_count(out, "SELECT", n),
+        Tag::Insert(n) => backend::command_complete_count(out, "INSERT 0", n),
+        Tag::Update(n) => backend::command_complete_count(out, "UPDATE", n),
+        Tag::Delete(n) => backend::command_complete_count(out, "DELETE", n),
+        Tag::Copy(n) => backend::command_complete_count(out, "COPY", n),
+        Tag::Plain(s) => backend::command_complete(out, s),
+    }
+}

@@ -1,0 +1,141 @@
+//! Suspended portals, and statements of their transaction that would change what is left of them.
+//!
+//! A portal shows the rows of the moment of its first Execute. Its scan reads the tables as they are, so what is left of it is read before a
+//! statement changes the same table, or goes back to a savepoint: as much as a statement may have of memory (53200 beyond that). All other
+//! statements run beside suspended portals.
+//!
+//! Locking: none. A crash leaves nothing.
+
+use super::prepared::{Portal, PortalState, Rest};
+use super::run::{Run, Task};
+use super::{Context, Session};
+use clearway_coordinator::Step;
+use clearway_plan::statement::{Copy, CopyDirection, Source};
+use clearway_plan::{Charge, Env, Plan, Program, Statement};
+use clearway_types::{RowBatch, SqlError, SqlState, TableId};
+use std::sync::Arc;
+
+/// The rest of a portal is being read.
+pub(super) struct Drain {
+    portal: Option<Box<str>>,
+    env: Arc<Env>,
+    rows: RowBatch,
+    charge: Charge,
+    /// What runs afterwards.
+    run: Run,
+}
+
+/// What a statement changes of what others of its transaction read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Nothing,
+    Table(TableId),
+    Anything,
+}
+
+fn change(statement: &Statement) -> Change {
+    match statement {
+        Statement::Insert(insert) => Change::Table(insert.table.id),
+        Statement::Modify { program, .. } => table_of(program).map_or(Change::Anything, Change::Table),
+        Statement::Copy(Copy { direction: CopyDirection::From { table, .. }, .. }) => Change::Table(table.id),
+        Statement::RollbackTo(_)
+        | Statement::CreateTable { .. }
+        | Statement::DropTable { .. }
+        | Statement::Truncate { .. }
+        | Statement::AddPrimaryKey { .. }
+        | Statement::CreateIndex { .. }
+        | Statement::DropIndex { .. } => Change::Anything,
+        _ => Change::Nothing,
+    }
+}
+
+fn table_of(program: &Program) -> Option<TableId> {
+    match program {
+        Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => {
+            Some(access.table.id)
+        }
+        _ => None,
+    }
+}
+
+/// The table that a query reads.
+fn source(plan: &Plan) -> Option<TableId> {
+    match &plan.statement {
+        Statement::Query(query) => match &query.source {
+            Source::Table { program, .. } => table_of(program),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_in_way(portal: &Portal, change: Change) -> bool {
+    let suspended = matches!(portal.state, PortalState::Rows { rest: Rest::Suspended(_), .. });
+    suspended
+        && match (change, source(&portal.plan)) {
+            (Change::Nothing, _) | (_, None) => false,
+            (Change::Anything, _) => true,
+            (Change::Table(changed), Some(read)) => changed == read,
+        }
+}
+
+impl Session {
+    /// Reads the rest of a portal that is in the statement's way, and then runs it. Gives the statement back if none is.
+    pub(super) fn drain(&mut self, cx: &mut Context<'_>, run: Run) -> Option<Run> {
+        if self.portals.is_empty() && self.unnamed_portal.is_none() {
+            return Some(run);
+        }
+        let change = change(&run.plan.statement);
+        let unnamed = self.unnamed_portal.as_ref().filter(|portal| is_in_way(portal, change)).map(|_| None);
+        let mut named = self.portals.iter().filter(|(_, portal)| is_in_way(portal, change));
+        let Some(name) = unnamed.or_else(|| named.next().map(|(name, _)| Some(name.clone()))) else {
+            return Some(run);
+        };
+        let Some(portal) = self.portal_mut(name.as_deref()) else { return Some(run) };
+        let env = portal.env.clone();
+        let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
+        let PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } = state else { return Some(run) };
+        let mut left = RowBatch::new();
+        (pos..rows.len()).for_each(|i| left.push_encoded(rows.get(i).bytes()));
+        let Some(client) = &mut self.client else { return Some(run) };
+        let step = client.go_on(cx.port, suspended);
+        self.drained(cx, Drain { portal: name, env, rows: left, charge: Charge::default(), run }, step);
+        None
+    }
+
+    pub(super) fn drained(&mut self, cx: &mut Context<'_>, mut drain: Drain, mut step: Step) {
+        loop {
+            match step {
+                Step::Pending => return self.wait(cx, Task::Drain(Box::new(drain))),
+                Step::Rows(part) => {
+                    self.hold(cx, part.wait);
+                    drain.rows.append(&part.rows);
+                    let charged = drain.charge.grow(&drain.env.memory, drain.rows.memory());
+                    let Some(client) = &mut self.client else { return };
+                    if let Err(e) = charged {
+                        drop(client.suspend());
+                        return self.complete(cx, drain.run, Err(e));
+                    }
+                    step = client.resume(cx.port);
+                }
+                Step::Done(result) => {
+                    let Drain { portal, mut rows, run, .. } = drain;
+                    return match self.answered(cx, result) {
+                        Ok(outcome) => {
+                            rows.append(&outcome.rows);
+                            if let Some(portal) = self.portal_mut(portal.as_deref()) {
+                                portal.state = PortalState::Rows { rows, pos: 0, rest: Rest::End(outcome.tag) };
+                            }
+                            self.carry_out(cx, run)
+                        }
+                        Err(e) => self.complete(cx, run, Err(e)),
+                    };
+                }
+                Step::Replan => {
+                    let e = SqlError::new(SqlState::SERIALIZATION_FAILURE, "the portal's tables have changed");
+                    return self.complete(cx, drain.run, Err(e));
+                }
+            }
+        }
+    }
+}

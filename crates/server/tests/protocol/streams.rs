@@ -1,0 +1,209 @@
+//! Results that are larger than what the server and the network hold: they go out as fast as the client takes them, and end in every way that a
+//! statement can end.
+
+use crate::raw::{Fixture, LIMIT, Message, Raw, bind, close, describe, execute, parse, query, sync};
+use std::time::Instant;
+
+/// Rows of the table, each 1 kB in the result: more than any socket takes on its own.
+const ROWS: usize = 64_000;
+const WIDE: &str = "select id, repeat('x', 1000), n from t";
+
+/// A server with one worker, and the table.
+fn fixture(name: &str) -> (Fixture, Raw) {
+    let server = Fixture::with(name, |config| config.workers = 1);
+    let mut c = server.connect();
+    c.query("create table t (id int primary key, n int)");
+    c.query("create table other (id int primary key)");
+    c.query(&format!("insert into t select i, 0 from generate_series(1, {ROWS}) i"));
+    assert_eq!(c.column("select count(*) from t"), [ROWS.to_string()]);
+    (server, c)
+}
+
+/// Waits until the session's client is to take what has been sent.
+#[track_caller]
+fn waits_for_client(asker: &mut Raw, pid: i32) {
+    let began = Instant::now();
+    while asker.column(&format!("select waits_for from clearway.sessions where pid = {pid}")) != ["client"] {
+        assert!(began.elapsed() < LIMIT, "it does not wait for its client");
+    }
+}
+
+/// The messages up to ReadyForQuery without the rows, and how many of those there are.
+fn summary(c: &mut Raw) -> (Vec<Message>, usize) {
+    let (mut others, mut rows) = (Vec::new(), 0);
+    loop {
+        let message = c.next();
+        match message.tag {
+            'D' | 'd' => rows += 1,
+            'Z' => {
+                others.push(message);
+                return (others, rows);
+            }
+            _ => others.push(message),
+        }
+    }
+}
+
+fn tags(messages: &[Message]) -> String {
+    messages.iter().map(|m| m.tag).collect()
+}
+
+fn wide_portal(name: &str) -> [Vec<u8>; 2] {
+    [parse("", WIDE, &[]), bind(name, "", &[], false)]
+}
+
+#[test]
+fn a_slow_client_stops_only_itself() {
+    let (server, mut asker) = fixture("stream-slow");
+    let mut slow = server.connect();
+    for (messages, before, after) in [
+        (query(WIDE), "T", "SELECT"),
+        (query(&format!("copy ({WIDE}) to stdout")), "Hc", "COPY"),
+        ([wide_portal("").concat(), describe('P', ""), execute("", 0), sync()].concat(), "12T", "SELECT"),
+        (query(&format!("select i, repeat('x', 1000) from generate_series(1, {ROWS}) i")), "T", "SELECT"),
+        (query(&format!("begin; {WIDE}")), "CT", "SELECT"),
+    ] {
+        slow.send(&messages);
+        waits_for_client(&mut asker, slow.pid);
+        assert_eq!(asker.column("select n from t where id = 5"), ["0"]);
+        let (others, rows) = summary(&mut slow);
+        assert_eq!((rows, tags(&others)), (ROWS, format!("{before}CZ")));
+        assert_eq!(others[others.len() - 2].text(), format!("{after} {ROWS}"));
+    }
+    slow.query("commit");
+    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
+    server.stop();
+}
+
+#[test]
+fn an_error_comes_behind_the_rows_before_it() {
+    let (server, mut asker) = fixture("stream-error");
+    let mut c = server.connect();
+    let failing = format!("select 1 / (id - {}), repeat('x', 1000) from t", ROWS - 1);
+    for (block, status) in [(false, b'I'), (true, b'E')] {
+        if block {
+            c.query("begin");
+        }
+        c.send(&query(&failing));
+        let (others, rows) = summary(&mut c);
+        assert_eq!((tags(&others), others[1].code()), ("TEZ".to_owned(), "22012".to_owned()));
+        assert!(rows > 100 && rows < ROWS && others[2].body == [status], "{rows} rows");
+    }
+    c.query("rollback");
+    c.send_all(&[parse("", &failing, &[]), bind("", "", &[], false), execute("", 0), sync()]);
+    let (others, rows) = summary(&mut c);
+    assert_eq!((tags(&others).as_str(), rows > 100), ("12EZ", true));
+    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"), "no lock is left");
+    server.stop();
+}
+
+#[test]
+fn whatever_ends_a_stream_leaves_no_lock() {
+    let (server, mut asker) = fixture("stream-end");
+    let free = |asker: &mut Raw| {
+        assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
+    };
+    let mut cancelled = server.connect();
+    cancelled.send(&query(WIDE));
+    waits_for_client(&mut asker, cancelled.pid);
+    asker.query(&format!("select pg_cancel_backend({})", cancelled.pid));
+    // Before its client has taken anything.
+    free(&mut asker);
+    let (others, _) = summary(&mut cancelled);
+    assert_eq!((tags(&others), others[1].code()), ("TEZ".to_owned(), "57014".to_owned()));
+    assert_eq!(cancelled.column("select 1"), ["1"]);
+
+    let mut timed = server.connect();
+    timed.query("set statement_timeout = 300");
+    timed.send(&query(&format!("copy ({WIDE}) to stdout")));
+    free(&mut asker);
+    let (others, _) = summary(&mut timed);
+    assert_eq!((tags(&others), others[1].code()), ("HEZ".to_owned(), "57014".to_owned()));
+
+    let mut terminated = server.connect();
+    terminated.send(&query(WIDE));
+    waits_for_client(&mut asker, terminated.pid);
+    asker.query(&format!("select pg_terminate_backend({})", terminated.pid));
+    free(&mut asker);
+
+    let mut gone = server.connect();
+    gone.send(&query(WIDE));
+    waits_for_client(&mut asker, gone.pid);
+    drop(gone);
+    free(&mut asker);
+    let mut stopped = server.connect();
+    stopped.send(&query(WIDE));
+    waits_for_client(&mut asker, stopped.pid);
+    server.stop();
+}
+
+/// Reads a portal to its end: the sum of `n` in its rows, and how many there are.
+fn read_portal(c: &mut Raw, portal: &str, most: u32) -> (i64, usize) {
+    let (mut sum, mut count) = (0, 0);
+    loop {
+        c.send_all(&[execute(portal, most), sync()]);
+        let messages = c.until_ready();
+        let rows: Vec<_> = messages.iter().filter(|m| m.tag == 'D').collect();
+        let n = |row: &&Message| String::from_utf8(row.values()[2].clone().unwrap()).unwrap().parse::<i64>().unwrap();
+        sum += rows.iter().map(n).sum::<i64>();
+        count += rows.len();
+        let end = &messages[messages.len() - 2];
+        match end.tag {
+            's' => assert_eq!(rows.len(), most as usize),
+            'C' => {
+                assert_eq!(end.text(), format!("SELECT {}", rows.len()));
+                return (sum, count);
+            }
+            other => panic!("{other}: {}", end.primary()),
+        }
+    }
+}
+
+#[test]
+fn portals_are_read_in_parts_beside_other_statements() {
+    let (server, mut asker) = fixture("stream-portals");
+    let mut c = server.connect();
+    c.query("begin");
+    c.send_all(&[wide_portal("p").concat(), execute("p", 10), sync()]);
+    assert_eq!(c.tags(), format!("12{}sZT", "D".repeat(10)));
+    c.send_all(&[wide_portal("q").concat(), execute("q", 3), sync()]);
+    assert_eq!(c.tags(), "12DDDsZT");
+    c.send_all(&[wide_portal("closed").concat(), execute("closed", 3), close('P', "closed"), sync()]);
+    assert_eq!(c.tags(), "12DDDs3ZT");
+    assert_eq!(c.column("select count(*) from t"), [ROWS.to_string()]);
+    assert_eq!(c.query("insert into other select i from generate_series(1, 1000) i")[0].text(), "INSERT 0 1000");
+    assert_eq!(read_portal(&mut c, "p", 20_000), (0, ROWS - 10));
+    // What is left of the other is as it was before the change.
+    assert_eq!(c.query("savepoint s; update t set n = 1")[1].text(), format!("UPDATE {ROWS}"));
+    c.send_all(&[wide_portal("r").concat(), execute("r", 5), sync()]);
+    assert_eq!(c.tags(), "12DDDDDsZT");
+    c.query("rollback to s; update t set n = 3 where id < 100");
+    assert_eq!(read_portal(&mut c, "q", 0), (0, ROWS - 3));
+    assert_eq!(read_portal(&mut c, "r", 0), (ROWS as i64 - 5, ROWS - 5));
+    c.send_all(&[wide_portal("left").concat(), execute("left", 5), sync()]);
+    assert_eq!(c.tags(), "12DDDDDsZT");
+    assert_eq!(c.query("commit")[0].text(), "COMMIT");
+    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
+    server.stop();
+}
+
+/// Outside a block a portal ends with its Sync.
+#[test]
+fn a_suspended_portal_ends_with_its_sync() {
+    let (server, mut asker) = fixture("stream-sync");
+    let mut c = server.connect();
+    c.send_all(&[wide_portal("p").concat(), execute("p", 2), execute("p", 3), sync()]);
+    assert_eq!(c.tags(), "12DDsDDDsZI");
+    c.send_all(&[wide_portal("p").concat(), execute("p", 2), sync()]);
+    assert_eq!(c.tags(), "12DDsZI");
+    c.send_all(&[execute("p", 2), sync()]);
+    assert_eq!(c.until_ready()[0].code(), "34000");
+    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
+    // What is gone with its connection.
+    c.query("begin");
+    c.send_all(&[wide_portal("p").concat(), execute("p", 2), sync()]);
+    assert_eq!(c.tags(), "12DDsZT");
+    drop(c);
+    assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
+    server.stop();
+}
