@@ -14,6 +14,7 @@ use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
 use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus, stopped};
 use crate::port::Port;
+use crate::snapshot::Work;
 use crate::statement::{command, controls, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
@@ -73,6 +74,11 @@ impl Client {
             _ if txn.failed => TxnStatus::Failed,
             _ => TxnStatus::InBlock,
         }
+    }
+
+    /// The snapshot that the open transaction's last query read; `None`: it read what is newest.
+    pub fn reads_at(&self) -> Option<Lsn> {
+        self.core.txn().read_at
     }
 
     /// The catalog to plan against: the committed one, or with this transaction's own changes.
@@ -306,7 +312,7 @@ impl Client {
         } else {
             let mut state = core.txn();
             let known = state.participants.contains(&partition);
-            if !known && !state.savepoints.is_empty() {
+            if !known && !state.savepoints.is_empty() || !state.is_ready_to_read() {
                 return None;
             }
             let id = txn::join(core, &mut state, partition);
@@ -314,7 +320,7 @@ impl Client {
             let fresh = txn::is_fresh(&state, program);
             let learns = learned::learns(core.engine(), &state, program);
             let batch = stream::batch_of(core, &plan.statement);
-            (id, Body::Statement { program: program.clone(), env: env.clone(), rows, batch, fresh, learns })
+            (id, Work { program, env, rows, batch, fresh, learns }.body(state.reads_at()))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {

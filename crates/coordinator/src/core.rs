@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::multi;
 use crate::outcome::Part;
 use crate::port::{PortInner, control};
+use crate::snapshot::View;
 use clearway_partition::{Body, Failure, Message, Reply, Stake};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Asker, Catalog};
@@ -74,6 +75,10 @@ pub(crate) struct Txn {
     pub characteristics: Characteristics,
     /// It has run a statement that may look at data: most characteristics are fixed from then on.
     pub queried: bool,
+    /// What its queries read.
+    pub view: View,
+    /// The snapshot that the last one read.
+    pub read_at: Option<Lsn>,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
     /// Trees made by this transaction.

@@ -22,7 +22,7 @@ use clearway_buffer::Pool;
 use clearway_env::Registered;
 use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
-use clearway_partition::{Limits, Message, Outbox, Partition};
+use clearway_partition::{Limits, Message, Outbox, Partition, Snapshots};
 use clearway_plan::Catalog;
 use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -119,6 +119,7 @@ pub struct Engine {
     next_id: AtomicU32,
     waits_for: Latch<WaitsFor>,
     learned: Latch<LearnedLocks>,
+    snapshots: Arc<Snapshots>,
     /// Plain std: set once, before there are sessions.
     system: OnceLock<Box<dyn System>>,
     pub(crate) checkpointer: Checkpointer,
@@ -140,7 +141,9 @@ impl Engine {
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
-        let baton = |store| Combiner::with_limit(&BATON, Partition::new(store, config.partition), config.drain_limit);
+        let snapshots: Arc<Snapshots> = Arc::default();
+        let partition = |store| Partition::new(store, config.partition, snapshots.clone());
+        let baton = |store| Combiner::with_limit(&BATON, partition(store), config.drain_limit);
         let engine = Arc::new(Self {
             waiting: stores.iter().map(|_| AtomicI64::new(0)).collect(),
             partitions: stores.into_iter().map(baton).collect(),
@@ -159,6 +162,7 @@ impl Engine {
             next_id: AtomicU32::new(next_id),
             waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
             learned: Latch::new(&LEARNED, LearnedLocks::default()),
+            snapshots: snapshots.clone(),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
             node,
@@ -333,6 +337,16 @@ impl Engine {
     /// Appends the commit record of a transaction of several partitions: from here on it is committed.
     pub(crate) fn commit(&self, txn: TxnId) -> Lsn {
         self.node.commit(txn)
+    }
+
+    /// The log's end.
+    pub(crate) fn appended(&self) -> Lsn {
+        self.node.wal().appended()
+    }
+
+    /// The open snapshots.
+    pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
     }
 
     /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.

@@ -6,8 +6,9 @@ use crate::guards::Entries;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
+use crate::snapshot::Work;
 use crate::txn::{is_fresh, round};
-use clearway_partition::{Body, Reply, not_null_violation};
+use clearway_partition::{Reply, not_null_violation};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Insert, Query, Source};
 use clearway_plan::{Charge, OnConflict, Program, TableDef};
@@ -202,15 +203,11 @@ pub(crate) async fn deal(
     parts: Vec<RowBatch>,
     env: &Arc<Env>,
 ) -> Result<Vec<Reply>, Stop> {
-    let fresh = is_fresh(&core.txn(), program);
-    let message = |part| Body::Statement {
-        program: program.clone(),
-        env: env.clone(),
-        rows: Some(part),
-        batch: None,
-        fresh,
-        learns: false,
+    let (fresh, at) = {
+        let txn = core.txn();
+        (is_fresh(&txn, program), txn.reads_at())
     };
+    let message = |part| Work { program, env, rows: Some(part), batch: None, fresh, learns: false }.body(at);
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }

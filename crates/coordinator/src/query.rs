@@ -7,6 +7,7 @@ use crate::insert::{self, Rounds};
 use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
+use crate::snapshot::Work;
 use crate::stream;
 use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
@@ -121,22 +122,15 @@ async fn send_to(
     env: &Arc<Env>,
     batch: Option<Batch>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
-    let (fresh, learns) = {
+    let (fresh, learns, at) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program))
+        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.reads_at())
     };
     if !fresh {
         multi::block(core, &targets).await?;
     }
-    let replies = everywhere(core, targets.iter().copied(), |_| Body::Statement {
-        program: program.clone(),
-        env: env.clone(),
-        rows: None,
-        batch,
-        fresh,
-        learns,
-    })
-    .await?;
+    let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(at);
+    let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
 }
 

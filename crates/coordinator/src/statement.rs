@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::outcome::{Outcome, Stop};
 use crate::tag::Tag;
-use crate::{backup, ddl, insert, query, stream, txn};
+use crate::{backup, ddl, insert, query, snapshot, txn};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, CopyDirection, Maintain, Query, Source};
 use clearway_plan::{Plan, Program, RowLock, Statement};
@@ -27,7 +27,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
             // Boxed: it is by far the largest of the futures, and all statements would move as many bytes.
-            let rows = Box::pin(stream::select(core, q, env));
+            let rows = Box::pin(snapshot::read(core, q, env));
             txn::in_transaction(core, false, rows).await.map(|(rows, wait)| {
                 let n = rows.count();
                 let tag = if matches!(plan.statement, Statement::Copy(_)) { Tag::Copy(n) } else { Tag::Select(n) };

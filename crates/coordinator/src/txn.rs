@@ -14,6 +14,7 @@
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::multi;
 use crate::outcome::{End, Outcome, Stop, stopped};
+use crate::snapshot::View;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
@@ -174,11 +175,15 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     if canary::on(Bug::EarlyRelease) {
         finish(core, &mut txn, Some(Lsn(0))).await?;
     }
+    // Until every partition has been told of it: a snapshot sees all of it or nothing.
+    let committing = txn.wrote.then(|| core.engine().snapshots().commit(txn.id));
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { Lsn(0) };
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);
     }
-    match finish(core, &mut txn, Some(lsn)).await {
+    let finished = finish(core, &mut txn, Some(lsn)).await;
+    drop(committing);
+    match finished {
         // Its commit record is in the log: it is committed whatever becomes of the locks and of the trees to drop, which the next start
         // sees to. To answer with the error would say that it is not.
         Err(e) if txn.wrote => {
@@ -224,6 +229,8 @@ pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
 }
 
 async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
+    // Before the partitions hear of the end: they let go of what nobody needs any more.
+    txn.view = View::Undecided;
     if txn.participants.len() > 1 {
         txn.participants.sort_by_cached_key(|partition| Reverse(core.engine().waiting(*partition)));
     }

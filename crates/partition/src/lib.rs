@@ -14,9 +14,12 @@ mod message;
 mod partition;
 mod reads;
 mod scheme;
+mod snapshots;
 mod store;
 mod trees;
 mod txn;
+mod versioned;
+mod versions;
 
 pub use exec::not_null_violation;
 pub use limits::Limits;
@@ -24,4 +27,5 @@ pub use lock::{Wanted, WantedPlace};
 pub use message::{Batch, Body, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
+pub use snapshots::{Committing, Opening, Snapshot, Snapshots};
 pub use trees::{Trees, UndoLog, Visit};

@@ -25,6 +25,8 @@ pub struct Limits {
     pub one_shot_bytes: u32,
     /// Slices of dropped trees that are freed in one turn. Default 8.
     pub drop_slices: u32,
+    /// Bytes that what is kept for open snapshots may take. Beyond it the snapshots fail. Default 32 MiB.
+    pub version_memory: usize,
 }
 
 impl Default for Limits {
@@ -40,6 +42,7 @@ impl Default for Limits {
             learn_after: 16,
             one_shot_bytes: 512 << 10,
             drop_slices: 8,
+            version_memory: 32 << 20,
         }
     }
 }

@@ -88,6 +88,19 @@ pub enum Body {
         /// evidence.
         learns: bool,
     },
+    /// A statement of a general transaction that reads as of an open snapshot: it waits for no lock but that of a table's change, and holds that off.
+    ReadAt {
+        /// The snapshot.
+        at: Lsn,
+        /// What to run.
+        program: Arc<Program>,
+        /// What its expressions see.
+        env: Arc<Env>,
+        /// The keys of a guard.
+        rows: Option<RowBatch>,
+        /// As in [`Body::Statement`].
+        batch: Option<Batch>,
+    },
     /// Goes on with the paused statement of this [`Batch::id`].
     Next(u32),
     /// Drops the paused statement of this [`Batch::id`], if there is one. Not answered.
@@ -101,6 +114,9 @@ pub enum Body {
     Block,
     /// The transaction keeps locks on the tables that it has used here, and the rest of the partition is free again. Not answered.
     Unblock,
+    /// Keeps what changes replace from now on, for a snapshot that is being opened: see [`crate::Opening::generation`]. [`Reply::count`] is 1 if it does,
+    /// 0 if it cannot.
+    KeepVersions(u64),
     /// Locks a table, to change or to drop it.
     LockTable {
         /// Which.
@@ -147,7 +163,7 @@ impl Body {
     /// Whose statement asks.
     pub(crate) fn asker(&self) -> Option<Asker> {
         match self {
-            Self::OneShot { env, .. } | Self::Statement { env, .. } => env.asker(),
+            Self::OneShot { env, .. } | Self::Statement { env, .. } | Self::ReadAt { env, .. } => env.asker(),
             Self::LockTable { asker, .. } => asker.clone(),
             _ => None,
         }

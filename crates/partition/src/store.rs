@@ -1,7 +1,7 @@
 //! The real trees.
 
 use crate::trees::{Trees, Visit};
-use clearway_storage::{Blocked, Inserted, Store, TxnLog, TxnMode};
+use clearway_storage::{Blocked, EachImage, Inserted, Store, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::Bound;
 
@@ -81,5 +81,8 @@ impl Trees for Store {
         visit: &mut Visit<'_>,
     ) -> Result<(), Blocked> {
         self.scan(tree, from, to, reverse, visit)
+    }
+    fn images(&self, log: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
+        self.images(log, each)
     }
 }

@@ -1,7 +1,7 @@
 //! What a partition asks of its trees: the store's interface, as a seam for tests that make any access want pages.
 
-use clearway_storage::{Blocked, Inserted, TxnLog, TxnMode};
-use clearway_types::{Lsn, PartitionId, TreeId};
+use clearway_storage::{Blocked, EachImage, Inserted, TxnLog, TxnMode};
+use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 
 /// What a scan shows each key and value to.
@@ -66,19 +66,26 @@ pub trait Trees {
         reverse: bool,
         visit: &mut Visit<'_>,
     ) -> Result<(), Blocked>;
+    /// Shows what the transaction's changes have replaced; false if that is not known here.
+    fn images(&self, log: &Self::Log, each: &mut EachImage<'_>) -> Result<bool, Blocked>;
 }
 
 /// What a transaction has to undo.
 pub trait UndoLog {
     /// Nothing yet.
-    fn new(txn: clearway_types::TxnId) -> Self;
+    fn new(txn: TxnId) -> Self;
+    /// Whose it is.
+    fn txn(&self) -> TxnId;
     /// How many changes there are to undo.
     fn mark(&self) -> usize;
 }
 
 impl UndoLog for TxnLog {
-    fn new(txn: clearway_types::TxnId) -> Self {
+    fn new(txn: TxnId) -> Self {
         TxnLog::new(txn)
+    }
+    fn txn(&self) -> TxnId {
+        self.id
     }
     fn mark(&self) -> usize {
         TxnLog::mark(self)

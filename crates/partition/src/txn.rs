@@ -63,6 +63,8 @@ pub(crate) struct Statement {
     pub fresh: bool,
     /// As [`crate::Body::Statement::learns`].
     pub learns: bool,
+    /// As [`crate::Body::ReadAt::at`].
+    pub at: Option<Lsn>,
 }
 
 /// A one-shot transaction.
@@ -75,6 +77,11 @@ pub(crate) struct OneShot {
 pub(crate) enum Job {
     OneShot(OneShot),
     Statement(Statement),
+    KeepVersions {
+        generation: u64,
+        /// How often it has wanted pages.
+        misses: u32,
+    },
     LockTable {
         table: TableId,
         asker: Option<Asker>,
@@ -116,7 +123,11 @@ impl Job {
             Self::OneShot(o) => o.exec.env.asker(),
             Self::Statement(s) => s.exec.env.asker(),
             Self::LockTable { asker, .. } => asker.clone(),
-            Self::CreateTrees { .. } | Self::Raw(_) | Self::Undo { .. } | Self::Finish { .. } => None,
+            Self::KeepVersions { .. }
+            | Self::CreateTrees { .. }
+            | Self::Raw(_)
+            | Self::Undo { .. }
+            | Self::Finish { .. } => None,
         }
     }
 

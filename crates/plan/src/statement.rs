@@ -345,8 +345,8 @@ pub struct TxnOptions {
     pub start: bool,
 }
 
-/// Isolation levels, by their SQL names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Isolation levels, by their SQL names: the weakest is the least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)]
 pub enum Isolation {
     ReadUncommitted,

@@ -22,6 +22,7 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod images;
 mod log_read;
 mod mini;
 mod node;
@@ -45,6 +46,7 @@ pub use clearway_buffer::{ReplacementKind, SecondLevelConfig};
 pub use config::NodeConfig;
 pub use cursor::Cursor;
 pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};
+pub use images::EachImage;
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;

@@ -18,11 +18,7 @@ fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>
     let (no, page) = descend::leaf(core, tree.root, &mut Path::new(), |node| node.child_slot(undo.key))?;
     let node = Node::new(&page);
     let Ok(slot) = node.search(undo.key) else { return Ok(None) };
-    let (prefix, suffix) = (undo.prefix as usize, undo.suffix as usize);
-    let old = overflow::with_value(core, &node.cell(slot), |now| {
-        let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
-        Some([front, undo.old, now.get(end.max(prefix)..)?].concat())
-    })?;
+    let old = overflow::with_value(core, &node.cell(slot), |now| undo.old_value(now))?;
     old.map(Some).ok_or_else(|| core.corrupt(no, "a value is shorter than its undo says").into())
 }
 

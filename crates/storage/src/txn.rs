@@ -56,6 +56,13 @@ impl Undo<'_> {
         // A long value is spread over pages, each with a header of its own in the record.
         (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
     }
+
+    /// The value before an update, of the value after it; `None` if that is too short.
+    pub(crate) fn old_value(&self, now: &[u8]) -> Option<Vec<u8>> {
+        let (prefix, suffix) = (self.prefix as usize, self.suffix as usize);
+        let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
+        Some([front, self.old, now.get(end.max(prefix)..)?].concat())
+    }
 }
 
 #[derive(Debug)]
@@ -207,6 +214,11 @@ impl TxnLog {
         let newest = self.stack.len().checked_sub(1)?;
         let next = newest.checked_sub(1).map_or(self.spilled_head, |older| self.stack.entries[older].lsn);
         self.stack.get(newest).map(|(undo, _)| (undo, next))
+    }
+    /// All undos, the newest first; `None` if some are in the log only.
+    pub(crate) fn newest_first(&self) -> Option<impl Iterator<Item = Undo<'_>>> {
+        let all = (0..self.stack.len()).rev().filter_map(|at| self.stack.get(at).map(|(undo, _)| undo));
+        (self.spilled == 0).then_some(all)
     }
     pub(crate) fn pop(&mut self) {
         let cost = self.last().map_or(0, |(undo, _)| undo.cost());

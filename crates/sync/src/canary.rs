@@ -58,6 +58,12 @@ pub enum Bug {
     PackedForgotten,
     /// When a line is told anew, nobody looks whether that closes a circle.
     SkippedSearch,
+    /// Whoever reads a snapshot takes a commit of which the partition has not been told for one that is to come.
+    HalfCommit,
+    /// What active transactions have changed before images are kept has none.
+    LateImage,
+    /// An image goes when the newest snapshot does not need it, though an older one may.
+    EarlyFree,
 }
 
 /// What the simulation of the whole engine must find.
@@ -83,6 +89,9 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SkippedSearch,
     Bug::ForgottenKeyShare,
     Bug::PackedForgotten,
+    Bug::HalfCommit,
+    Bug::LateImage,
+    Bug::EarlyFree,
 ];
 
 /// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.

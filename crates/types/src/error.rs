@@ -127,6 +127,8 @@ states! {
     CANT_CHANGE_PARAM = b"55P02";
     /// lock_not_available
     LOCK_NOT_AVAILABLE = b"55P03";
+    /// snapshot_too_old
+    SNAPSHOT_TOO_OLD = b"72000";
     /// query_canceled
     QUERY_CANCELED = b"57014";
     /// admin_shutdown

@@ -10,6 +10,7 @@ mod guards;
 mod learned;
 mod panics;
 mod shown;
+mod snapshots;
 mod streams;
 mod turns;
 mod users;

@@ -61,7 +61,7 @@ impl Guard {
                 }
                 GuardOp::Find { .. } => {
                     let mut found = None;
-                    cx.trees.get(guard.tree, &entry, &mut |value| found = Some(value.try_into()))?;
+                    cx.get(guard.tree, &entry, &mut |value| found = Some(value.try_into()))?;
                     if let Some(value) = found {
                         let home = value.map(u16::from_le_bytes).map_err(|_| damaged_entry(table))?;
                         out.rows.push_with(|r| r.push(DatumRef::Int4(i32::from(home))));

@@ -27,12 +27,13 @@ use crate::limits::Limits;
 use crate::lock::{Acquired, LockTable, Mode, Target, Wait, class};
 use crate::message::{Batch, Failure};
 use crate::trees::Trees;
+use crate::versioned::Versioned;
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
 use clearway_plan::{Charge, Expr, LockWait, Program, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
+use clearway_types::{Lsn, RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -49,6 +50,8 @@ pub(crate) enum Stop {
     Conflict,
     /// It has had its turn.
     Slice,
+    /// This transaction commits, and what that means for a snapshot is known when this partition has been told.
+    Commit(TxnId),
     /// It cannot go on.
     Fail(Failure),
 }
@@ -83,7 +86,7 @@ pub(crate) enum Locking {
 
 /// What a run works on.
 pub(crate) struct Cx<'a, T: Trees> {
-    pub trees: &'a mut T,
+    pub trees: &'a mut Versioned<T>,
     pub locks: &'a mut LockTable,
     pub txn: TxnId,
     pub log: &'a mut T::Log,
@@ -94,9 +97,19 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub learning: Option<Learning<'a>>,
     /// Rows that it may still visit in this turn.
     pub budget: usize,
+    /// Reads as of this snapshot.
+    pub at: Option<Lsn>,
 }
 
 impl<T: Trees> Cx<'_, T> {
+    /// Shows the key's value, as of the snapshot if there is one; false if it is not there.
+    fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
+        match self.at {
+            None => Ok(self.trees.get(tree, key, f)?),
+            Some(at) => self.trees.get_at(tree, key, at, f),
+        }
+    }
+
     #[track_caller]
     fn lock(&mut self, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
         match self.locking {

@@ -155,7 +155,7 @@ impl State {
                 if may_take(cx, plan, key, self.row_mode)? {
                     let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
                     let mut result = Ok(());
-                    cx.trees.get(plan.access.table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
+                    cx.get(plan.access.table.tree, key, &mut |value| result = rows.take(RowView::new(value)))?;
                     result?;
                 }
                 *next += 1;
@@ -183,7 +183,7 @@ impl State {
         if !self.returned.keys.contains(key) && may_take(cx, plan, key, self.row_mode)? {
             let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
             let mut result = Ok(());
-            if !cx.trees.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
+            if !cx.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
                 return Err(missing_row(&table.name).into());
             }
             result?;
@@ -229,20 +229,32 @@ fn go_on<T: Trees>(
 ) -> Result<(), Stop> {
     let mut last = Vec::new();
     let mut flow = Ok(ControlFlow::Continue(()));
-    let (from, to) = r.bounds();
-    let result = cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| {
+    // Keys that the snapshot does not have cost a turn, too.
+    let mut absent = cx.limits.slice_rows;
+    let mut each = |key: &[u8], value: Option<&[u8]>| {
         last.clear();
         last.extend_from_slice(key);
-        flow = visit(key, value);
-        if matches!(flow, Ok(ControlFlow::Continue(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    });
+        match value {
+            Some(value) => flow = visit(key, value),
+            None => absent -= 1,
+        }
+        let goes_on = matches!(flow, Ok(ControlFlow::Continue(()))) && absent > 0;
+        if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    let (from, to) = r.bounds();
+    let result = match cx.at {
+        None => {
+            cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| each(key, Some(value))).map_err(Stop::from)
+        }
+        Some(at) => cx.trees.scan_at(r.tree, (from, to), r.reverse, at, &mut each),
+    };
     if !last.is_empty() {
         r.advance(last);
     }
     let flow = flow?;
     result?;
-    r.done = flow.is_continue();
-    Ok(())
+    r.done = flow.is_continue() && absent > 0;
+    if absent == 0 { Err(Stop::Slice) } else { Ok(()) }
 }
 
 /// [`go_on`], until the turn is over, too.

@@ -41,7 +41,8 @@ impl<T: Trees> Partition<T> {
 
     /// Everything that a decision brings with it; it can be left off anywhere and taken up again.
     pub(super) fn run_finish(&mut self, id: TxnId, txn: &mut Txn<T::Log>, commit: Option<Lsn>) -> Result<(), Stop> {
-        if commit.is_some() {
+        if let Some(commit) = commit {
+            self.told(id, commit);
             for (table, version) in txn.changed.drain(..) {
                 let least = self.versions.entry(table).or_default();
                 *least = (*least).max(version);

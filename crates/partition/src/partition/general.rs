@@ -43,11 +43,15 @@ impl<T: Trees> Partition<T> {
     pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
         match job {
             Job::Statement(s) => {
+                if let Some(at) = s.at {
+                    self.hold_table(id, &s.exec.program, at)?;
+                }
                 self.check_plan(&s.exec.program)?;
                 // Undo is needed as soon as there is a savepoint to come back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
-                let locking = self.statement_locking(id, &s.exec.program, s.fresh);
+                let locking = self.statement_locking(id, &s.exec.program, s.fresh || s.at.is_some());
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
+                cx.at = s.at;
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
                 if more {
@@ -59,6 +63,7 @@ impl<T: Trees> Partition<T> {
                 }
                 Ok(Reply { more, ..answer(rows, count) })
             }
+            Job::KeepVersions { generation, misses } => self.keep_versions(*generation, misses),
             Job::LockTable { table, .. } => {
                 let mode = Mode::AccessExclusive;
                 let target = Target::Table(*table);
@@ -68,6 +73,7 @@ impl<T: Trees> Partition<T> {
             Job::CreateTrees { trees, at } => {
                 while let Some(tree) = trees.get(*at) {
                     self.trees.create_tree(*tree)?;
+                    self.trees.versions.made(*tree, id);
                     txn.created.push(*tree);
                     *at += 1;
                 }
@@ -95,7 +101,12 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             mark,
             fresh,
             learns,
+            at: None,
         })),
+        Body::ReadAt { at, program, env, rows, batch } => {
+            let exec = Box::new(Exec::new(program, env, rows, batch.unwrap_or(Batch::ALL)));
+            Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, at: Some(at) }))
+        }
         Body::Next(id) => {
             let paused = txn.paused.iter().position(|s| s.exec.id() == id);
             let at = paused.ok_or_else(|| SqlError::internal("the statement has not paused"))?;
@@ -115,6 +126,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             txn.changed.truncate(s.changed);
             Some(Job::Undo { to: s.mark, then: Then::Done })
         }
+        Body::KeepVersions(generation) => Some(Job::KeepVersions { generation, misses: 0 }),
         Body::LockTable { table, asker } => Some(Job::LockTable { table, asker }),
         Body::CreateTrees(trees) => Some(Job::CreateTrees { trees, at: 0 }),
         Body::DropTreesAtCommit(trees) => {

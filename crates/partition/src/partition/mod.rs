@@ -13,32 +13,37 @@
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 3 and 4 (fragments, schemes).
 
 mod blocking;
+mod context;
 mod finish;
 mod general;
 mod one_shot;
+mod snapshot;
 mod stranded;
 
 use self::blocking::Blocking;
 use self::stranded::Stranded;
-use crate::exec::{Cx, Learning, Locking, Scratch, Stop};
+use crate::exec::{Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
 use crate::message::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply};
-use crate::reads::{Gathering, Reads};
+use crate::reads::Gathering;
 use crate::scheme::{BlockingLocking, Scheme};
+use crate::snapshots::Snapshots;
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Then, Txn, Waiting};
-use clearway_plan::{Program, TableDef};
-use clearway_storage::{Store, TxnMode};
+use crate::versioned::Versioned;
+use crate::versions::Versions;
+use clearway_storage::Store;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, TableId, TxnId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A partition: its trees, its locks, its transactions.
 pub struct Partition<T: Trees = Store> {
     id: PartitionId,
-    trees: T,
+    trees: Versioned<T>,
     scheme: Box<dyn Scheme + Send>,
     locks: LockTable,
     blocking: Blocking,
@@ -57,6 +62,8 @@ pub struct Partition<T: Trees = Store> {
     told: u64,
     /// The least good version of tables that have changed since the start.
     versions: HashMap<TableId, u64>,
+    /// Who waits to be told of these transactions' commits.
+    undecided: HashMap<TxnId, Vec<TxnId>>,
     scratch: Scratch,
     /// What became of rows that were read.
     gathering: Gathering,
@@ -72,13 +79,14 @@ enum After {
 
 impl<T: Trees> Partition<T> {
     /// A partition of these trees, with the scheme that locks general transactions and lets one-shots run alone.
-    pub fn new(trees: T, limits: Limits) -> Self {
-        Self::with_scheme(trees, limits, Box::new(BlockingLocking { misses: limits.misses }))
+    pub fn new(trees: T, limits: Limits, snapshots: Arc<Snapshots>) -> Self {
+        Self::with_scheme(trees, limits, snapshots, Box::new(BlockingLocking { misses: limits.misses }))
     }
 
     /// A partition with another scheme.
-    pub fn with_scheme(trees: T, limits: Limits, scheme: Box<dyn Scheme + Send>) -> Self {
+    pub fn with_scheme(trees: T, limits: Limits, snapshots: Arc<Snapshots>, scheme: Box<dyn Scheme + Send>) -> Self {
         let limits = limits.sane();
+        let trees = Versioned { trees, versions: Versions::new(snapshots, limits.version_memory) };
         Self {
             id: trees.partition(),
             trees,
@@ -94,6 +102,7 @@ impl<T: Trees> Partition<T> {
             waits: 0,
             told: 0,
             versions: HashMap::new(),
+            undecided: HashMap::new(),
             scratch: Scratch::default(),
             gathering: Gathering::new(limits.learn_after),
         }
@@ -106,7 +115,7 @@ impl<T: Trees> Partition<T> {
 
     /// Its trees, for start-up and shutdown.
     pub fn trees(&mut self) -> &mut T {
-        &mut self.trees
+        &mut self.trees.trees
     }
 
     /// How many transactions are neither committed nor aborted here.
@@ -114,8 +123,14 @@ impl<T: Trees> Partition<T> {
         self.txns.len()
     }
 
+    /// Bytes that are kept for open snapshots, about.
+    pub fn version_memory(&self) -> usize {
+        self.trees.versions.bytes()
+    }
+
     /// Takes a message, runs whatever can run, up to [`Limits::turns`] besides it, and leaves in `out` what there is to do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
+        self.trees.versions.tidy();
         if message.txn == NOBODY {
             self.behind = false;
         } else {
@@ -320,6 +335,10 @@ impl<T: Trees> Partition<T> {
                 let (wanted, line) = (self.locks.wanted(line), Some(line));
                 out.push(Out::Waits { txn: id, partition, order, wait, stake, asker, line, wanted, class, caller });
             }
+            Stop::Commit(writer) => {
+                task.waiting = Waiting::Resume;
+                self.undecided.entry(writer).or_default().push(id);
+            }
             Stop::Conflict => {
                 let error = SqlError::internal("a locking transaction met a conflict");
                 return self.fail(id, txn, task, Failure::Sql(error), out);
@@ -455,43 +474,5 @@ impl<T: Trees> Partition<T> {
     fn next_wait(&mut self) -> u64 {
         self.waits += 1;
         self.waits
-    }
-
-    /// Whether a program's trees are here and its table is as it was planned.
-    fn check_plan(&self, program: &Program) -> Result<(), Stop> {
-        let table: &TableDef = crate::exec::table_of(program);
-        let all = !matches!(program, Program::Scan { .. });
-        let here = self.trees.has_tree(table.tree)
-            && match program {
-                Program::Scan { access, .. } => match &access.path {
-                    clearway_plan::Path::Range { index: Some(i), .. } => {
-                        table.indexes.get(*i).is_some_and(|i| self.trees.has_tree(i.tree))
-                    }
-                    _ => true,
-                },
-                Program::Guard { key, .. } => table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree)),
-                _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
-            };
-        let accepted = self.versions.is_empty() || canary::on(Bug::StalePlan);
-        let current = accepted || self.versions.get(&table.id).is_none_or(|v| table.version >= *v);
-        if here && current { Ok(()) } else { Err(Stop::Fail(Failure::StalePlan)) }
-    }
-
-    fn cx<'a>(
-        &'a mut self,
-        id: TxnId,
-        log: &'a mut T::Log,
-        locking: Locking,
-        mode: TxnMode,
-        reads: Option<(&'a mut Reads, bool)>,
-    ) -> (Cx<'a, T>, &'a mut Scratch) {
-        let limits = &self.limits;
-        let budget = limits.slice_rows;
-        let gathering = &mut self.gathering;
-        let reads = reads.filter(|_| !gathering.is_off());
-        let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
-        let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, budget };
-        (cx, &mut self.scratch)
     }
 }

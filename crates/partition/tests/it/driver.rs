@@ -1,9 +1,11 @@
 //! Plays the coordinator of one partition: carries messages, fetches pages, finds deadlocks.
 
 use crate::trees::MemTrees;
-use clearway_buffer::{Keep, Pool, Want};
-use clearway_partition::{Body, Failure, Limits, Message, Origin, Out, Partition, Reply, Stake, Trees};
-use clearway_storage::Store;
+use clearway_buffer::{Keep, Want};
+use clearway_partition::{
+    Body, Failure, Limits, Message, Opening, Origin, Out, Partition, Reply, Snapshot, Snapshots, Stake, Trees,
+};
+use clearway_storage::{Node, Store};
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,6 +16,10 @@ pub trait Paged: Trees {
     /// What is to stay until the message has been handled.
     fn fetch(&mut self, pages: &Self::Pages, wants: Vec<Want>) -> Vec<Keep>;
     fn let_go(&mut self);
+    /// Appends the commit record of a transaction, and where the log ends then.
+    fn commit(&mut self, pages: &Self::Pages, txn: TxnId) -> Lsn;
+    /// The log's end.
+    fn appended(&mut self, pages: &Self::Pages) -> Lsn;
     /// Whether every transaction that was begun has been ended, as far as they can tell.
     fn idle(&self) -> bool {
         true
@@ -29,23 +35,36 @@ impl Paged for MemTrees {
     fn let_go(&mut self) {
         self.unpin();
     }
+    fn commit(&mut self, (): &(), _txn: TxnId) -> Lsn {
+        self.append()
+    }
+    fn appended(&mut self, (): &()) -> Lsn {
+        MemTrees::appended(self)
+    }
     fn idle(&self) -> bool {
         self.active.is_empty()
     }
 }
 
 impl Paged for Store {
-    type Pages = Arc<Pool>;
-    fn fetch(&mut self, pool: &Arc<Pool>, wants: Vec<Want>) -> Vec<Keep> {
-        wants.into_iter().map(|w| pool.fetch_blocking(w).expect("a page")).collect()
+    type Pages = Arc<Node>;
+    fn fetch(&mut self, node: &Arc<Node>, wants: Vec<Want>) -> Vec<Keep> {
+        wants.into_iter().map(|w| node.pool().fetch_blocking(w).expect("a page")).collect()
     }
     fn let_go(&mut self) {}
+    fn commit(&mut self, node: &Arc<Node>, txn: TxnId) -> Lsn {
+        node.commit(txn)
+    }
+    fn appended(&mut self, node: &Arc<Node>) -> Lsn {
+        node.wal().appended()
+    }
 }
 
 pub type Answer = Result<Reply, Failure>;
 
 pub struct Driver<T: Paged> {
     pub partition: Partition<T>,
+    pub snapshots: &'static Arc<Snapshots>,
     pages: T::Pages,
     seq: u32,
     owed: BTreeSet<u32>,
@@ -79,8 +98,10 @@ pub fn state_of(answer: &Answer) -> Option<SqlState> {
 
 impl<T: Paged> Driver<T> {
     pub fn new(trees: T, pages: T::Pages) -> Self {
+        let snapshots: &'static Arc<Snapshots> = Box::leak(Box::default());
         Self {
-            partition: Partition::new(trees, Limits::default()),
+            partition: Partition::new(trees, Limits::default(), snapshots.clone()),
+            snapshots,
             pages,
             seq: 0,
             owed: BTreeSet::new(),
@@ -202,6 +223,16 @@ impl<T: Paged> Driver<T> {
             }
         }
         None
+    }
+
+    /// Appends a commit record.
+    pub fn append_commit(&mut self, txn: TxnId) -> Lsn {
+        self.partition.trees().commit(&self.pages, txn)
+    }
+
+    /// Opens a snapshot for which images are kept.
+    pub fn open(&mut self, opening: Opening) -> Snapshot {
+        opening.open(|| self.partition.trees().appended(&self.pages))
     }
 
     /// Resumes a suspended transaction, with what it wants at hand.

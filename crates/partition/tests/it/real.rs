@@ -28,7 +28,8 @@ fn history(frames: u32, seed: u64, steps: usize) -> Seen {
     // In two of three runs, undo is read back from the log.
     let mut node = node(frames, [1 << 20, 1000, 0][seed as usize % 3]);
     let store = node.take_stores().remove(0);
-    let seen = run(Driver::new(store, node.pool().clone()), seed, 4, steps);
+    let node = Arc::new(node);
+    let seen = run(Driver::new(store, node.clone()), seed, 4, steps);
     node.shutdown();
     seen
 }
@@ -61,7 +62,8 @@ fn churn(node: &Node) {
 fn fetched_pages_stay_until_the_retry_has_run() {
     let mut node = node(24, 1 << 20);
     let store = node.take_stores().remove(0);
-    let mut d = Driver::new(store, node.pool().clone());
+    let node = Arc::new(node);
+    let mut d = Driver::new(store, node.clone());
     let t = d.txn();
     d.call(t, Body::CreateTrees(vec![ROWS, BY_A, BY_B])).expect("trees");
     let lsn = node.commit(t);
@@ -101,7 +103,8 @@ fn a_table_larger_than_the_pool() {
     const ROWS_THERE: i32 = 6000;
     let mut node = node(32, 10_000);
     let store = node.take_stores().remove(0);
-    let mut d = Driver::new(store, node.pool().clone());
+    let node = Arc::new(node);
+    let mut d = Driver::new(store, node.clone());
     let mut rng = Rng::new(5);
     let mut model = Model::default();
     let t = d.txn();

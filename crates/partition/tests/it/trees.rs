@@ -2,7 +2,7 @@
 
 use clearway_buffer::Want;
 use clearway_partition::{Trees, UndoLog, Visit};
-use clearway_storage::{Blocked, Inserted, StorageError, TxnMode};
+use clearway_storage::{Blocked, EachImage, Inserted, StorageError, TxnMode};
 use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -41,6 +41,9 @@ impl UndoLog for MemLog {
     fn new(id: TxnId) -> Self {
         Self { id, undo: Vec::new() }
     }
+    fn txn(&self) -> TxnId {
+        self.id
+    }
     fn mark(&self) -> usize {
         self.undo.len()
     }
@@ -60,6 +63,17 @@ impl MemTrees {
             active: BTreeSet::new(),
             nonsense: BTreeSet::new(),
         }
+    }
+
+    /// Appends a commit record, say: where it ends.
+    pub fn append(&mut self) -> Lsn {
+        self.lsn += 8;
+        Lsn(self.lsn)
+    }
+
+    /// The log's end.
+    pub fn appended(&self) -> Lsn {
+        Lsn(self.lsn)
     }
 
     /// Brings pages in for the next attempt.
@@ -111,8 +125,7 @@ impl MemTrees {
         if let Some(log) = log {
             log.undo.push((tree, key.to_vec(), old));
         }
-        self.lsn += 8;
-        Ok(Lsn(self.lsn))
+        Ok(self.append())
     }
 
     fn makes_sense(&self, tree: TreeId) -> Result<(), Blocked> {
@@ -216,8 +229,7 @@ impl Trees for MemTrees {
     }
     fn commit_local(&mut self, log: MemLog) -> Lsn {
         self.active.remove(&log.id);
-        self.lsn += 8;
-        Lsn(self.lsn)
+        self.append()
     }
     fn committed(&mut self, log: MemLog) {
         self.active.remove(&log.id);
@@ -273,5 +285,14 @@ impl Trees for MemTrees {
             }
         }
         Ok(())
+    }
+    fn images(&self, log: &MemLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
+        let mut images = BTreeMap::new();
+        for (tree, key, old) in log.undo.iter().rev() {
+            self.touch(*tree, key)?;
+            images.insert((*tree, key), old);
+        }
+        images.into_iter().for_each(|((tree, key), old)| each(tree, key, old.as_deref()));
+        Ok(true)
     }
 }

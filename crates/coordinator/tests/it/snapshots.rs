@@ -1,0 +1,127 @@
+//! READ ONLY transactions read snapshots.
+
+use crate::common::{Bank, Worker, open, transfers};
+use clearway_coordinator::{Engine, Step};
+use clearway_env::MemDisk;
+use clearway_plan::Statement;
+use clearway_plan::statement::{Isolation, TxnOptions};
+use clearway_types::Lsn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const ACCOUNTS: i32 = 20;
+const BALANCE: i32 = 1000;
+const TOTAL: i64 = (ACCOUNTS * BALANCE) as i64;
+
+fn begin(worker: &mut Worker, isolation: Isolation) {
+    let options = TxnOptions { isolation: Some(isolation), read_only: Some(true), ..TxnOptions::default() };
+    worker.plain(Statement::Begin(options)).unwrap();
+}
+
+fn reads_at(worker: &mut Worker) -> Option<Lsn> {
+    worker.client().reads_at()
+}
+
+fn workers<const N: usize>(engine: &Arc<Engine>) -> [Worker; N] {
+    std::array::from_fn(|n| Worker::new(engine, n as u16))
+}
+
+#[test]
+fn a_transaction_reads_one_snapshot_and_below_repeatable_read_each_query_its_own() {
+    let engine = open(&MemDisk::new(), 4, 3);
+    let [mut writer, mut reader, mut fresh] = workers(&engine);
+    let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+    writer.begin();
+    bank.add(&mut writer, 3, 5).unwrap();
+    begin(&mut reader, Isolation::RepeatableRead);
+    begin(&mut fresh, Isolation::ReadCommitted);
+    assert_eq!(reads_at(&mut reader), None);
+    assert_eq!((bank.total(&mut reader), bank.total(&mut fresh)), (TOTAL, TOTAL), "they wait for nobody");
+    writer.commit().unwrap();
+    assert_eq!((bank.total(&mut reader), bank.total(&mut fresh)), (TOTAL, TOTAL + 5));
+    // Nor does anyone wait for them.
+    bank.add(&mut writer, 3, 2).unwrap();
+    bank.add_to_all(&mut writer, 1).unwrap();
+    bank.insert(&mut writer, ACCOUNTS, 7).unwrap();
+    assert_eq!((bank.balance(&mut reader, 3), bank.balance(&mut fresh, 3)), (Some(BALANCE), Some(BALANCE + 8)));
+    assert_eq!((bank.balance(&mut reader, ACCOUNTS), bank.balance(&mut fresh, ACCOUNTS)), (None, Some(7)));
+    let at = reads_at(&mut reader);
+    assert!(at.is_some() && at < reads_at(&mut fresh));
+    reader.commit().unwrap();
+    fresh.rollback();
+    assert_eq!(bank.total(&mut reader), TOTAL + 5 + 2 + i64::from(ACCOUNTS) + 7);
+    engine.shutdown().unwrap();
+}
+
+/// The undo of a large transaction is in the log only: nobody has what it has replaced, and readers wait for its locks.
+#[test]
+fn a_reader_beside_a_large_transaction_reads_under_locks() {
+    let engine = open(&MemDisk::new(), 4, 2);
+    let [mut writer, mut reader] = workers(&engine);
+    let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+    writer.begin();
+    for amount in 1..=3 {
+        bank.add_to_all(&mut writer, amount).unwrap();
+    }
+    begin(&mut reader, Isolation::RepeatableRead);
+    let statement = bank.reading(&mut reader, 3);
+    let step = reader.start(&statement);
+    assert!(matches!(step, Step::Pending) && reads_at(&mut reader).is_none());
+    writer.commit().unwrap();
+    reader.end(step).unwrap();
+    assert_eq!(bank.balance(&mut reader, 3), Some(BALANCE + 6));
+    reader.commit().unwrap();
+    engine.shutdown().unwrap();
+}
+
+/// What a transaction has read under locks, or written, it does not read in a snapshot.
+#[test]
+fn a_transaction_that_turns_read_only_sees_its_own_changes() {
+    let engine = open(&MemDisk::new(), 4, 1);
+    let [mut worker] = workers(&engine);
+    let bank = Bank::create(&mut worker, ACCOUNTS, BALANCE);
+    worker.begin();
+    bank.add(&mut worker, 3, 5).unwrap();
+    let options = TxnOptions { read_only: Some(true), ..TxnOptions::default() };
+    worker.plain(Statement::SetTransaction { options, session: false }).unwrap();
+    assert_eq!((bank.total(&mut worker), reads_at(&mut worker)), (TOTAL + 5, None));
+    worker.commit().unwrap();
+    engine.shutdown().unwrap();
+}
+
+/// Transfers over several partitions while others read the total: no snapshot has half of one.
+#[test]
+fn no_snapshot_sees_half_a_transfer() {
+    let engine = open(&MemDisk::new(), 4, 4);
+    let bank = Arc::new(Bank::create(&mut Worker::new(&engine, 0), ACCOUNTS, BALANCE));
+    let writers = AtomicU64::new(2);
+    let read = std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let (engine, bank, writers) = (&engine, &bank, &writers);
+            scope.spawn(move || {
+                transfers(engine, bank, worker, 4, 200);
+                writers.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        let readers = [Isolation::ReadCommitted, Isolation::Serializable].map(|isolation| {
+            let (engine, bank, writers) = (&engine, &bank, &writers);
+            let id = 2 + u16::from(isolation == Isolation::Serializable);
+            scope.spawn(move || {
+                let mut worker = Worker::new(engine, id);
+                let mut snapshots = 0;
+                while writers.load(Ordering::Relaxed) > 0 || snapshots < 10 {
+                    begin(&mut worker, isolation);
+                    for _ in 0..2 {
+                        assert_eq!(bank.total(&mut worker), TOTAL);
+                        snapshots += u64::from(reads_at(&mut worker).is_some());
+                    }
+                    worker.commit().unwrap();
+                }
+                snapshots
+            })
+        });
+        readers.map(|reader| reader.join().unwrap())
+    });
+    assert!(read.iter().all(|snapshots| *snapshots >= 10));
+    engine.shutdown().unwrap();
+}

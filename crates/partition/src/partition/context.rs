@@ -1,0 +1,51 @@
+//! What a run of a program works on, and whether its plan is good.
+
+use super::Partition;
+use crate::exec::{Cx, Learning, Locking, Scratch, Stop};
+use crate::message::Failure;
+use crate::reads::Reads;
+use crate::trees::Trees;
+use clearway_plan::{Program, TableDef};
+use clearway_storage::TxnMode;
+use clearway_sync::canary::{self, Bug};
+use clearway_types::TxnId;
+
+impl<T: Trees> Partition<T> {
+    /// Whether a program's trees are here and its table is as it was planned.
+    pub(super) fn check_plan(&self, program: &Program) -> Result<(), Stop> {
+        let table: &TableDef = crate::exec::table_of(program);
+        let all = !matches!(program, Program::Scan { .. });
+        let here = self.trees.has_tree(table.tree)
+            && match program {
+                Program::Scan { access, .. } => match &access.path {
+                    clearway_plan::Path::Range { index: Some(i), .. } => {
+                        table.indexes.get(*i).is_some_and(|i| self.trees.has_tree(i.tree))
+                    }
+                    _ => true,
+                },
+                Program::Guard { key, .. } => table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree)),
+                _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
+            };
+        let accepted = self.versions.is_empty() || canary::on(Bug::StalePlan);
+        let current = accepted || self.versions.get(&table.id).is_none_or(|v| table.version >= *v);
+        if here && current { Ok(()) } else { Err(Stop::Fail(Failure::StalePlan)) }
+    }
+
+    pub(super) fn cx<'a>(
+        &'a mut self,
+        id: TxnId,
+        log: &'a mut T::Log,
+        locking: Locking,
+        mode: TxnMode,
+        reads: Option<(&'a mut Reads, bool)>,
+    ) -> (Cx<'a, T>, &'a mut Scratch) {
+        let limits = &self.limits;
+        let budget = limits.slice_rows;
+        let gathering = &mut self.gathering;
+        let reads = reads.filter(|_| !gathering.is_off());
+        let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
+        let (trees, locks) = (&mut self.trees, &mut self.locks);
+        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, budget, at: None };
+        (cx, &mut self.scratch)
+    }
+}

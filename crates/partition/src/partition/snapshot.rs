@@ -1,0 +1,74 @@
+//! Snapshots at a partition: keeping what they need, and waiting to be told of commits.
+
+use super::Partition;
+use crate::exec::{Stop, granted, table_of};
+use crate::lock::{Mode, Target};
+use crate::message::Reply;
+use crate::trees::Trees;
+use clearway_plan::{Path, Program};
+use clearway_storage::Blocked;
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{Lsn, TxnId};
+
+/// How often the images of active transactions may want pages before the snapshot is refused.
+const MISSES: u32 = 16;
+
+impl<T: Trees> Partition<T> {
+    /// Keeps versions from now on. All images of what active transactions have changed come to be in one go, or none.
+    pub(super) fn keep_versions(&mut self, generation: u64, misses: &mut u32) -> Result<Reply, Stop> {
+        let refused = Ok(Reply::default());
+        let kept = Ok(Reply { count: 1, ..Reply::default() });
+        if self.trees.versions.generation() == generation {
+            return kept;
+        }
+        let (mut images, mut made) = (Vec::new(), Vec::new());
+        // The order of a hash map is nobody's, and which pages are wanted depends on it.
+        let mut txns: Vec<_> = self.txns.iter().collect();
+        txns.sort_unstable_by_key(|(id, _)| **id);
+        for (id, txn) in txns {
+            made.extend(txn.created.iter().map(|tree| (*tree, *id)));
+            let mut each = |tree, key: &[u8], before: Option<&[u8]>| {
+                images.push((*id, tree, key.into(), before.map(Into::into)));
+            };
+            match self.trees.images(&txn.log, &mut each) {
+                Ok(true) => {}
+                Ok(false) => return refused,
+                Err(Blocked::Want(_)) if *misses >= MISSES => return refused,
+                Err(blocked) => {
+                    *misses += 1;
+                    return Err(blocked.into());
+                }
+            }
+        }
+        if canary::on(Bug::LateImage) {
+            images.clear();
+        }
+        self.trees.versions.keep(generation, images, made);
+        kept
+    }
+
+    /// Keeps the table of what reads as of a snapshot from being changed, and makes sure that the snapshot is good for it.
+    pub(super) fn hold_table(&mut self, id: TxnId, program: &Program, at: Lsn) -> Result<(), Stop> {
+        let table = table_of(program);
+        let (target, mode) = (Target::Table(table.id), Mode::AccessShared);
+        if !self.locks.covered(id, target, mode) {
+            granted(self.locks.acquire(id, target, mode), target, mode)?;
+        }
+        let index = match program {
+            Program::Scan { access, .. } => match &access.path {
+                Path::Range { index: Some(index), .. } => table.indexes.get(*index).map(|index| index.tree),
+                _ => None,
+            },
+            Program::Guard { key, .. } => table.guard(*key).map(|guard| guard.tree),
+            _ => None,
+        };
+        let trees = [Some(table.tree), index];
+        trees.into_iter().flatten().try_for_each(|tree| self.trees.versions.check(tree, at))
+    }
+
+    /// The transaction is committed, by the record that ends there.
+    pub(super) fn told(&mut self, id: TxnId, commit: Lsn) {
+        self.trees.versions.committed(id, commit);
+        self.ready.extend(self.undecided.remove(&id).into_iter().flatten());
+    }
+}

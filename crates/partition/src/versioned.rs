@@ -1,0 +1,199 @@
+//! Trees with versions: every change leaves an image while snapshots are open, and reads may go back to what there was.
+//!
+//! Invariant: an image is in the store before the partition lets go of its baton.
+
+use crate::exec::Stop;
+use crate::trees::{Trees, UndoLog, Visit};
+use crate::versions::{Before, Versions, VisitAt};
+use clearway_storage::{Blocked, EachImage, Inserted, TxnMode};
+use clearway_types::{Lsn, PartitionId, TreeId};
+use std::ops::{Bound, ControlFlow};
+
+/// A partition's trees, and what was in them.
+pub(crate) struct Versioned<T> {
+    pub trees: T,
+    pub versions: Versions,
+}
+
+impl<T: Trees> Versioned<T> {
+    fn before(&self, tree: TreeId, key: &[u8]) -> Result<Before, Blocked> {
+        let mut before = None;
+        self.trees.get(tree, key, &mut |value| before = Some(value.into()))?;
+        Ok(before)
+    }
+
+    /// What a change by the transaction would leave; `None`: nothing.
+    fn image(&self, log: &T::Log, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<Option<Before>, Blocked> {
+        if !self.versions.keeps() || mode == TxnMode::Fresh || self.versions.has(tree, key, log.txn()) {
+            return Ok(None);
+        }
+        self.before(tree, key).map(Some)
+    }
+
+    fn changed(&mut self, log: &T::Log, tree: TreeId, key: &[u8], image: Option<Before>) {
+        if let Some(before) = image {
+            self.versions.changed(log.txn(), tree, key, before);
+        }
+    }
+
+    /// As [`Trees::get`], as of a snapshot.
+    pub(crate) fn get_at(&self, tree: TreeId, key: &[u8], at: Lsn, f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
+        let mut found = Ok(false);
+        let mut show = |now: Option<&[u8]>| {
+            found = self.versions.value_at(tree, key, now, at).map(|value| value.map(&mut *f).is_some());
+        };
+        if !self.trees.get(tree, key, &mut |now| show(Some(now)))? {
+            show(None);
+        }
+        found
+    }
+
+    /// As [`Trees::scan`], as of a snapshot. Keys that are not there as of it, and are or were in the tree, are shown without a value.
+    pub(crate) fn scan_at(
+        &self,
+        tree: TreeId,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+        at: Lsn,
+        visit: &mut VisitAt<'_>,
+    ) -> Result<(), Stop> {
+        let mut images = self.versions.between(tree, from, to, reverse);
+        let mut broken = Ok(false);
+        self.trees.scan(tree, from, to, reverse, &mut |key, now| {
+            broken = images.before(Some(key), at, visit);
+            if matches!(broken, Ok(false)) {
+                broken = images.value(key, now, at).map(|value| visit(key, value).is_break());
+            }
+            if matches!(broken, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        if !broken? {
+            images.before(None, at, visit)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Trees> Trees for Versioned<T> {
+    type Log = T::Log;
+    #[inline]
+    fn partition(&self) -> PartitionId {
+        self.trees.partition()
+    }
+    #[inline]
+    fn has_tree(&self, tree: TreeId) -> bool {
+        self.trees.has_tree(tree)
+    }
+    fn create_tree(&mut self, tree: TreeId) -> Result<(), Blocked> {
+        self.trees.create_tree(tree)
+    }
+    fn drop_tree(&mut self, tree: TreeId) -> Result<bool, Blocked> {
+        self.trees.drop_tree(tree)
+    }
+    #[inline]
+    fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
+        self.trees.get(tree, key, f)
+    }
+    fn insert(
+        &mut self,
+        log: &mut T::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted, Blocked> {
+        let image = self.image(log, mode, tree, key)?;
+        let inserted = self.trees.insert(log, mode, tree, key, value)?;
+        if inserted == Inserted::Ok {
+            self.changed(log, tree, key, image);
+        }
+        Ok(inserted)
+    }
+    fn update(
+        &mut self,
+        log: &mut T::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool, Blocked> {
+        let image = self.image(log, mode, tree, key)?;
+        let updated = self.trees.update(log, mode, tree, key, value)?;
+        if updated {
+            self.changed(log, tree, key, image);
+        }
+        Ok(updated)
+    }
+    fn delete(&mut self, log: &mut T::Log, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
+        let image = self.image(log, mode, tree, key)?;
+        let deleted = self.trees.delete(log, mode, tree, key)?;
+        if deleted {
+            self.changed(log, tree, key, image);
+        }
+        Ok(deleted)
+    }
+    #[inline]
+    fn insert_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        let commit = self.trees.insert_autocommit(tree, key, value)?;
+        if self.versions.keeps()
+            && let Some(commit) = commit
+        {
+            self.versions.changed_for_good(commit, tree, key, None);
+        }
+        Ok(commit)
+    }
+    #[inline]
+    fn update_autocommit(&mut self, tree: TreeId, key: &[u8], value: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        let before = if self.versions.keeps() { self.before(tree, key)? } else { None };
+        let commit = self.trees.update_autocommit(tree, key, value)?;
+        if self.versions.keeps()
+            && let Some(commit) = commit
+        {
+            self.versions.changed_for_good(commit, tree, key, before);
+        }
+        Ok(commit)
+    }
+    #[inline]
+    fn delete_autocommit(&mut self, tree: TreeId, key: &[u8]) -> Result<Option<Lsn>, Blocked> {
+        let before = if self.versions.keeps() { self.before(tree, key)? } else { None };
+        let commit = self.trees.delete_autocommit(tree, key)?;
+        if self.versions.keeps()
+            && let Some(commit) = commit
+        {
+            self.versions.changed_for_good(commit, tree, key, before);
+        }
+        Ok(commit)
+    }
+    fn commit_local(&mut self, log: T::Log) -> Lsn {
+        let txn = log.txn();
+        let commit = self.trees.commit_local(log);
+        self.versions.committed(txn, commit);
+        commit
+    }
+    fn committed(&mut self, log: T::Log) {
+        self.trees.committed(log);
+    }
+    fn rollback(&mut self, log: &mut T::Log, to: usize) -> Result<(), Blocked> {
+        self.trees.rollback(log, to)
+    }
+    fn aborted(&mut self, log: T::Log) {
+        self.versions.undone(log.txn());
+        self.trees.aborted(log);
+    }
+    fn next_rowid(&mut self, tree: TreeId) -> Result<u64, Blocked> {
+        self.trees.next_rowid(tree)
+    }
+    #[inline]
+    fn scan(
+        &self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<(), Blocked> {
+        self.trees.scan(tree, from, to, reverse, visit)
+    }
+    fn images(&self, log: &T::Log, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
+        self.trees.images(log, each)
+    }
+}

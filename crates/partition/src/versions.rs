@@ -1,0 +1,375 @@
+//! The version store of a partition: what was there before changes that an open snapshot may not see.
+//!
+//! Nothing is kept while no snapshot is open. Then every change leaves an *image*: the value that its key had before its transaction's first
+//! change to it, or that there was none. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
+//! are invisible to its snapshot. Trees of indexes and of guards have images like those of tables: the store knows keys and bytes only.
+//!
+//! Invariants
+//! 1. While images are kept, a key's images are in the order of their writers' changes, at most one of each transaction.
+//! 2. An image without a commit belongs to a transaction that is active here: its end stamps or forgets it before its locks go.
+//! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest, or when the value in it was committed after the newest
+//!    was opened. So a key has at most one image more than there are snapshots and active writers.
+//! 4. Over the budget all images with a commit go, and snapshots that are older than these commits fail here; writers never do.
+//!
+//! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves nothing.
+//!
+//! Source: multi-version concurrency control with before-images (Bernstein, Hadzilacos, Goodman 1987, chapter 5; Oracle's rollback segments), in memory.
+
+use crate::exec::Stop;
+use crate::snapshots::Snapshots;
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+type Key = Arc<[u8]>;
+
+/// A key's value before a change: none if it was not there.
+pub(crate) type Before = Option<Box<[u8]>>;
+
+/// Bytes that an image takes beside its key and value, about: its place in the tree of keys, in its chain and in the list of its writer.
+const IMAGE: usize = 160;
+
+#[derive(Debug)]
+struct Image {
+    writer: TxnId,
+    /// Where its writer's commit record ends, once it is known.
+    commit: Option<Lsn>,
+    before: Before,
+}
+
+/// What changes made something, and when that was committed: a tree.
+#[derive(Debug)]
+struct Birth {
+    maker: TxnId,
+    commit: Option<Lsn>,
+}
+
+/// See above.
+pub(crate) struct Versions {
+    snapshots: Arc<Snapshots>,
+    kept: Option<Box<Kept>>,
+    budget: usize,
+}
+
+/// What is kept while snapshots are open.
+#[derive(Default)]
+struct Kept {
+    generation: u64,
+    /// Images by key, the oldest first.
+    chains: BTreeMap<TreeId, BTreeMap<Key, Vec<Image>>>,
+    /// Images without a commit, by writer.
+    active: BTreeMap<TxnId, Vec<(TreeId, Key)>>,
+    /// Images with a commit, as they came to have it.
+    committed: VecDeque<(Lsn, TreeId, Key)>,
+    births: BTreeMap<TreeId, Birth>,
+    bytes: usize,
+    /// Snapshots below this have lost images.
+    lost: Lsn,
+}
+
+/// Whether a snapshot sees a change.
+enum Seen {
+    Yes,
+    No,
+    /// Its writer is committing: that is not known here yet.
+    Undecided,
+}
+
+impl Versions {
+    pub(crate) fn new(snapshots: Arc<Snapshots>, budget: usize) -> Self {
+        Self { snapshots, kept: None, budget }
+    }
+
+    /// Whether changes leave images.
+    #[inline]
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Which time it is that images are kept; 0: they are not.
+    pub(crate) fn generation(&self) -> u64 {
+        self.kept.as_ref().map_or(0, |kept| kept.generation)
+    }
+
+    /// Bytes that the images take, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.bytes)
+    }
+
+    /// Keeps images from now on. The ones that there are already: `active`, those of transactions that have changed something here, and who has made which
+    /// trees.
+    pub(crate) fn keep(
+        &mut self,
+        generation: u64,
+        active: Vec<(TxnId, TreeId, Key, Before)>,
+        made: Vec<(TreeId, TxnId)>,
+    ) {
+        let births = made.into_iter().map(|(tree, maker)| (tree, Birth { maker, commit: None })).collect();
+        let mut kept = Box::new(Kept { generation, births, ..Kept::default() });
+        for (writer, tree, key, before) in active {
+            kept.push(tree, key, Image { writer, commit: None, before });
+        }
+        self.kept = Some(kept);
+    }
+
+    /// Lets go of everything if there is no snapshot any more. To be called now and then.
+    #[inline]
+    pub(crate) fn tidy(&mut self) {
+        if self.kept.is_some() && self.snapshots.oldest() == u64::MAX {
+            self.kept = None;
+        }
+    }
+
+    /// Whether an active transaction has an image of the key already, which is older than what it could leave now.
+    pub(crate) fn has(&self, tree: TreeId, key: &[u8], writer: TxnId) -> bool {
+        let newest = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key)?.last());
+        newest.is_some_and(|image| image.commit.is_none() && image.writer == writer)
+    }
+
+    /// An active transaction has changed a key that had this value.
+    pub(crate) fn changed(&mut self, writer: TxnId, tree: TreeId, key: &[u8], before: Before) {
+        if let Some(kept) = &mut self.kept {
+            kept.push(tree, key.into(), Image { writer, commit: None, before });
+        }
+        self.trim();
+    }
+
+    /// A change that was a transaction of its own is committed by the record that ends there.
+    pub(crate) fn changed_for_good(&mut self, commit: Lsn, tree: TreeId, key: &[u8], before: Before) {
+        let newest = self.snapshots.newest();
+        let Some(kept) = &mut self.kept else { return };
+        if !kept.is_unneeded(tree, key, newest) {
+            let key: Key = key.into();
+            kept.push(tree, key.clone(), Image { writer: TxnId(0), commit: Some(commit), before });
+            kept.committed.push_back((commit, tree, key));
+        }
+        self.trim();
+    }
+
+    /// A tree was made by this transaction.
+    pub(crate) fn made(&mut self, tree: TreeId, maker: TxnId) {
+        if let Some(kept) = &mut self.kept {
+            kept.births.insert(tree, Birth { maker, commit: None });
+        }
+    }
+
+    /// The transaction is committed by the record that ends there.
+    pub(crate) fn committed(&mut self, writer: TxnId, commit: Lsn) {
+        let newest = self.snapshots.newest();
+        let Some(kept) = &mut self.kept else { return };
+        for birth in kept.births.values_mut().filter(|b| b.maker == writer && b.commit.is_none()) {
+            birth.commit = Some(commit);
+        }
+        for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
+            if kept.stamp(tree, &key, writer, commit, newest) {
+                kept.committed.push_back((commit, tree, key));
+            }
+        }
+        self.trim();
+    }
+
+    /// The transaction has been undone.
+    pub(crate) fn undone(&mut self, writer: TxnId) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.births.retain(|_, birth| birth.maker != writer || birth.commit.is_some());
+        for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
+            kept.remove(tree, &key, |image| image.commit.is_none() && image.writer == writer);
+        }
+    }
+
+    /// Lets go of what no snapshot needs, and of what is over the budget.
+    fn trim(&mut self) {
+        self.tidy();
+        let early = canary::on(Bug::EarlyFree);
+        let oldest = if early { self.snapshots.newest() } else { self.snapshots.oldest() };
+        let Some(kept) = &mut self.kept else { return };
+        let over = kept.bytes > self.budget;
+        while let Some((commit, ..)) = kept.committed.front()
+            && (over || commit.0 <= oldest)
+            && let Some((commit, tree, key)) = kept.committed.pop_front()
+        {
+            kept.remove(tree, &key, |image| image.commit == Some(commit));
+            if commit.0 > oldest {
+                kept.lost = kept.lost.max(commit);
+            }
+        }
+    }
+
+    /// Fails if images that such a snapshot needs are gone, or if it is older than the tree.
+    pub(crate) fn check(&self, tree: TreeId, at: Lsn) -> Result<(), Stop> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        if at < kept.lost {
+            let text = "snapshot too old";
+            return Err(SqlError::new(SqlState::SNAPSHOT_TOO_OLD, text).hint("Run the transaction again.").into());
+        }
+        let Some(birth) = kept.births.get(&tree) else { return Ok(()) };
+        match self.sees(at, birth.maker, birth.commit) {
+            Seen::Yes => Ok(()),
+            Seen::Undecided => Err(Stop::Commit(birth.maker)),
+            Seen::No => {
+                let text = "could not serialize access: a table or an index is newer than the snapshot";
+                Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.").into())
+            }
+        }
+    }
+
+    /// The key's value as of a snapshot; `now`: the one in the tree.
+    pub(crate) fn value_at<'v>(
+        &'v self,
+        tree: TreeId,
+        key: &[u8],
+        now: Option<&'v [u8]>,
+        at: Lsn,
+    ) -> Result<Option<&'v [u8]>, Stop> {
+        let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
+        chain.map_or(Ok(now), |chain| self.along(chain, now, at))
+    }
+
+    fn along<'v>(&self, chain: &'v [Image], now: Option<&'v [u8]>, at: Lsn) -> Result<Option<&'v [u8]>, Stop> {
+        let mut value = now;
+        for image in chain.iter().rev() {
+            match self.sees(at, image.writer, image.commit) {
+                Seen::Yes => break,
+                Seen::No => value = image.before.as_deref(),
+                Seen::Undecided => return Err(Stop::Commit(image.writer)),
+            }
+        }
+        Ok(value)
+    }
+
+    fn sees(&self, at: Lsn, writer: TxnId, commit: Option<Lsn>) -> Seen {
+        match commit {
+            Some(commit) if commit <= at => Seen::Yes,
+            Some(_) => Seen::No,
+            None if !canary::on(Bug::HalfCommit) && self.snapshots.is_committing(writer) => Seen::Undecided,
+            None => Seen::No,
+        }
+    }
+
+    /// Keys with images between the bounds, in order, and what makes a value of the tree's one of the snapshot's.
+    pub(crate) fn between<'v>(
+        &'v self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+    ) -> Between<'v> {
+        let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
+        let keys = chains.filter(|_| !is_empty(from, to)).map(|chains| chains.range::<[u8], _>((from, to)));
+        Between { versions: self, keys, reverse, next: None }
+    }
+}
+
+/// Whether no key can be between the bounds; a map of keys refuses to look for such.
+fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+    }
+}
+
+impl Kept {
+    fn push(&mut self, tree: TreeId, key: Key, image: Image) {
+        self.bytes += size_of_image(&key, &image);
+        if image.commit.is_none() {
+            self.active.entry(image.writer).or_default().push((tree, key.clone()));
+        }
+        self.chains.entry(tree).or_default().entry(key).or_default().push(image);
+    }
+
+    /// Whether the value that a key has now was committed after every open snapshot: none needs an image of it.
+    fn is_unneeded(&self, tree: TreeId, key: &[u8], newest: u64) -> bool {
+        let last = self.chains.get(&tree).and_then(|chains| chains.get(key)?.last());
+        last.is_some_and(|image| image.commit.is_some_and(|commit| commit.0 > newest))
+    }
+
+    /// Stamps the writer's image; false if it has gone, as no snapshot needs it.
+    fn stamp(&mut self, tree: TreeId, key: &Key, writer: TxnId, commit: Lsn, newest: u64) -> bool {
+        let Some(chain) = self.chains.get_mut(&tree).and_then(|chains| chains.get_mut(key)) else { return false };
+        let of_writer = |image: &Image| image.commit.is_none() && image.writer == writer;
+        let Some(at) = chain.iter().rposition(of_writer) else { return false };
+        let older = at.checked_sub(1).and_then(|older| chain[older].commit);
+        if older.is_some_and(|older| older.0 > newest) {
+            let gone = chain.remove(at);
+            self.bytes -= size_of_image(key, &gone);
+            return false;
+        }
+        chain[at].commit = Some(commit);
+        true
+    }
+
+    fn remove(&mut self, tree: TreeId, key: &Key, goes: impl Fn(&Image) -> bool) {
+        let Some(chains) = self.chains.get_mut(&tree) else { return };
+        let Some(chain) = chains.get_mut(key) else { return };
+        if let Some(at) = chain.iter().position(goes) {
+            let gone = chain.remove(at);
+            self.bytes -= size_of_image(key, &gone);
+        }
+        if chain.is_empty() {
+            chains.remove(key);
+            if chains.is_empty() {
+                self.chains.remove(&tree);
+            }
+        }
+    }
+}
+
+fn size_of_image(key: &Key, image: &Image) -> usize {
+    IMAGE + key.len() + image.before.as_ref().map_or(0, |before| before.len())
+}
+
+/// See [`Versions::between`].
+pub(crate) struct Between<'v> {
+    versions: &'v Versions,
+    keys: Option<std::collections::btree_map::Range<'v, Key, Vec<Image>>>,
+    reverse: bool,
+    next: Option<(&'v Key, &'v [Image])>,
+}
+
+/// A key with its value as of the snapshot, or with none.
+pub(crate) type VisitAt<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> std::ops::ControlFlow<()> + 'a;
+
+impl<'v> Between<'v> {
+    fn peek(&mut self) -> Option<(&'v Key, &'v [Image])> {
+        if self.next.is_none() {
+            let keys = self.keys.as_mut()?;
+            let next = if self.reverse { keys.next_back() } else { keys.next() };
+            self.next = next.map(|(key, chain)| (key, chain.as_slice()));
+        }
+        self.next
+    }
+
+    /// Shows the keys with images before this one (`None`: all that are left), which are not in the tree. True: `visit` has broken off.
+    pub(crate) fn before(&mut self, key: Option<&[u8]>, at: Lsn, visit: &mut VisitAt<'_>) -> Result<bool, Stop> {
+        while let Some((behind, chain)) = self.peek() {
+            let ahead = |key: &[u8]| if self.reverse { &**behind <= key } else { &**behind >= key };
+            if key.is_some_and(ahead) {
+                break;
+            }
+            let value = self.versions.along(chain, None, at)?;
+            self.next = None;
+            if visit(behind, value).is_break() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The value as of the snapshot of a key that is in the tree, behind all that [`Between::before`] has shown.
+    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8], at: Lsn) -> Result<Option<&'a [u8]>, Stop>
+    where
+        'v: 'a,
+    {
+        match self.peek() {
+            Some((same, chain)) if **same == *key => {
+                let value = self.versions.along(chain, Some(now), at)?;
+                self.next = None;
+                Ok(value)
+            }
+            _ => Ok(Some(now)),
+        }
+    }
+}
