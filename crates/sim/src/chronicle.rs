@@ -230,7 +230,15 @@ mod tests {
     }
 
     fn txn(session: &str, end: End, time: (u64, Option<u64>), statements: Vec<(Stmt, Answer)>) -> Transaction {
-        Transaction { session: session.into(), statements, end, lsn: Lsn(0), began: time.0, told: time.1 }
+        Transaction {
+            session: session.into(),
+            statements,
+            end,
+            lsn: Lsn(0),
+            snapshot: None,
+            began: time.0,
+            told: time.1,
+        }
     }
 
     /// What the checker says of these transactions, whose life has left these rows.

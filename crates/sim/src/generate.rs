@@ -38,6 +38,8 @@ pub struct Mix {
     pub unique: u64,
     /// Reads by equal values in a block that are followed by an update of the same rows.
     pub updates_read: u64,
+    /// Blocks that are READ ONLY.
+    pub read_only: u64,
 }
 
 /// One session's choices.
@@ -57,6 +59,8 @@ pub struct Script {
     values: u64,
     /// What it has just read in its block, if that may be updated next.
     read: Option<(String, Pred)>,
+    /// The block is READ ONLY.
+    only_reads: bool,
 }
 
 /// Where the session's transaction stands.
@@ -76,7 +80,19 @@ impl Script {
         let rng = Rng::new(seed, name);
         let values = unique::first_value(name);
         let (savepoints, name) = (Vec::new(), name.into());
-        Self { rng, mix, left: 0, savepoints, next_savepoint: 0, name, made: 0, newest: None, values, read: None }
+        Self {
+            rng,
+            mix,
+            left: 0,
+            savepoints,
+            next_savepoint: 0,
+            name,
+            made: 0,
+            newest: None,
+            values,
+            read: None,
+            only_reads: false,
+        }
     }
 
     /// Whether to cancel the statement that has just been started.
@@ -103,7 +119,8 @@ impl Script {
                     return self.work(catalog);
                 }
                 self.left = 1 + self.rng.below(self.mix.block);
-                Stmt::Begin
+                self.only_reads = self.mix.read_only > 0 && self.rng.percent(self.mix.read_only);
+                if self.only_reads { Stmt::BeginReadOnly { each: self.rng.percent(30) } } else { Stmt::Begin }
             }
             Block::Failed => match self.savepoints.last() {
                 Some(savepoint) if self.rng.percent(70) => Stmt::RollbackTo(*savepoint),
@@ -152,6 +169,9 @@ impl Script {
             let set = if unique::is_unique(&table.name) { self.unique_set(&table.name) } else { Set::Add(A, 1) };
             return Stmt::Update { table: table.name.clone(), set, pred };
         }
+        if self.only_reads {
+            return self.reading(catalog);
+        }
         let next = self.work(catalog);
         // Of lists and registers one row at a time: no value is written twice.
         if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: None } = &next
@@ -161,6 +181,21 @@ impl Script {
             self.read = Some((table.clone(), pred.clone()));
         }
         next
+    }
+
+    /// A read without locks; a savepoint where there is no table.
+    fn reading(&mut self, catalog: &Catalog) -> Stmt {
+        let mut tables: Vec<&Arc<TableDef>> = catalog.tables.values().collect();
+        tables.sort_unstable_by_key(|t| &t.name);
+        if tables.is_empty() {
+            return self.savepoint();
+        }
+        let table = tables[self.rng.below(tables.len() as u64) as usize];
+        let (name, pred) = (table.name.clone(), self.pred(kind_of(table)));
+        if self.rng.percent(30) && !unique::is_unique(&name) {
+            return Stmt::Sum { table: name, pred };
+        }
+        Stmt::Select { table: name, pred, lock: None }
     }
 
     fn fresh_name(&mut self, prefix: &str) -> String {

@@ -30,6 +30,8 @@ pub struct Transaction {
     pub end: End,
     /// The commit record's end if it wrote and committed; else the last commit that it may have seen.
     pub lsn: Lsn,
+    /// The snapshot that it read: its place in the serial order, though it may have waited for a later commit.
+    pub snapshot: Option<Lsn>,
     /// The step at which its first statement began.
     pub began: u64,
     /// The step at which its client heard of the end: the log was durable up to `lsn`.
@@ -95,12 +97,13 @@ impl History {
     }
 
     /// Counts by what they are.
-    pub fn counts(&self) -> [(&'static str, u64); 3] {
+    pub fn counts(&self) -> [(&'static str, u64); 4] {
         let all = self.lock();
         let count = |is: fn(&&Transaction) -> bool| all.iter().filter(is).count() as u64;
         [
             ("transactions committed", count(|t| t.is_committed())),
             ("acknowledged", count(|t| t.is_acknowledged())),
+            ("of snapshots", count(|t| t.snapshot.is_some())),
             ("rolled back and judged", count(|t| t.end == End::RolledBack)),
         ]
     }
@@ -123,12 +126,12 @@ impl History {
 
     /// Brings the model from the life's beginning to what was committed up to `end`; an error if that is not as if one had run after the other.
     ///
-    /// The order is that of the commit records; a transaction that wrote nothing, or was rolled back, comes behind the last commit that it may have
+    /// The order is that of the commit records, and of snapshots; another transaction that wrote nothing, or was rolled back, comes behind the last commit that it may have
     /// seen: it had its locks until it ended, and until then nobody committed what contradicts its answers.
     pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
         let mut order: Vec<&Transaction> = all.iter().filter(|t| t.is_judged() && t.lsn <= end).collect();
-        order.sort_by_key(|t| (t.lsn, !t.wrote()));
+        order.sort_by_key(|t| (t.snapshot.unwrap_or(t.lsn), !t.wrote()));
         for txn in order {
             txn.replay(model).map_err(|why| {
                 let steps: Vec<String> =

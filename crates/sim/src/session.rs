@@ -114,6 +114,8 @@ pub struct Session {
     state: State,
     /// Statements of the open transaction.
     open: Vec<(Stmt, Answer)>,
+    /// The snapshot that its queries read.
+    snapshot: Option<Lsn>,
     /// The step at which it began.
     began: u64,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
@@ -136,6 +138,7 @@ impl Session {
             shared,
             state: State::Idle,
             open: Vec::new(),
+            snapshot: None,
             began: 0,
             thinks: 0,
             acknowledged: Lsn(0),
@@ -309,7 +312,11 @@ impl Session {
         self.thinks = self.script.thinks(&stmt);
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
-            Block::Open | Block::Failed => self.open.push((stmt, answer)),
+            Block::Open | Block::Failed => {
+                self.snapshot = self.client.as_ref().and_then(Client::reads_at);
+                self.open.push((stmt, answer));
+                self.write_down_alone();
+            }
             Block::None => {
                 let end = match (&stmt, &answer) {
                     (Stmt::Backup(_), _) => None,
@@ -330,15 +337,31 @@ impl Session {
     /// Writes the open transaction down; its number.
     fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
         let statements = std::mem::take(&mut self.open);
-        let (session, began) = (self.name.clone(), self.began);
-        self.shared.history.add(Transaction { session, statements, end, lsn, began, told: None })
+        let (session, began, snapshot) = (self.name.clone(), self.began, self.snapshot.take());
+        self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, began, told: None })
+    }
+
+    /// A query that has read a snapshot of its own has its own place in the serial order.
+    fn write_down_alone(&mut self) {
+        let each = matches!(self.open.first(), Some((Stmt::BeginReadOnly { each: true }, _)));
+        let query = matches!(self.open.last(), Some((Stmt::Select { .. } | Stmt::Sum { .. }, _)));
+        if each && !query {
+            self.snapshot = None;
+        } else if each && let Some(snapshot) = self.snapshot.take() {
+            let statements = self.open.pop().into_iter().collect();
+            let (session, began) = (self.name.clone(), self.began);
+            // Its client heard of it at once, and does not wait for what it saw before the block's end.
+            let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
+            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, began, told: None });
+        }
     }
 
     /// The life is over: writes down what has no end yet.
     pub fn leave(&mut self) {
         let mut end = End::Aborted;
         if let State::Running { stmt, .. } = std::mem::replace(&mut self.state, State::Over) {
-            let alone = self.open.is_empty() && !matches!(stmt, Stmt::Begin | Stmt::Backup(_));
+            let alone =
+                self.open.is_empty() && !matches!(stmt, Stmt::Begin | Stmt::BeginReadOnly { .. } | Stmt::Backup(_));
             if alone || stmt == Stmt::Commit {
                 end = End::Unanswered;
             }
@@ -358,6 +381,7 @@ impl Session {
         let foreseen = [
             SqlState::DEADLOCK,
             SqlState::SERIALIZATION_FAILURE,
+            SqlState::SNAPSHOT_TOO_OLD,
             SqlState::QUERY_CANCELED,
             SqlState::LIMIT_EXCEEDED,
             SqlState::OUT_OF_MEMORY,

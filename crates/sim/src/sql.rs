@@ -198,6 +198,11 @@ impl fmt::Display for Lock {
 pub enum Stmt {
     /// BEGIN
     Begin,
+    /// BEGIN ... READ ONLY: a snapshot for the whole transaction, or one for each statement.
+    BeginReadOnly {
+        /// For each.
+        each: bool,
+    },
     /// COMMIT
     Commit,
     /// ROLLBACK
@@ -290,6 +295,7 @@ impl Stmt {
         !matches!(
             self,
             Self::Begin
+                | Self::BeginReadOnly { .. }
                 | Self::Commit
                 | Self::Rollback
                 | Self::Savepoint(_)
@@ -353,6 +359,8 @@ impl fmt::Display for Stmt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begin => f.write_str("BEGIN"),
+            Self::BeginReadOnly { each: true } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
+            Self::BeginReadOnly { each: false } => f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
             Self::Commit => f.write_str("COMMIT"),
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Savepoint(n) => write!(f, "SAVEPOINT s{n}"),

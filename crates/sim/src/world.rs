@@ -195,6 +195,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         learn_after: usual.partition.learn_after,       // drawn later
         one_shot_bytes: usual.partition.one_shot_bytes, // drawn later
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
+        version_memory: Limits::default().version_memory,
     };
     EngineConfig {
         node,
@@ -314,6 +315,7 @@ impl World {
             newest: 0,
             unique: 0,
             updates_read: 0,
+            read_only: 0,
         };
         let mut world = Self {
             seed,
@@ -392,6 +394,16 @@ impl World {
         if rng.percent(80) {
             self.engine.stream_bytes = rng.pick(&[1, 1, 40, 200]);
             self.engine.partition.one_shot_bytes = rng.pick(&[1, 40, 200, 2_000]);
+        }
+        self.draw_snapshots(&mut Rng::new(self.seed, "sixth generator"));
+    }
+
+    /// What came with the sixth generator: READ ONLY transactions, which read snapshots, in memory that is mostly large enough.
+    fn draw_snapshots(&mut self, rng: &mut Rng) {
+        if rng.percent(50) {
+            self.mix.read_only = rng.pick(&[10, 30, 60]);
+            let memory = self.engine.partition.version_memory;
+            self.engine.partition.version_memory = rng.pick(&[1000, 20_000, memory, memory, memory]);
         }
     }
 
