@@ -77,3 +77,26 @@ impl<'a> Waits<'a> {
         rows
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::tests::session;
+    use clearway_coordinator::WaitId;
+    use clearway_types::{Datum, PartitionId};
+
+    #[test]
+    fn a_wait_for_a_partition_has_its_number_and_no_lock() {
+        let id = WaitId { partition: PartitionId(3), number: 1 };
+        let waits = [LockWait { waiter: TxnId(7), id, ..LockWait::default() }];
+        let sessions = [session(20, &[7])];
+        let rows = Waits::new(&waits, &sessions).rows(5);
+        let row: Vec<Datum> = (0..13).map(|column| rows.get(0).get(column).unwrap().to_owned()).collect();
+        let mut wanted = vec![Datum::Null; 13];
+        wanted[0] = Datum::Int4(20);
+        (wanted[8], wanted[9]) = (Datum::Timestamptz(5), Datum::Float8(0.0));
+        wanted[10] = Datum::Int4(3);
+        assert_eq!(row, wanted);
+        assert_eq!(waits[0].what(), "partition 3");
+    }
+}

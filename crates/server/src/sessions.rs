@@ -120,11 +120,11 @@ pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use clearway_coordinator::LockName;
 
-    fn session(pid: i32, transactions: &[u64]) -> SessionInfo {
+    pub(crate) fn session(pid: i32, transactions: &[u64]) -> SessionInfo {
         SessionInfo {
             pid,
             client: "unix".into(),

@@ -26,6 +26,11 @@ pub fn open_with(disk: &MemDisk, partitions: u16, workers: usize, partition: Lim
     open_config(disk, partitions, workers, |config| config.partition = partition)
 }
 
+/// The same, where each partition is run by its home worker alone, when that polls.
+pub fn open_pinned(disk: &MemDisk, partitions: u16, workers: usize) -> Arc<Engine> {
+    open_config(disk, partitions, workers, |config| config.dispatch = Dispatch::Pinned)
+}
+
 /// The same with another configuration.
 pub fn open_config(
     disk: &MemDisk,

@@ -9,6 +9,7 @@ mod deadlocks;
 mod guards;
 mod learned;
 mod panics;
+mod partition_waits;
 mod shown;
 mod snapshots;
 mod streams;
