@@ -12,6 +12,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Carries out a statement that is not one message to one partition.
+///
+/// Large futures are boxed: COMMIT is a task of each block, and would make room for the largest of them.
 pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Result<Outcome, Stop> {
     match &plan.statement {
         Statement::Commit => txn::commit_block(core).await,
@@ -21,12 +23,11 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::Release(name) => txn::release(core, name),
         Statement::SetTransaction { options, session: false } => txn::set_options(core, *options),
         Statement::Explain(lines) => Ok(explain(lines)),
-        Statement::Maintain { kind, skipped } => maintain(core, *kind, skipped).await,
+        Statement::Maintain { kind, skipped } => Box::pin(maintain(core, *kind, skipped)).await,
         Statement::Skip { tag, notice } => Ok(skipping(tag, std::slice::from_ref(notice))),
-        Statement::Backup(b) => backup::run(core, b).await,
+        Statement::Backup(b) => Box::pin(backup::run(core, b)).await,
         Statement::Noop(tag) => Ok(Outcome::plain(tag)),
         Statement::Query(q) | Statement::Copy(Copy { direction: CopyDirection::To(q), .. }) => {
-            // Boxed: it is by far the largest of the futures, and all statements would move as many bytes.
             let rows = Box::pin(snapshot::read(core, q, env));
             txn::in_transaction(core, false, rows).await.map(|(rows, wait)| {
                 let n = rows.count();
@@ -34,11 +35,11 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
                 Outcome { rows: rows.rows, tag, wait, notices: Vec::new() }
             })
         }
-        Statement::Insert(i) => txn::in_transaction(core, true, insert::run(core, i, env))
+        Statement::Insert(i) => txn::in_transaction(core, true, Box::pin(insert::run(core, i, env)))
             .await
             .map(|((rows, n), wait)| Outcome { rows, tag: Tag::Insert(n), wait, notices: Vec::new() }),
         Statement::Modify { program, route } => {
-            txn::in_transaction(core, true, query::modify(core, program, route, env))
+            txn::in_transaction(core, true, Box::pin(query::modify(core, program, route, env)))
                 .await
                 .map(|((rows, n), wait)| Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() })
         }
@@ -47,9 +48,11 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         | Statement::Truncate { .. }
         | Statement::AddPrimaryKey { .. }
         | Statement::CreateIndex { .. }
-        | Statement::DropIndex { .. } => txn::in_transaction(core, true, ddl::run(core, &plan.statement, env))
-            .await
-            .map(|(outcome, wait)| Outcome { wait, ..outcome }),
+        | Statement::DropIndex { .. } => {
+            txn::in_transaction(core, true, Box::pin(ddl::run(core, &plan.statement, env)))
+                .await
+                .map(|(outcome, wait)| Outcome { wait, ..outcome })
+        }
         other => Err(SqlError::internal(format!("{} reached the coordinator", command(other))).into()),
     }
 }
