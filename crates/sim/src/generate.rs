@@ -40,6 +40,8 @@ pub struct Mix {
     pub updates_read: u64,
     /// Blocks that are READ ONLY.
     pub read_only: u64,
+    /// Reads of whole tables.
+    pub scans: u64,
 }
 
 /// One session's choices.
@@ -98,6 +100,11 @@ impl Script {
     /// Whether to cancel the statement that has just been started.
     pub fn cancels(&mut self) -> bool {
         self.rng.percent(self.mix.cancels)
+    }
+
+    /// For how many turns of its event loop the client leaves the rest of a result unread.
+    pub fn leaves_unread(&mut self) -> u64 {
+        if self.rng.percent(20) { self.rng.below(30) } else { 0 }
     }
 
     /// For how many turns of its event loop the client thinks after the statement.
@@ -220,6 +227,9 @@ impl Script {
         }
         let kind = kind_of(table);
         let table = table.name.clone();
+        if self.mix.scans > 0 && self.rng.percent(self.mix.scans) {
+            return Stmt::Select { table, pred: Pred::All, lock: None };
+        }
         if self.rng.percent(self.mix.reads) {
             let pred = self.pred(kind);
             return match self.rng.below(10) {

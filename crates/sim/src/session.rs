@@ -207,6 +207,11 @@ impl Session {
                     }
                     self.start(port, stmt, 0)?;
                 }
+                State::Running { stmt, replans, rows } if self.thinks > 0 && !stopping => {
+                    self.thinks -= 1;
+                    self.state = State::Running { stmt, replans, rows };
+                    return Ok(true);
+                }
                 State::Running { stmt, replans, mut rows } => {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
                     match client.resume(port) {
@@ -229,6 +234,7 @@ impl Session {
                                     &SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation"),
                                 );
                             }
+                            self.thinks = self.script.leaves_unread();
                             self.state = State::Running { stmt, replans, rows };
                             // The other sessions have a turn before it asks for more.
                             return Ok(true);

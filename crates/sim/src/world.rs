@@ -316,6 +316,7 @@ impl World {
             unique: 0,
             updates_read: 0,
             read_only: 0,
+            scans: 0,
         };
         let mut world = Self {
             seed,
@@ -394,6 +395,7 @@ impl World {
         if rng.percent(80) {
             self.engine.stream_bytes = rng.pick(&[1, 1, 40, 200]);
             self.engine.partition.one_shot_bytes = rng.pick(&[1, 40, 200, 2_000]);
+            self.mix.scans = rng.pick(&[0, 10, 30]);
         }
         self.draw_snapshots(&mut Rng::new(self.seed, "sixth generator"));
     }
