@@ -207,3 +207,25 @@ fn a_suspended_portal_ends_with_its_sync() {
     assert_eq!(asker.query("update t set n = n")[0].text(), format!("UPDATE {ROWS}"));
     server.stop();
 }
+
+/// A READ ONLY block reads a snapshot: neither its client nor its portals stop a writer, and all parts are of one moment.
+#[test]
+fn a_slow_reader_of_a_snapshot_stops_no_writer() {
+    let (server, mut writer) = fixture("stream-snapshot");
+    let mut slow = server.connect();
+    for (value, level) in [(1, "repeatable read"), (2, "read committed")] {
+        slow.query(&format!("begin isolation level {level} read only"));
+        slow.send_all(&[wide_portal("p").concat(), execute("p", 10), sync()]);
+        assert_eq!(slow.tags(), format!("12{}sZT", "D".repeat(10)));
+        // Below REPEATABLE READ the next query reads another snapshot; the portal keeps its own.
+        assert_eq!(slow.column("select count(*) from t"), [ROWS.to_string()]);
+        slow.send(&query(WIDE));
+        waits_for_client(&mut writer, slow.pid);
+        assert_eq!(writer.query(&format!("update t set n = {value}"))[0].text(), format!("UPDATE {ROWS}"));
+        let (others, rows) = summary(&mut slow);
+        assert_eq!((rows, tags(&others)), (ROWS, "TCZ".to_owned()));
+        assert_eq!(read_portal(&mut slow, "p", 0), ((value - 1) * (ROWS as i64 - 10), ROWS - 10));
+        slow.query("commit");
+    }
+    server.stop();
+}
