@@ -4,28 +4,10 @@
 
 use crate::catalog_rows::{self, CATALOG_TREE};
 use clearway_plan::Catalog;
-use clearway_storage::{Blocked, Hindrance, Node, OpenError, Store};
+use clearway_storage::{Hindrance, Node, OpenError, Store, patiently};
 use clearway_types::TreeId;
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
-
-/// Calls `attempt` until it no longer wants pages, fetching them in between.
-fn patiently<T>(node: &Node, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, OpenError> {
-    let mut held = Vec::new();
-    loop {
-        match attempt() {
-            Ok(value) => return Ok(value),
-            Err(Blocked::Want(wants)) => {
-                held.clear();
-                for want in wants {
-                    held.push(node.pool().fetch_blocking(want).map_err(OpenError::from)?);
-                }
-            }
-            Err(Blocked::Log(read)) => read.run(),
-            Err(Blocked::Failed(e)) => return Err(e.into()),
-        }
-    }
-}
 
 /// The disk fails while trees are read.
 pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
@@ -36,12 +18,12 @@ pub(crate) fn cannot_read(error: std::io::Error) -> OpenError {
 pub(crate) fn load_catalog(node: &Node, stores: &mut [Store]) -> Result<Catalog, OpenError> {
     let home = &mut stores[0];
     if !home.has_tree(CATALOG_TREE) {
-        patiently(node, || home.create_tree(CATALOG_TREE))?;
+        patiently(node.pool(), || home.create_tree(CATALOG_TREE))?;
     }
     let mut tables = Vec::new();
     let mut after: Bound<Vec<u8>> = Bound::Unbounded;
     let mut bad = None;
-    patiently(node, || {
+    patiently(node.pool(), || {
         let from = after.clone();
         home.scan(CATALOG_TREE, from.as_ref().map(Vec::as_slice), Bound::Unbounded, false, &mut |key, value| {
             match catalog_rows::decode(value) {
@@ -68,7 +50,7 @@ pub(crate) fn drop_orphans(node: &Node, stores: &mut [Store], catalog: &Catalog)
         for tree in orphans {
             tracing::info!(partition = %store.partition(), %tree, "dropping a tree that no table owns");
             loop {
-                match patiently(node, || store.drop_tree(tree)) {
+                match patiently(node.pool(), || store.drop_tree(tree)).map_err(OpenError::from) {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) if error.hindrance() == Hindrance::Damaged => {

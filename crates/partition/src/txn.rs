@@ -1,10 +1,12 @@
 //! What a partition keeps of a transaction between messages.
 
-use crate::exec::{Exec, Locking};
+use crate::exec::{Exec, Locking, only_reads};
 use crate::message::{Failure, Origin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
+use clearway_buffer::Want;
 use clearway_plan::Asker;
+use clearway_storage::Missed;
 use clearway_types::{Lsn, TableId, TreeId, TxnId};
 
 /// A transaction that has been here and is not over.
@@ -41,6 +43,28 @@ pub(crate) struct Task {
     pub origin: Origin,
     pub job: Job,
     pub waiting: Waiting,
+    pub missed: Missed,
+}
+
+impl Task {
+    pub(crate) fn new(origin: Origin, job: Job) -> Self {
+        Self { origin, job, waiting: Waiting::No, missed: Missed::default() }
+    }
+
+    /// What the next attempt is to find, after one that has missed this; `mark`: how many changes the transaction has made. Reads go down one tree at a
+    /// time, and ask for their way themselves.
+    #[cold]
+    pub(crate) fn recall(&mut self, wants: Vec<Want>, mark: usize) -> Vec<Want> {
+        let program = match &self.job {
+            Job::OneShot(shot) => Some(&shot.exec.program),
+            Job::Statement(statement) => Some(&statement.exec.program),
+            _ => None,
+        };
+        if program.is_some_and(|program| only_reads(program)) {
+            return wants;
+        }
+        self.missed.recall(wants, mark)
+    }
 }
 
 /// What lets a task go on.

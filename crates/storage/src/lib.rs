@@ -10,6 +10,7 @@
 
 mod access;
 mod apply;
+mod attempt;
 pub mod backup;
 mod change;
 pub mod check;
@@ -42,6 +43,7 @@ mod store;
 mod txn;
 pub mod wal;
 
+pub use attempt::{Missed, patiently};
 pub use clearway_buffer::{ReplacementKind, SecondLevelConfig};
 pub use config::NodeConfig;
 pub use cursor::Cursor;

@@ -28,6 +28,7 @@ use clearway_sync::time::{Duration, Instant};
 use clearway_types::{Lsn, PageId, PartitionId, TxnId};
 
 use crate::access;
+use crate::attempt::patiently;
 use crate::backup::{self, BackupError, BackupReport, LogPin, Step, UNPINNED};
 use crate::config::NodeConfig;
 use crate::control::{self, Control, State};
@@ -35,7 +36,7 @@ use crate::error::{Blocked, Hindrance, OpenError, StorageError};
 use crate::mini::{Core, Mini, Need, Oldest, Urgency};
 use crate::page;
 use crate::record::{self, PageOp, Role};
-use crate::recovery::{self, Analysis, Undoing, patiently};
+use crate::recovery::{self, Analysis, Undoing};
 use crate::redo;
 use crate::spare::Spare;
 use crate::store::Store;

@@ -16,11 +16,12 @@
 use std::collections::{BinaryHeap, HashMap};
 use std::time::Duration;
 
-use clearway_buffer::{FrameWaits, Keep, Pool};
+use clearway_buffer::{FrameWaits, Pool};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TxnId};
 
-use crate::error::{Blocked, StorageError};
+use crate::attempt::patiently;
+use crate::error::StorageError;
 use crate::record::{self, Record, Role};
 use crate::renumber::Deletion;
 use crate::store::Store;
@@ -34,23 +35,6 @@ pub(crate) const FRAME_WAITS: FrameWaits = FrameWaits {
     retry: Duration::from_millis(1),
     idle_retry: Duration::from_millis(20),
 };
-
-/// Repeats an attempt, fetching what it wants in between. Blocking.
-pub(crate) fn patiently<T>(pool: &Pool, mut attempt: impl FnMut() -> Result<T, Blocked>) -> Result<T, StorageError> {
-    let mut kept: Vec<Keep> = Vec::new();
-    loop {
-        match attempt() {
-            Ok(value) => return Ok(value),
-            Err(Blocked::Log(read)) => read.run(),
-            Err(Blocked::Failed(error)) => return Err(error),
-            Err(Blocked::Want(wants)) => {
-                let fetched: Result<Vec<Keep>, _> = wants.into_iter().map(|want| pool.fetch_blocking(want)).collect();
-                // What the last attempt had is let go only now, so that it need not be read again.
-                drop(std::mem::replace(&mut kept, fetched?));
-            }
-        }
-    }
-}
 
 pub(crate) fn bad(lsn: Lsn, what: &'static str) -> StorageError {
     StorageError::BadRecord { lsn, what }

@@ -25,10 +25,11 @@ use clearway_sync::mpsc::{Receiver, Sender, channel};
 use clearway_types::{Lsn, PageId};
 
 use crate::apply::apply;
+use crate::attempt::patiently;
 use crate::error::{Blocked, StorageError};
 use crate::page;
 use crate::record::{self, Record};
-use crate::recovery::{bad, patiently};
+use crate::recovery::bad;
 use crate::wal::WalReader;
 
 /// Bytes of log that are redone together, unless said otherwise.

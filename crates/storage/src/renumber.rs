@@ -19,10 +19,11 @@ use std::ops::{Bound, ControlFlow};
 
 use clearway_types::{Lsn, TreeId, TxnId};
 
+use crate::attempt::patiently;
 use crate::cursor::Cursor;
 use crate::error::StorageError;
 use crate::record::{self, Record, Role};
-use crate::recovery::{Undoing, bad, patiently};
+use crate::recovery::{Undoing, bad};
 use crate::store::{Inserted, Store, TxnMode, rowid_key, rowid_of_key};
 use crate::txn::{TxnLog, Undo, UndoKind};
 

@@ -4,7 +4,7 @@ use super::{After, Partition};
 use crate::exec::Stop;
 use crate::message::{Failure, Origin, Outbox, Reply};
 use crate::trees::{Trees, UndoLog};
-use crate::txn::{Job, Task, Txn, Waiting};
+use crate::txn::{Job, Task, Txn};
 use clearway_storage::{Blocked, StorageError};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
 use std::fmt::Display;
@@ -33,7 +33,7 @@ impl<T: Trees> Partition<T> {
             self.stop_waiting(id, &task, out);
             self.reply(task.origin, Err(Failure::Sql(over)), out);
         }
-        let task = Task { origin, job: Job::Finish { commit }, waiting: Waiting::No };
+        let task = Task::new(origin, Job::Finish { commit });
         if let After::Keep = self.run_task(id, &mut txn, task, out) {
             self.txns.insert(id, txn);
         }

@@ -5,7 +5,7 @@ use crate::exec::{Exec, Locking, Stop, granted, run_raw};
 use crate::lock::{Mode, Target};
 use crate::message::{Batch, Body, Failure, Origin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
-use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn, Waiting};
+use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
 use clearway_storage::TxnMode;
 use clearway_types::{RowBatch, SqlError, TxnId};
 
@@ -21,7 +21,7 @@ impl<T: Trees> Partition<T> {
         }
         match start(&mut txn, body) {
             Ok(Some(job)) => {
-                let task = Task { origin, job, waiting: Waiting::No };
+                let task = Task::new(origin, job);
                 if let After::End = self.run_task(id, &mut txn, task, out) {
                     return;
                 }

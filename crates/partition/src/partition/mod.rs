@@ -313,6 +313,7 @@ impl<T: Trees> Partition<T> {
         match stop {
             Stop::Want(wants) => {
                 task.waiting = Waiting::Resume;
+                let wants = task.recall(wants, txn.log.mark());
                 out.push(Out::Fetch { partition, txn: id, wants });
             }
             Stop::Log(read) => {

@@ -7,7 +7,7 @@ use crate::lock::{Mode, Target};
 use crate::message::{Batch, Failure, Origin, Outbox, Reply, Stake};
 use crate::scheme::{Admission, Load};
 use crate::trees::{Trees, UndoLog};
-use crate::txn::{Job, OneShot, Task, Txn, Waiting};
+use crate::txn::{Job, OneShot, Task, Txn};
 use clearway_plan::Program;
 use clearway_plan::program::Env;
 use clearway_storage::TxnMode;
@@ -53,7 +53,7 @@ impl<T: Trees> Partition<T> {
         let bytes = if only_reads(&program) { self.limits.one_shot_bytes } else { u32::MAX };
         let exec = Box::new(Exec::new(program, env, rows, Batch { bytes, ..Batch::ALL }));
         let mut txn = Box::new(Txn::new(id, Stake::Retry(0)));
-        let mut task = Task { origin, job: Job::OneShot(OneShot { exec, locking, misses: 0 }), waiting: Waiting::No };
+        let mut task = Task::new(origin, Job::OneShot(OneShot { exec, locking, misses: 0 }));
         let after = match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
             Some(after) => {
                 txn.task = Some(task);

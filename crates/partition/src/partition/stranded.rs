@@ -16,7 +16,7 @@
 use super::{After, Partition};
 use crate::message::{Failure, Outbox, Reply};
 use crate::trees::Trees;
-use crate::txn::{Job, Task, Then, Waiting};
+use crate::txn::{Job, Task, Then};
 use clearway_types::{SqlError, SqlState, TxnId};
 
 /// See the module's text.
@@ -154,7 +154,7 @@ impl<T: Trees> Partition<T> {
         if let Some(mut txn) = self.txns.remove(&id) {
             txn.retries = 0;
             // Nobody gets an answer: see invariant 3.
-            let task = Task { origin: Default::default(), job: Job::Finish { commit: None }, waiting: Waiting::No };
+            let task = Task::new(Default::default(), Job::Finish { commit: None });
             if let After::Keep = self.run_task(id, &mut txn, task, out) {
                 self.txns.insert(id, txn);
             }

@@ -7,7 +7,7 @@ use clearway_buffer::Want;
 use clearway_env::MemDisk;
 use clearway_partition::Body;
 use clearway_storage::{Node, NodeConfig};
-use clearway_types::{PageId, PartitionId};
+use clearway_types::{PageId, PartitionId, TxnId};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,6 +94,42 @@ fn fetched_pages_stay_until_the_retry_has_run() {
         d.take(end).expect("an answer").expect("the end");
     }
     assert_eq!(as_expected(&d.take(s).expect("an answer")), Ok(vec![(id, None, id)]));
+    node.shutdown();
+}
+
+/// Others have all frames between two attempts: what an attempt needs comes together, though its parts find out about it one after the other.
+#[test]
+fn every_statement_ends_though_nothing_stays_in_the_pool() {
+    let mut node = node(24, 1 << 20);
+    let store = node.take_stores().remove(0);
+    let node = Arc::new(node);
+    let mut d = Driver::new(store, node.clone());
+    let mut run = |txn: u64, body: Body| {
+        let seq = d.send(TxnId(1000 + txn), body);
+        let mut misses = 0;
+        while !d.suspended.is_empty() {
+            misses += 1;
+            assert!(misses < 2_000, "it misses the same pages again");
+            churn(&node);
+            d.resume(0);
+        }
+        d.take(seq).expect("an answer").expect("no error")
+    };
+    run(1, Body::CreateTrees(vec![ROWS, BY_A, BY_B]));
+    run(1, Body::Finish { commit: Some(node.commit(TxnId(1001))) });
+    // Enough pages for `churn`, in trees of which the others know nothing.
+    for from in (0..6000).step_by(1000) {
+        let rows = (from..from + 1000).map(|i| (i, Some(i), i)).collect();
+        run(2, Stmt::Insert { rows, ignore: false }.one_shot(&table()));
+    }
+    let find = Find::ByA { low: Some(3000), high: Some(3040), reverse: false };
+    for stmt in [Stmt::Add { find: find.clone(), column: 2, by: 100_000 }, Stmt::Delete(find)] {
+        run(3, stmt.statement(&table()));
+    }
+    run(3, Body::Finish { commit: None });
+    run(4, Body::DropTreesAtCommit(vec![ROWS, BY_A, BY_B]));
+    run(4, Body::Finish { commit: Some(node.commit(TxnId(1004))) });
+    assert_eq!(d.partition.active(), 0);
     node.shutdown();
 }
 
