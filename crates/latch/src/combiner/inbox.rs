@@ -11,6 +11,10 @@
 //! Only the holder leaves the states in which the baton is held, except that anyone may put one more node in front. So
 //! that a pusher either finds the baton free and takes it, or changes the word that the holder must change to let go: the
 //! holder then sees the node. No message is lost, and no fence between two words is needed.
+//!
+//! A pusher may find in the word the address that it has seen before, of another node by now (ABA). That does no harm: whatever its age, an address in
+//! the word is that of the newest node, which is what the pushed node leads to. But whether it happens is up to the allocator, and in a simulation, which
+//! must be the same each time, it must not.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -45,14 +49,49 @@ pub(super) enum Pushed<M> {
 
 pub(super) struct Inbox<M> {
     word: AtomicUsize,
+    graves: Graves<M>,
+}
+
+/// Where nodes have been in a simulation: as long as the inbox is there, none comes to lie where another was. Otherwise nothing.
+struct Graves<M> {
+    #[cfg(shuttle)]
+    taken: std::sync::Mutex<Vec<Box<std::mem::MaybeUninit<Node<M>>>>>,
     nodes: PhantomData<M>,
+}
+
+impl<M> Graves<M> {
+    fn new() -> Self {
+        Self {
+            #[cfg(shuttle)]
+            taken: std::sync::Mutex::default(),
+            nodes: PhantomData,
+        }
+    }
+
+    /// The node, which was in the word; its address is not given out again.
+    #[cfg(shuttle)]
+    fn keep(&self, node: Box<Node<M>>) -> Box<Node<M>> {
+        let place = Box::into_raw(node);
+        // SAFETY: from `Box::into_raw` above. What is read is not touched there again: the place stays without a value.
+        let (node, place) = unsafe { (ptr::read(place), Box::from_raw(place.cast())) };
+        self.taken.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(place);
+        Box::new(node)
+    }
+
+    /// The node itself.
+    #[cfg(not(shuttle))]
+    #[inline(always)]
+    #[expect(clippy::unused_self, reason = "as in a simulation")]
+    fn keep(&self, node: Box<Node<M>>) -> Box<Node<M>> {
+        node
+    }
 }
 
 impl<M> Inbox<M> {
     pub(super) fn new() -> Self {
         // An address is distinct from the states because it is a multiple of the alignment and not zero.
         const { assert!(align_of::<Node<M>>() > POISONED) };
-        Self { word: AtomicUsize::new(FREE), nodes: PhantomData }
+        Self { word: AtomicUsize::new(FREE), graves: Graves::new() }
     }
 
     /// Takes the baton if it is free and nothing waits.
@@ -134,11 +173,11 @@ impl<M> Inbox<M> {
     }
 
     /// The holder changes the word and gets the nodes that waited, newest first.
-    fn take_nodes(&self, new: usize) -> Nodes<M> {
+    fn take_nodes(&self, new: usize) -> Nodes<'_, M> {
         debug_assert!(new == HELD || new == POISONED);
         // Acquire: pairs with the Release in `push_or_take` of every node in the list: each push continues the release
         // sequence of those before it.
-        Nodes { address: self.word.swap(new, Acquire), nodes: PhantomData }
+        Nodes { address: self.word.swap(new, Acquire), graves: &self.graves }
     }
 }
 
@@ -150,12 +189,12 @@ impl<M> Drop for Inbox<M> {
 }
 
 /// Owns a list of nodes; dropping it drops them.
-struct Nodes<M> {
+struct Nodes<'a, M> {
     address: usize,
-    nodes: PhantomData<M>,
+    graves: &'a Graves<M>,
 }
 
-impl<M> Iterator for Nodes<M> {
+impl<M> Iterator for Nodes<'_, M> {
     type Item = Box<Node<M>>;
 
     fn next(&mut self) -> Option<Box<Node<M>>> {
@@ -168,11 +207,11 @@ impl<M> Iterator for Nodes<M> {
         // go past each node before anyone can free it.
         let node: Box<Node<M>> = unsafe { Box::from_raw(node) };
         self.address = node.next;
-        Some(node)
+        Some(self.graves.keep(node))
     }
 }
 
-impl<M> Drop for Nodes<M> {
+impl<M> Drop for Nodes<'_, M> {
     fn drop(&mut self) {
         self.for_each(drop);
     }
