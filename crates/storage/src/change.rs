@@ -214,7 +214,8 @@ fn find(core: &Core, tree: Tree, key: &[u8], by: &As<'_>) -> Result<Place, Block
     if found {
         let cell = node.cell(slot);
         if cell.overflow {
-            (old_value, old_pages) = overflow::read(core, cell.value)?;
+            (old_value, old_pages) =
+                overflow::read(core, cell.value).map_err(|blocked| path.behind(core, leaf, blocked))?;
         } else if wants_old {
             old_value = cell.value.to_vec();
         }

@@ -40,6 +40,17 @@ impl Path {
         wants.push(want);
         Blocked::Want(wants)
     }
+    /// Wants the path to this leaf, too, of an attempt that is blocked behind it.
+    #[cold]
+    pub(crate) fn behind(&self, core: &Core, leaf: u32, blocked: Blocked) -> Blocked {
+        match (blocked, self.blocked(core, Want::Page(core.id(leaf)))) {
+            (Blocked::Want(behind), Blocked::Want(mut wants)) => {
+                wants.extend(behind);
+                Blocked::Want(wants)
+            }
+            (blocked, _) => blocked,
+        }
+    }
 }
 
 fn node<'a>(core: &Core, no: u32, page: &'a [u8]) -> Result<Node<'a>, Blocked> {

@@ -15,10 +15,12 @@ use crate::txn::{Undo, UndoKind};
 
 /// The value as it was before the update.
 fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
-    let (no, page) = descend::leaf(core, tree.root, &mut Path::new(), |node| node.child_slot(undo.key))?;
+    let mut path = Path::new();
+    let (no, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(undo.key))?;
     let node = Node::new(&page);
     let Ok(slot) = node.search(undo.key) else { return Ok(None) };
-    let old = overflow::with_value(core, &node.cell(slot), |now| undo.old_value(now))?;
+    let old = overflow::with_value(core, &node.cell(slot), |now| undo.old_value(now));
+    let old = old.map_err(|blocked| path.behind(core, no, blocked))?;
     old.map(Some).ok_or_else(|| core.corrupt(no, "a value is shorter than its undo says").into())
 }
 

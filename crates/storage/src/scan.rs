@@ -122,7 +122,7 @@ pub(crate) fn forward(
         };
         let node = Node::new(&page);
         let (start, end) = (first_slot(node, from), end_slot(node, to));
-        let flow = visit_slots(core, node, start..end, visit)?;
+        let flow = visit_slots(core, node, start..end, visit).map_err(|blocked| path.behind(core, no, blocked))?;
         if flow.is_break() || end < node.count() || !has_next || beyond(&next) {
             return Ok(());
         }
@@ -172,7 +172,8 @@ pub(crate) fn backward(
         };
         let node = Node::new(&page);
         let (start, end) = (first_slot(node, from), end_slot(node, to));
-        let flow = visit_slots(core, node, (start..end).rev(), visit)?;
+        let flow = visit_slots(core, node, (start..end).rev(), visit);
+        let flow = flow.map_err(|blocked| path.behind(core, no, blocked))?;
         if flow.is_break() || start > 0 || !has_next || beyond(&next) {
             return Ok(());
         }

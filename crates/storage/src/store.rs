@@ -163,10 +163,11 @@ impl Store {
     #[inline]
     pub fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Blocked> {
         let tree = self.tree(tree)?;
-        let (_, page) = descend::leaf(&self.core, tree.root, &mut Path::new(), |node| node.child_slot(key))?;
+        let mut path = Path::new();
+        let (leaf, page) = descend::leaf(&self.core, tree.root, &mut path, |node| node.child_slot(key))?;
         let node = Node::new(&page);
         let Ok(slot) = node.search(key) else { return Ok(false) };
-        overflow::with_value(&self.core, &node.cell(slot), f)?;
+        overflow::with_value(&self.core, &node.cell(slot), f).map_err(|e| path.behind(&self.core, leaf, e))?;
         Ok(true)
     }
 

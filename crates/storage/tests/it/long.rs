@@ -1,10 +1,12 @@
-//! Transactions that are much larger than the pool, and than the memory that they may take for their undo.
+//! Transactions that are much larger than the pool, and than the memory that they may take for their undo; values that are longer than a page.
 
 use crate::check::assert_sound;
 use crate::common::{Model, World, as_model, config};
+use clearway_buffer::Want;
 use clearway_env::{Disk, MemDisk};
-use clearway_storage::{Blocked, LogRead, Node, NodeConfig, Store, TxnLog, TxnMode};
-use clearway_types::{TreeId, TxnId};
+use clearway_storage::{Blocked, Cursor, LogRead, Missed, Node, NodeConfig, Store, TxnLog, TxnMode};
+use clearway_types::{PageId, PartitionId, TreeId, TxnId};
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 
 const TREE: TreeId = TreeId(1);
@@ -225,6 +227,73 @@ fn a_crash_anywhere_in_an_abort_is_recovered_from() {
         check(world, &after, &expected(SOME));
     }
     assert!(done < 30, "the disk did not fail in {done} of 40 aborts");
+}
+
+/// Repeats an attempt while others have every frame that is not kept: with what `missed` remembers, or with what it wants alone.
+fn among_others<T>(
+    world: &mut World,
+    mut missed: Option<Missed>,
+    mut attempt: impl FnMut(&mut Store) -> Result<T, Blocked>,
+) -> T {
+    let mut kept = Vec::new();
+    for _ in 0..1000 {
+        match attempt(&mut world.stores[0]) {
+            Ok(value) => return value,
+            Err(Blocked::Log(read)) => read.run(),
+            Err(Blocked::Failed(error)) => panic!("{error}"),
+            Err(Blocked::Want(wants)) => {
+                kept.clear();
+                for no in 1..200 {
+                    drop(world.node.pool().fetch_blocking(Want::Page(PageId::new(PartitionId(0), no))));
+                }
+                let wants = match &mut missed {
+                    Some(missed) => missed.recall(wants, 0),
+                    None => wants,
+                };
+                kept.extend(wants.into_iter().map(|want| world.node.pool().fetch_blocking(want).unwrap()));
+            }
+        }
+    }
+    panic!("it misses the same pages again");
+}
+
+/// The way to a long value and its parts are wanted together: they are at last there at once.
+#[test]
+fn a_long_value_is_found_though_nothing_stays_in_the_pool() {
+    let long = |round: u8| vec![round; 3 * 8192];
+    let disk = MemDisk::new();
+    let mut world = World::open(&disk, 1, 32).unwrap();
+    world.run(0, |s| s.create_tree(TREE)).unwrap();
+    for n in 0..2000u64 {
+        let value = if n % 50 == 0 { long(1) } else { value(n, 1) };
+        world.run(0, |s| s.insert_autocommit(TREE, &n.to_be_bytes(), &value)).unwrap().unwrap();
+    }
+    let key = |n: u64| n.to_be_bytes().to_vec();
+    for reverse in [false, true] {
+        let mut found = Vec::new();
+        let mut cursor = Cursor::new(TREE, Bound::Included(key(490)), Bound::Included(key(510)), reverse);
+        // Every attempt goes on behind what was found: only what there is at once counts.
+        let whole = among_others(&mut world, None, |s| {
+            cursor.run(s, &mut |key, value| {
+                found.push((key.to_vec(), value.len()));
+                ControlFlow::Continue(())
+            })
+        });
+        assert!(whole && found.len() == 21 && found.contains(&(key(500), 3 * 8192)), "{found:?}");
+    }
+    let get = |world: &mut World| {
+        let mut found = Vec::new();
+        assert!(among_others(world, None, |s| s.get(TREE, &key(500), &mut |value| found = value.to_vec())));
+        found
+    };
+    assert_eq!(get(&mut world), long(1));
+    let mut log = TxnLog::new(TxnId(7));
+    let some = || Some(Missed::default());
+    assert!(among_others(&mut world, some(), |s| s.update(&mut log, TxnMode::Logged, TREE, &key(500), &long(2))));
+    assert_eq!(get(&mut world), long(2));
+    among_others(&mut world, some(), |s| s.rollback(&mut log, 0));
+    world.stores[0].aborted(log);
+    assert_eq!(get(&mut world), long(1));
 }
 
 fn log_on_disk(disk: &MemDisk) -> u64 {
