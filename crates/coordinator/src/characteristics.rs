@@ -1,7 +1,6 @@
 //! The characteristics of a transaction: isolation level, access mode, and DEFERRABLE, with PostgreSQL's rules for changing them.
 //!
-//! Every level is served by serialisable, but for queries of READ ONLY transactions at READ COMMITTED and below: each of them reads a snapshot of its own. The
-//! level asked for is what SHOW returns.
+//! READ UNCOMMITTED is READ COMMITTED, as in PostgreSQL. What a statement sees at each level: [`crate::snapshot`].
 
 use clearway_plan::statement::{Isolation, TxnOptions};
 use clearway_types::{SqlError, SqlResult, SqlState};

@@ -14,7 +14,7 @@ use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
 use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus, stopped};
 use crate::port::Port;
-use crate::snapshot::Work;
+use crate::snapshot::{Needs, Work};
 use crate::statement::{command, controls, failed_block, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
@@ -312,15 +312,17 @@ impl Client {
         } else {
             let mut state = core.txn();
             let known = state.participants.contains(&partition);
-            if !known && !state.savepoints.is_empty() || !state.is_ready_to_read() {
+            let needs = Needs::of(program, None);
+            if !known && !state.savepoints.is_empty() || state.wants_snapshot(needs) {
                 return None;
             }
+            state.settle(needs);
             let id = txn::join(core, &mut state, partition);
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
             let learns = learned::learns(core.engine(), &state, program);
             let batch = stream::batch_of(core, &plan.statement);
-            (id, Work { program, env, rows, batch, fresh, learns }.body(state.reads_at()))
+            (id, Work { program, env, rows, batch, fresh, learns }.body(state.sees()))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {
@@ -408,13 +410,11 @@ impl Client {
     #[cold]
     #[inline(never)]
     fn stream(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, first: Reply) -> Step {
-        match self.one_message(plan, env) {
-            Some(Ok((_, partition, _))) => {
-                let (core, batch) = (self.core.clone(), self.core.last_batch());
-                self.poll_task(Box::pin(task::stream(core, plan.clone(), env.clone(), batch, (partition, first))))
-            }
-            _ => self.failed(SqlError::internal("a query in batches has no partition")),
-        }
+        let Some(Ok((_, partition, _))) = self.one_message(plan, env) else {
+            return self.failed(SqlError::internal("a query in batches has no partition"));
+        };
+        let (core, batch) = (self.core.clone(), self.core.last_batch());
+        self.poll_task(Box::pin(task::stream(core, plan.clone(), env.clone(), batch, (partition, first))))
     }
 
     /// Takes the statement that has just brought [`Step::Rows`] out of the way of others; [`Client::go_on`] brings the rest. A

@@ -6,7 +6,7 @@ use crate::guards::Entries;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
-use crate::snapshot::Work;
+use crate::snapshot::{self, Work};
 use crate::txn::{is_fresh, round};
 use clearway_partition::{Reply, not_null_violation};
 use clearway_plan::program::Env;
@@ -56,7 +56,7 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
             return Ok((returned, count));
         }
     }
-    let source = query::run(core, &insert.source, env).await?;
+    let source = snapshot::seeing(core, &insert.source.source, query::run(core, &insert.source, env)).await?;
     rows(core, table, program, &source, env, Rounds::One).await
 }
 
@@ -203,11 +203,11 @@ pub(crate) async fn deal(
     parts: Vec<RowBatch>,
     env: &Arc<Env>,
 ) -> Result<Vec<Reply>, Stop> {
-    let (fresh, at) = {
+    let (fresh, sees) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), txn.reads_at())
+        (is_fresh(&txn, program), txn.sees())
     };
-    let message = |part| Work { program, env, rows: Some(part), batch: None, fresh, learns: false }.body(at);
+    let message = |part| Work { program, env, rows: Some(part), batch: None, fresh, learns: false }.body(sees);
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }

@@ -122,14 +122,14 @@ async fn send_to(
     env: &Arc<Env>,
     batch: Option<Batch>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
-    let (fresh, learns, at) = {
+    let (fresh, learns, sees) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.reads_at())
+        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.sees())
     };
     if !fresh {
         multi::block(core, &targets).await?;
     }
-    let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(at);
+    let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(sees);
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
 }
@@ -153,14 +153,8 @@ async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
         let limit = left.map(|left| Expr::Literal(Datum::Int8(left)));
         let (access, group, project) = (access.clone(), group.clone(), project.clone());
         let program = Arc::new(Program::Scan { access, group, project, limit });
-        let body = |_| Body::Statement {
-            program: program.clone(),
-            env: env.clone(),
-            rows: None,
-            batch: None,
-            fresh: false,
-            learns: false,
-        };
+        let sees = core.txn().sees();
+        let body = |_| Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false }.body(sees);
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);
         }

@@ -1,11 +1,11 @@
-//! What a transaction reads: the newest state, under locks, or a snapshot, without.
+//! What a transaction sees: the newest state, under locks, or a snapshot, without.
 //!
-//! READ ONLY blocks read snapshots: at REPEATABLE READ and above one for the whole transaction, opened by its first query; below one for
-//! each query. The commit record that a snapshot ends with is the reader's place in the serial order.
+//! Blocks that are READ ONLY or below SERIALIZABLE see snapshots: at REPEATABLE READ and above one for the whole transaction, opened by its first statement
+//! that finds more than one row by its key; below one for each such statement. The commit record that a snapshot ends with is a reader's place in the serial order.
 //!
 //! Invariants
-//! 1. A transaction that has read under locks, or changed something, reads no snapshot any more: it would miss its own changes, and its reads would be
-//!    those of two places in the serial order.
+//! 1. A SERIALIZABLE transaction that has read under locks, or changed something, sees no snapshot any more: its reads would be those of two places in the
+//!    serial order.
 //! 2. Before a snapshot's LSN is read, every partition keeps versions (`clearway_partition::Snapshots`). Where one cannot, since the undo of a large transaction is
 //!    in the log only, the transaction reads under locks.
 //!
@@ -16,9 +16,9 @@ use crate::outcome::Stop;
 use crate::stream::{self, Rows};
 use crate::txn::everywhere;
 use clearway_partition::{Batch, Body, Failure, Snapshot};
-use clearway_plan::Program;
 use clearway_plan::program::Env;
-use clearway_plan::statement::{Isolation, Query, Source};
+use clearway_plan::statement::{Isolation, Query, Route, Source};
+use clearway_plan::{GuardOp, Path, Program};
 use clearway_types::{Lsn, RowBatch, TxnId};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,24 +33,39 @@ pub(crate) enum View {
     Newest,
     /// What was committed then.
     AsOf(Rc<Snapshot>),
-    /// Each query another snapshot, and none now.
+    /// Each statement another snapshot, and none now.
     Between,
 }
 
 impl Txn {
-    /// Whether its next query is to read a snapshot that is not open yet.
-    fn wants_snapshot(&self) -> bool {
-        let fits = self.block != Block::None && self.characteristics.read_only && !self.wrote;
-        match self.view {
-            View::Undecided => fits && self.id == TxnId(0),
-            View::Between => fits,
-            View::AsOf(_) => self.reads_each(),
-            View::Newest => false,
-        }
+    /// Whether this statement is to see a snapshot that is not open yet.
+    pub(crate) fn wants_snapshot(&self, needs: Needs) -> bool {
+        let level = self.characteristics.isolation;
+        let fits = match level {
+            Isolation::Serializable => self.characteristics.read_only && !self.wrote,
+            _ => needs == Needs::Snapshot,
+        };
+        fits && self.block != Block::None
+            && match self.view {
+                View::Undecided => level < Isolation::Serializable || self.id == TxnId(0),
+                View::Between => true,
+                View::AsOf(_) => self.sees_each(),
+                View::Newest => false,
+            }
     }
 
-    /// Whether each of its queries reads a snapshot of its own.
-    fn reads_each(&self) -> bool {
+    /// A statement begins that wants no snapshot, or has it.
+    pub(crate) fn settle(&mut self, needs: Needs) {
+        match self.view {
+            View::Undecided if self.characteristics.isolation == Isolation::Serializable => self.view = View::Newest,
+            View::AsOf(_) if self.sees_each() && needs == Needs::Locks => self.view = View::Between,
+            _ => {}
+        }
+        self.read_at = self.sees().map(|(at, _)| at);
+    }
+
+    /// Whether each of its statements sees a snapshot of its own.
+    fn sees_each(&self) -> bool {
         self.characteristics.isolation < Isolation::RepeatableRead
     }
 
@@ -61,40 +76,73 @@ impl Txn {
         }
     }
 
-    /// Whether its next query needs no snapshot, or has it.
-    pub(crate) fn is_ready_to_read(&self) -> bool {
-        !self.wants_snapshot()
-    }
-
-    /// The snapshot that its queries read.
-    pub(crate) fn reads_at(&self) -> Option<Lsn> {
+    /// The snapshot that its statements see, and whether they refuse to change what others have changed since.
+    pub(crate) fn sees(&self) -> Option<(Lsn, bool)> {
         match &self.view {
-            View::AsOf(snapshot) => Some(snapshot.lsn()),
+            View::AsOf(snapshot) => Some((snapshot.lsn(), !self.sees_each())),
             _ => None,
         }
     }
 }
 
-/// A query whose rows the client is to have.
-pub(crate) async fn read(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Rows, Stop> {
-    let Source::Table { .. } = query.source else { return stream::select(core, query, env).await };
-    begin(core).await?;
-    // The client may take its time for the rows, and run other queries meanwhile, which end this one's view.
-    let held = core.txn().snapshot();
-    let rows = stream::select(core, query, env).await;
-    drop(held);
-    end(core);
-    rows
+/// What a statement of a transaction below SERIALIZABLE reads by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// A snapshot.
+    Snapshot,
+    /// The lock of the one row that it is about is enough, or it reads nothing.
+    Locks,
 }
 
-/// A query is about to run: opens a snapshot for it, if it is to read one.
-async fn begin(core: &Core) -> Result<(), Failure> {
-    if core.txn().is_ready_to_read() {
-        let mut txn = core.txn();
-        if let View::Undecided | View::Between = txn.view {
-            txn.view = View::Newest;
-        }
-        txn.read_at = txn.reads_at();
+impl Needs {
+    pub(crate) fn of(program: &Program, route: Option<&Route>) -> Self {
+        let access = match program {
+            Program::Scan { access, .. } if access.lock.is_none() => return Self::Snapshot,
+            Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => access,
+            Program::Insert { .. } | Program::BuildIndex { .. } | Program::Guard { .. } => return Self::Locks,
+        };
+        let is_one_row = matches!(access.path, Path::Point(_)) || matches!(route, Some(Route::Guard { .. }));
+        if is_one_row { Self::Locks } else { Self::Snapshot }
+    }
+}
+
+/// A query whose rows the client is to have.
+pub(crate) async fn read(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Rows, Stop> {
+    seeing(core, &query.source, stream::select(core, query, env)).await
+}
+
+/// Does what a statement does that reads this, with the snapshot that it is to see.
+pub(crate) async fn seeing<T>(
+    core: &Core,
+    source: &Source,
+    work: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
+    match source {
+        Source::Table { program, route } => seeing_rows(core, program, route, work).await,
+        _ => work.await,
+    }
+}
+
+/// As [`seeing`], of rows of a table.
+pub(crate) async fn seeing_rows<T>(
+    core: &Core,
+    program: &Program,
+    route: &Route,
+    work: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
+    begin(core, Needs::of(program, Some(route))).await?;
+    // The client may take its time for the rows, and run other statements meanwhile, which end this one's view.
+    let held = core.txn().snapshot();
+    let done = work.await;
+    drop(held);
+    end(core);
+    done
+}
+
+/// A statement is about to run: opens a snapshot for it, if it is to see one.
+async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
+    if !core.txn().wants_snapshot(needs) {
+        core.txn().settle(needs);
         return Ok(());
     }
     let opening = core.engine().snapshots().begin();
@@ -113,10 +161,10 @@ async fn begin(core: &Core) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The query is over: below REPEATABLE READ the next one reads another snapshot.
+/// The statement is over: below REPEATABLE READ the next one sees another snapshot.
 fn end(core: &Core) {
     let mut txn = core.txn();
-    if matches!(txn.view, View::AsOf(_)) && txn.reads_each() {
+    if txn.sees_each() && !matches!(txn.view, View::Undecided) {
         txn.view = View::Between;
     }
 }
@@ -134,13 +182,23 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The message; `at`: [`Txn::reads_at`].
-    pub(crate) fn body(self, at: Option<Lsn>) -> Body {
+    /// The message; `sees`: [`Txn::sees`].
+    pub(crate) fn body(self, sees: Option<(Lsn, bool)>) -> Body {
         let Self { program, env, rows, batch, fresh, learns } = self;
         let (program, env) = (program.clone(), env.clone());
-        match at {
-            Some(at) => Body::ReadAt { at, program, env, rows, batch },
+        // What this transaction has made nobody else changes.
+        match sees.filter(|_| !fresh && looks(&program)) {
+            Some((at, repeatable)) => Body::StatementAt { at, repeatable, program, env, rows, batch },
             None => Body::Statement { program, env, rows, batch, fresh, learns },
         }
+    }
+}
+
+/// Whether it finds what it reads or changes.
+fn looks(program: &Program) -> bool {
+    match program {
+        Program::Scan { .. } | Program::Update { .. } | Program::Delete { .. } => true,
+        Program::Guard { op, .. } => matches!(op, GuardOp::Find { .. }),
+        Program::Insert { .. } | Program::BuildIndex { .. } => false,
     }
 }

@@ -39,9 +39,13 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
             .await
             .map(|((rows, n), wait)| Outcome { rows, tag: Tag::Insert(n), wait, notices: Vec::new() }),
         Statement::Modify { program, route } => {
-            txn::in_transaction(core, true, Box::pin(query::modify(core, program, route, env)))
-                .await
-                .map(|((rows, n), wait)| Outcome { rows, tag: modify_tag(program, n), wait, notices: Vec::new() })
+            let changes = snapshot::seeing_rows(core, program, route, query::modify(core, program, route, env));
+            txn::in_transaction(core, true, Box::pin(changes)).await.map(|((rows, n), wait)| Outcome {
+                rows,
+                tag: modify_tag(program, n),
+                wait,
+                notices: Vec::new(),
+            })
         }
         Statement::CreateTable { .. }
         | Statement::DropTable { .. }

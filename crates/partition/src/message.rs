@@ -88,10 +88,14 @@ pub enum Body {
         /// evidence.
         learns: bool,
     },
-    /// A statement of a general transaction that reads as of an open snapshot: it waits for no lock but that of a table's change, and holds that off.
-    ReadAt {
+    /// A statement of a general transaction that sees an open snapshot and its transaction's own changes. If it only reads, it waits for no lock but that of
+    /// a table's change, and holds that off. If it changes rows or locks them, it locks the rows alone, and takes the newest version of each if
+    /// that satisfies its condition, too.
+    StatementAt {
         /// The snapshot.
         at: Lsn,
+        /// It fails (40001) where others have changed a row since the snapshot that it is to change or to lock.
+        repeatable: bool,
         /// What to run.
         program: Arc<Program>,
         /// What its expressions see.
@@ -163,7 +167,7 @@ impl Body {
     /// Whose statement asks.
     pub(crate) fn asker(&self) -> Option<Asker> {
         match self {
-            Self::OneShot { env, .. } | Self::Statement { env, .. } | Self::ReadAt { env, .. } => env.asker(),
+            Self::OneShot { env, .. } | Self::Statement { env, .. } | Self::StatementAt { env, .. } => env.asker(),
             Self::LockTable { asker, .. } => asker.clone(),
             _ => None,
         }

@@ -4,6 +4,7 @@ use crate::exec::{Exec, Locking, only_reads};
 use crate::message::{Failure, Origin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
+use crate::versions::AsOf;
 use clearway_buffer::Want;
 use clearway_plan::Asker;
 use clearway_storage::Missed;
@@ -26,9 +27,14 @@ pub(crate) struct Txn<L> {
     /// Statements whose batch is full.
     pub paused: Vec<Statement>,
     pub reads: Reads,
+    /// Rows that it has taken out here, and put in under other keys or at other partitions. Not undone.
+    pub moved: Vec<RowKey>,
     /// How often its end has been tried again although what it wanted could not be had.
     pub retries: u32,
 }
+
+/// A row, by its tree and key.
+pub(crate) type RowKey = (TreeId, Box<[u8]>);
 
 /// What ROLLBACK TO goes back to.
 pub(crate) struct Savepoint {
@@ -87,8 +93,8 @@ pub(crate) struct Statement {
     pub fresh: bool,
     /// As [`crate::Body::Statement::learns`].
     pub learns: bool,
-    /// As [`crate::Body::ReadAt::at`].
-    pub at: Option<Lsn>,
+    /// What it sees; `None`: what is newest.
+    pub as_of: Option<AsOf>,
 }
 
 /// A one-shot transaction.
@@ -176,6 +182,7 @@ impl<L: UndoLog> Txn<L> {
             task: None,
             paused: Vec::new(),
             reads: Reads::default(),
+            moved: Vec::new(),
             retries: 0,
         }
     }

@@ -4,7 +4,7 @@
 
 use crate::exec::Stop;
 use crate::trees::{Trees, UndoLog, Visit};
-use crate::versions::{Before, Versions, VisitAt};
+use crate::versions::{AsOf, Before, Versions, VisitAt};
 use clearway_storage::{Blocked, EachImage, Inserted, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::{Bound, ControlFlow};
@@ -37,10 +37,10 @@ impl<T: Trees> Versioned<T> {
     }
 
     /// As [`Trees::get`], as of a snapshot.
-    pub(crate) fn get_at(&self, tree: TreeId, key: &[u8], at: Lsn, f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
+    pub(crate) fn get_at(&self, tree: TreeId, key: &[u8], as_of: AsOf, f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
         let mut found = Ok(false);
         let mut show = |now: Option<&[u8]>| {
-            found = self.versions.value_at(tree, key, now, at).map(|value| value.map(&mut *f).is_some());
+            found = self.versions.value_at(tree, key, now, as_of).map(|value| value.map(&mut *f).is_some());
         };
         if !self.trees.get(tree, key, &mut |now| show(Some(now)))? {
             show(None);
@@ -54,20 +54,20 @@ impl<T: Trees> Versioned<T> {
         tree: TreeId,
         (from, to): (Bound<&[u8]>, Bound<&[u8]>),
         reverse: bool,
-        at: Lsn,
+        as_of: AsOf,
         visit: &mut VisitAt<'_>,
     ) -> Result<(), Stop> {
         let mut images = self.versions.between(tree, from, to, reverse);
         let mut broken = Ok(false);
         self.trees.scan(tree, from, to, reverse, &mut |key, now| {
-            broken = images.before(Some(key), at, visit);
+            broken = images.before(Some(key), as_of, visit);
             if matches!(broken, Ok(false)) {
-                broken = images.value(key, now, at).map(|value| visit(key, value).is_break());
+                broken = images.value(key, now, as_of).map(|value| visit(key, value).is_break());
             }
             if matches!(broken, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if !broken? {
-            images.before(None, at, visit)?;
+            images.before(None, as_of, visit)?;
         }
         Ok(())
     }

@@ -4,6 +4,8 @@
 //! change to it, or that there was none. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
 //! are invisible to its snapshot. Trees of indexes and of guards have images like those of tables: the store knows keys and bytes only.
 //!
+//! A reader's own changes are visible to it, unless it has taken them back: then the value is the one in the image.
+//!
 //! Invariants
 //! 1. While images are kept, a key's images are in the order of their writers' changes, at most one of each transaction.
 //! 2. An image without a commit belongs to a transaction that is active here: its end stamps or forgets it before its locks go.
@@ -28,6 +30,28 @@ type Key = Arc<[u8]>;
 /// A key's value before a change: none if it was not there.
 pub(crate) type Before = Option<Box<[u8]>>;
 
+/// What a statement sees: all that was committed up to a snapshot, and what its own transaction has changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AsOf {
+    /// The snapshot.
+    pub at: Lsn,
+    /// The statement's transaction.
+    pub me: TxnId,
+    /// It changes nothing that others have changed since the snapshot.
+    pub repeatable: bool,
+}
+
+/// What others have done to a key since a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// Nothing.
+    Unchanged,
+    /// They have changed, inserted or deleted it.
+    Changed,
+    /// They have given the row that was there another key, or another home.
+    Moved,
+}
+
 /// Bytes that an image takes beside its key and value, about: its place in the tree of keys, in its chain and in the list of its writer.
 const IMAGE: usize = 160;
 
@@ -37,6 +61,8 @@ struct Image {
     /// Where its writer's commit record ends, once it is known.
     commit: Option<Lsn>,
     before: Before,
+    /// The row has got another key, or another home.
+    moved: bool,
 }
 
 /// What changes made something, and when that was committed: a tree.
@@ -44,6 +70,8 @@ struct Image {
 struct Birth {
     maker: TxnId,
     commit: Option<Lsn>,
+    /// Snapshots above this were opened later.
+    since: u64,
 }
 
 /// See above.
@@ -106,10 +134,10 @@ impl Versions {
         active: Vec<(TxnId, TreeId, Key, Before)>,
         made: Vec<(TreeId, TxnId)>,
     ) {
-        let births = made.into_iter().map(|(tree, maker)| (tree, Birth { maker, commit: None })).collect();
+        let births = made.into_iter().map(|(tree, maker)| (tree, Birth { maker, commit: None, since: 0 })).collect();
         let mut kept = Box::new(Kept { generation, births, ..Kept::default() });
         for (writer, tree, key, before) in active {
-            kept.push(tree, key, Image { writer, commit: None, before });
+            kept.push(tree, key, Image { writer, commit: None, before, moved: false });
         }
         self.kept = Some(kept);
     }
@@ -125,15 +153,25 @@ impl Versions {
     /// Whether an active transaction has an image of the key already, which is older than what it could leave now.
     pub(crate) fn has(&self, tree: TreeId, key: &[u8], writer: TxnId) -> bool {
         let newest = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key)?.last());
-        newest.is_some_and(|image| image.commit.is_none() && image.writer == writer)
+        newest.is_some_and(|image| image.is_of(writer))
     }
 
     /// An active transaction has changed a key that had this value.
     pub(crate) fn changed(&mut self, writer: TxnId, tree: TreeId, key: &[u8], before: Before) {
         if let Some(kept) = &mut self.kept {
-            kept.push(tree, key.into(), Image { writer, commit: None, before });
+            kept.push(tree, key.into(), Image { writer, commit: None, before, moved: false });
         }
         self.trim();
+    }
+
+    /// The row that an active transaction has just deleted comes back under another key, or at another partition.
+    pub(crate) fn moves(&mut self, writer: TxnId, tree: TreeId, key: &[u8]) {
+        let chain = self.kept.as_mut().and_then(|kept| kept.chains.get_mut(&tree)?.get_mut(key));
+        if let Some(image) = chain.and_then(|chain| chain.last_mut())
+            && image.is_of(writer)
+        {
+            image.moved = true;
+        }
     }
 
     /// A change that was a transaction of its own is committed by the record that ends there.
@@ -142,7 +180,8 @@ impl Versions {
         let Some(kept) = &mut self.kept else { return };
         if !kept.is_unneeded(tree, key, newest) {
             let key: Key = key.into();
-            kept.push(tree, key.clone(), Image { writer: TxnId(0), commit: Some(commit), before });
+            let image = Image { writer: TxnId(0), commit: Some(commit), before, moved: false };
+            kept.push(tree, key.clone(), image);
             kept.committed.push_back((commit, tree, key));
         }
         self.trim();
@@ -150,8 +189,9 @@ impl Versions {
 
     /// A tree was made by this transaction.
     pub(crate) fn made(&mut self, tree: TreeId, maker: TxnId) {
+        let since = self.snapshots.newest();
         if let Some(kept) = &mut self.kept {
-            kept.births.insert(tree, Birth { maker, commit: None });
+            kept.births.insert(tree, Birth { maker, commit: None, since });
         }
     }
 
@@ -175,7 +215,7 @@ impl Versions {
         let Some(kept) = &mut self.kept else { return };
         kept.births.retain(|_, birth| birth.maker != writer || birth.commit.is_some());
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
-            kept.remove(tree, &key, |image| image.commit.is_none() && image.writer == writer);
+            kept.remove(tree, &key, |image| image.is_of(writer));
         }
     }
 
@@ -198,14 +238,16 @@ impl Versions {
     }
 
     /// Fails if images that such a snapshot needs are gone, or if it is older than the tree.
-    pub(crate) fn check(&self, tree: TreeId, at: Lsn) -> Result<(), Stop> {
+    pub(crate) fn check(&self, tree: TreeId, as_of: AsOf) -> Result<(), Stop> {
         let Some(kept) = &self.kept else { return Ok(()) };
-        if at < kept.lost {
+        if as_of.at < kept.lost {
             let text = "snapshot too old";
             return Err(SqlError::new(SqlState::SNAPSHOT_TOO_OLD, text).hint("Run the transaction again.").into());
         }
         let Some(birth) = kept.births.get(&tree) else { return Ok(()) };
-        match self.sees(at, birth.maker, birth.commit) {
+        match self.sees(as_of.at, birth.maker, birth.commit) {
+            // An index has no entries of rows that were deleted before it was made.
+            _ if birth.maker == as_of.me && (!as_of.repeatable || as_of.at.0 > birth.since) => Ok(()),
             Seen::Yes => Ok(()),
             Seen::Undecided => Err(Stop::Commit(birth.maker)),
             Seen::No => {
@@ -221,22 +263,44 @@ impl Versions {
         tree: TreeId,
         key: &[u8],
         now: Option<&'v [u8]>,
-        at: Lsn,
+        as_of: AsOf,
     ) -> Result<Option<&'v [u8]>, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
-        chain.map_or(Ok(now), |chain| self.along(chain, now, at))
+        chain.map_or(Ok(now), |chain| self.along(chain, now, as_of))
     }
 
-    fn along<'v>(&self, chain: &'v [Image], now: Option<&'v [u8]>, at: Lsn) -> Result<Option<&'v [u8]>, Stop> {
+    fn along<'v>(&self, chain: &'v [Image], now: Option<&'v [u8]>, as_of: AsOf) -> Result<Option<&'v [u8]>, Stop> {
         let mut value = now;
         for image in chain.iter().rev() {
-            match self.sees(at, image.writer, image.commit) {
+            if image.is_of(as_of.me) {
+                // After ROLLBACK TO its change may be undone: then the others' are to be looked at.
+                if value != image.before.as_deref() {
+                    break;
+                }
+                continue;
+            }
+            match self.sees(as_of.at, image.writer, image.commit) {
                 Seen::Yes => break,
                 Seen::No => value = image.before.as_deref(),
                 Seen::Undecided => return Err(Stop::Commit(image.writer)),
             }
         }
         Ok(value)
+    }
+
+    /// What others have done to the key since the snapshot, as far as they have committed it. To be asked by who has locked it.
+    pub(crate) fn since(&self, tree: TreeId, key: &[u8], as_of: AsOf) -> Result<Since, Stop> {
+        let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
+        let mut since = Since::Unchanged;
+        for image in chain.into_iter().flatten().filter(|image| !image.is_of(as_of.me)) {
+            match self.sees(as_of.at, image.writer, image.commit) {
+                Seen::Yes => {}
+                Seen::No if image.moved => return Ok(Since::Moved),
+                Seen::No => since = Since::Changed,
+                Seen::Undecided => return Err(Stop::Commit(image.writer)),
+            }
+        }
+        Ok(since)
     }
 
     fn sees(&self, at: Lsn, writer: TxnId, commit: Option<Lsn>) -> Seen {
@@ -289,8 +353,7 @@ impl Kept {
     /// Stamps the writer's image; false if it has gone, as no snapshot needs it.
     fn stamp(&mut self, tree: TreeId, key: &Key, writer: TxnId, commit: Lsn, newest: u64) -> bool {
         let Some(chain) = self.chains.get_mut(&tree).and_then(|chains| chains.get_mut(key)) else { return false };
-        let of_writer = |image: &Image| image.commit.is_none() && image.writer == writer;
-        let Some(at) = chain.iter().rposition(of_writer) else { return false };
+        let Some(at) = chain.iter().rposition(|image| image.is_of(writer)) else { return false };
         let older = at.checked_sub(1).and_then(|older| chain[older].commit);
         if older.is_some_and(|older| older.0 > newest) {
             let gone = chain.remove(at);
@@ -314,6 +377,13 @@ impl Kept {
                 self.chains.remove(&tree);
             }
         }
+    }
+}
+
+impl Image {
+    /// Whether it is that of a change by this transaction, which has not ended.
+    fn is_of(&self, txn: TxnId) -> bool {
+        self.commit.is_none() && self.writer == txn
     }
 }
 
@@ -343,13 +413,13 @@ impl<'v> Between<'v> {
     }
 
     /// Shows the keys with images before this one (`None`: all that are left), which are not in the tree. True: `visit` has broken off.
-    pub(crate) fn before(&mut self, key: Option<&[u8]>, at: Lsn, visit: &mut VisitAt<'_>) -> Result<bool, Stop> {
+    pub(crate) fn before(&mut self, key: Option<&[u8]>, as_of: AsOf, visit: &mut VisitAt<'_>) -> Result<bool, Stop> {
         while let Some((behind, chain)) = self.peek() {
             let ahead = |key: &[u8]| if self.reverse { &**behind <= key } else { &**behind >= key };
             if key.is_some_and(ahead) {
                 break;
             }
-            let value = self.versions.along(chain, None, at)?;
+            let value = self.versions.along(chain, None, as_of)?;
             self.next = None;
             if visit(behind, value).is_break() {
                 return Ok(true);
@@ -359,13 +429,13 @@ impl<'v> Between<'v> {
     }
 
     /// The value as of the snapshot of a key that is in the tree, behind all that [`Between::before`] has shown.
-    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8], at: Lsn) -> Result<Option<&'a [u8]>, Stop>
+    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8], as_of: AsOf) -> Result<Option<&'a [u8]>, Stop>
     where
         'v: 'a,
     {
         match self.peek() {
             Some((same, chain)) if **same == *key => {
-                let value = self.versions.along(chain, Some(now), at)?;
+                let value = self.versions.along(chain, Some(now), as_of)?;
                 self.next = None;
                 Ok(value)
             }

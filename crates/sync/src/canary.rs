@@ -64,6 +64,10 @@ pub enum Bug {
     LateImage,
     /// An image goes when the newest snapshot does not need it, though an older one may.
     EarlyFree,
+    /// Whoever changes what a snapshot has does not look whether the newest version satisfies the condition.
+    SkippedRecheck,
+    /// REPEATABLE READ changes rows that others have changed since its snapshot.
+    LostUpdate,
 }
 
 /// What the simulation of the whole engine must find.
@@ -92,6 +96,8 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HalfCommit,
     Bug::LateImage,
     Bug::EarlyFree,
+    Bug::SkippedRecheck,
+    Bug::LostUpdate,
 ];
 
 /// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.

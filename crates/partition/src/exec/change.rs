@@ -24,16 +24,18 @@ pub(super) enum Step {
         key: Vec<u8>,
         value: Vec<u8>,
     },
+    /// `moves`: it is a row, which comes back under another key or at another partition.
     Delete {
         tree: TreeId,
         key: Vec<u8>,
+        moves: bool,
     },
 }
 
 impl Step {
     fn place(&self) -> (TreeId, &[u8]) {
         match self {
-            Self::Insert { tree, key, .. } | Self::Update { tree, key, .. } | Self::Delete { tree, key } => {
+            Self::Insert { tree, key, .. } | Self::Update { tree, key, .. } | Self::Delete { tree, key, .. } => {
                 (*tree, key)
             }
         }
@@ -86,9 +88,12 @@ impl Steps {
                         return Err(vanished(table).into());
                     }
                 }
-                Step::Delete { tree, key } => {
+                Step::Delete { tree, key, moves } => {
                     if !cx.trees.delete(cx.log, cx.mode, *tree, key)? {
                         return Err(vanished(table).into());
+                    }
+                    if *moves {
+                        cx.moves(*tree, key);
                     }
                 }
             }
@@ -152,7 +157,7 @@ pub(super) fn index_steps(
             }
             (before, after, row) => {
                 if let Some(key) = before {
-                    steps.push(Step::Delete { tree, key });
+                    steps.push(Step::Delete { tree, key, moves: false });
                 }
                 if let (Some(key), Some((_, row_key))) = (after, row) {
                     steps.push(Step::Insert { tree, key, value: row_key.to_vec(), unique });

@@ -1,7 +1,7 @@
 //! `Program::Guard`: entries of a guard, each one step.
 
 use super::change::{damaged, duplicate_key, vanished};
-use super::{Cx, Output, Stop};
+use super::{Cx, Locking, Output, Stop, recheck};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::Env;
@@ -62,6 +62,10 @@ impl Guard {
                 GuardOp::Find { .. } => {
                     let mut found = None;
                     cx.get(guard.tree, &entry, &mut |value| found = Some(value.try_into()))?;
+                    if let Some(as_of) = cx.as_of.filter(|_| found.is_some() && cx.locking == Locking::Take) {
+                        // The row may not be there any more.
+                        recheck::since(cx, as_of, table, guard.tree, &entry)?;
+                    }
                     if let Some(value) = found {
                         let home = value.map(u16::from_le_bytes).map_err(|_| damaged_entry(table))?;
                         out.rows.push_with(|r| r.push(DatumRef::Int4(i32::from(home))));

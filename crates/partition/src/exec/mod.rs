@@ -16,6 +16,7 @@ mod learning;
 mod modify;
 mod path;
 mod raw;
+mod recheck;
 mod scan;
 
 pub use change::not_null_violation;
@@ -27,13 +28,15 @@ use crate::limits::Limits;
 use crate::lock::{Acquired, LockTable, Mode, Target, Wait, class};
 use crate::message::{Batch, Failure};
 use crate::trees::Trees;
+use crate::txn::RowKey;
 use crate::versioned::Versioned;
+use crate::versions::AsOf;
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
-use clearway_plan::{Charge, Expr, LockWait, Program, TableDef};
+use clearway_plan::{Charge, Expr, GuardOp, LockWait, Program, RowLock, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
+use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -95,18 +98,20 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub limits: &'a Limits,
     /// `None`: a transaction of its own, or one that is not a client's.
     pub learning: Option<Learning<'a>>,
+    /// As [`crate::txn::Txn::moved`]. `None`: it moves nothing.
+    pub moved: Option<&'a mut Vec<RowKey>>,
     /// Rows that it may still visit in this turn.
     pub budget: usize,
-    /// Reads as of this snapshot.
-    pub at: Option<Lsn>,
+    /// Sees the database like this, not as it is now.
+    pub as_of: Option<AsOf>,
 }
 
 impl<T: Trees> Cx<'_, T> {
     /// Shows the key's value, as of the snapshot if there is one; false if it is not there.
     fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
-        match self.at {
+        match self.as_of {
             None => Ok(self.trees.get(tree, key, f)?),
-            Some(at) => self.trees.get_at(tree, key, at, f),
+            Some(as_of) => self.trees.get_at(tree, key, as_of, f),
         }
     }
 
@@ -168,6 +173,14 @@ impl<T: Trees> Cx<'_, T> {
             || covered(Target::Table(table.id), mode.of_table())
             || covered(target, mode)
             || self.locks.free(self.txn, target, mode)
+    }
+
+    /// The row that it has just deleted gets another key, or another home.
+    fn moves(&mut self, tree: TreeId, key: &[u8]) {
+        self.trees.versions.moves(self.txn, tree, key);
+        if let Some(moved) = &mut self.moved {
+            moved.push((tree, key.into()));
+        }
     }
 
     /// Counts a row; stops if the turn is over.
@@ -269,6 +282,15 @@ pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
 /// Whether a program changes nothing.
 pub(crate) fn only_reads(program: &Program) -> bool {
     matches!(program, Program::Scan { .. })
+}
+
+/// Whether a program takes no lock if it sees a snapshot: it changes nothing and asks for no row lock.
+pub(crate) fn reads_freely(program: &Program) -> bool {
+    match program {
+        Program::Scan { access, .. } => access.lock.is_none(),
+        Program::Guard { op, .. } => matches!(op, GuardOp::Find { lock: RowLock::Share, .. }),
+        _ => false,
+    }
 }
 
 impl Exec {

@@ -2,13 +2,15 @@
 
 use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
+use super::recheck::Wanted;
 use super::scan::{go_on_in_turn, missing_row, read_ahead, unless};
 use super::{Cx, Output, Stop};
 use crate::lock::Mode;
 use crate::message::Batch;
 use crate::trees::Trees;
+use crate::versions::AsOf;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, Program, TableDef, UniqueKey};
+use clearway_plan::{Expr, LockWait, Program, TableDef, UniqueKey};
 use clearway_types::row::RowBuilder;
 use clearway_types::{RowView, SqlResult};
 
@@ -104,7 +106,10 @@ impl Modify {
             return Err(clearway_types::SqlError::internal("not an update").into());
         };
         if self.keys.is_none() {
-            self.keys = Some(Keys::of(plan.access, env)?);
+            let keys = self.keys.insert(Keys::of(plan.access, env)?);
+            if cx.as_of.is_some() {
+                keys.keep_bounds();
+            }
         }
         self.lock_path(cx, &plan)?;
         let all_first = plan.may_meet_itself();
@@ -146,7 +151,7 @@ impl Modify {
             self.collecting = true;
         }
         match keys {
-            Keys::Points { keys, next } if all => {
+            Keys::Points { keys, next } if all && cx.as_of.is_none() => {
                 let table = &plan.access.table;
                 while let Some(key) = keys.get(*next) {
                     cx.lock_change(table.id, table.tree, key, plan.mode)?;
@@ -175,6 +180,9 @@ impl Modify {
 
     /// Reads the next row, and notes the steps of its change. Nothing is changed yet.
     fn prepare<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
+        if let Some(as_of) = cx.as_of {
+            return self.prepare_as_of(cx, as_of, plan, out);
+        }
         let table = &*plan.access.table;
         let key = &self.found[self.at];
         cx.lock_change(table.id, table.tree, key, plan.mode)?;
@@ -193,6 +201,29 @@ impl Modify {
             self.at += 1;
             return Ok(());
         }
+        self.note(plan, out)
+    }
+
+    /// As [`Modify::prepare`], of a row that a snapshot has.
+    fn prepare_as_of<T: Trees>(
+        &mut self,
+        cx: &mut Cx<'_, T>,
+        as_of: AsOf,
+        plan: &Plan<'_>,
+        out: &mut Output,
+    ) -> Result<(), Stop> {
+        let Some(keys) = &self.keys else { return Ok(()) };
+        let wanted = Wanted { access: plan.access, keys, env: plan.env, mode: plan.mode, wait: LockWait::Wait };
+        if !wanted.take(cx, as_of, &self.found[self.at], &mut self.old)? {
+            self.at += 1;
+            return Ok(());
+        }
+        self.note(plan, out)
+    }
+
+    /// Notes the steps of the next row's change, of which the newest version has been read.
+    fn note(&mut self, plan: &Plan<'_>, out: &mut Output) -> Result<(), Stop> {
+        let key = &self.found[self.at];
         self.steps.clear();
         let result = note_steps(plan, key, &self.old, &mut self.new, &mut self.steps, out);
         if result.is_err() {
@@ -216,13 +247,13 @@ fn note_steps(
     let (table, env) = (&*plan.access.table, plan.env);
     let tree = table.tree;
     let Some(set) = plan.set else {
-        steps.push(Step::Delete { tree, key: key.to_vec() });
+        steps.push(Step::Delete { tree, key: key.to_vec(), moves: false });
         index_steps(table, Some((old, key)), None, steps)?;
         return give(plan, old, out);
     };
     set_columns(table, set, RowView::new(old), env, new)?;
     if plan.moves {
-        steps.push(Step::Delete { tree, key: key.to_vec() });
+        steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
         index_steps(table, Some((old, key)), None, steps)?;
         if table.is_guarded() {
             out.rows.push_encoded(old);
@@ -239,7 +270,7 @@ fn note_steps(
     if new_key == key {
         steps.push(Step::Update { tree, key: key.to_vec(), value: new.clone() });
     } else {
-        steps.push(Step::Delete { tree, key: key.to_vec() });
+        steps.push(Step::Delete { tree, key: key.to_vec(), moves: true });
         steps.push(Step::Insert { tree, key: new_key.clone(), value: new.clone(), unique: UniqueKey::Primary });
     }
     index_steps(table, Some((old, key)), Some((new, &new_key)), steps)?;

@@ -6,7 +6,7 @@ use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
 use clearway_plan::{Expr, LockWait};
 use clearway_types::{RowView, SqlResult, TreeId, key};
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 /// Marker of NULL in a key: greater than that of any value.
 const NULL_MARKER: u8 = 2;
@@ -29,11 +29,20 @@ pub(super) struct Range {
     /// All rows.
     full: bool,
     pub done: bool,
+    /// The bounds at the beginning, if the newest version of what is found is held against them.
+    whole: Option<Bounds>,
 }
 
 impl Range {
     pub(super) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice))
+    }
+    /// Whether a key lay between the bounds at the beginning.
+    pub(super) fn held(&self, key: &[u8]) -> bool {
+        self.whole.as_ref().is_none_or(|(from, to)| {
+            let whole = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+            RangeBounds::<[u8]>::contains(&whole, key)
+        })
     }
     /// Goes on behind `key`.
     pub(super) fn advance(&mut self, key: Vec<u8>) {
@@ -85,6 +94,7 @@ impl Keys {
                         reverse: *reverse,
                         full: false,
                         done: false,
+                        whole: None,
                     }),
                     None => Self::Points { keys: Vec::new(), next: 0 },
                 }
@@ -97,8 +107,16 @@ impl Keys {
                 reverse: false,
                 full: true,
                 done: false,
+                whole: None,
             }),
         })
+    }
+
+    /// To be called before the path is followed, by who locks what a snapshot has.
+    pub(super) fn keep_bounds(&mut self) {
+        if let Self::Range(range) = self {
+            range.whole = range.by_index.then(|| (range.from.clone(), range.to.clone()));
+        }
     }
 
     /// Locks the table and the range, to change what is there; single keys are locked as they are visited.
@@ -107,7 +125,7 @@ impl Keys {
         self.try_lock(cx, access, mode, LockWait::Wait).map(drop)
     }
 
-    /// Locks the table and the range, but for a reader who skips what others have locked: that one locks rows only. False: it skips all of them.
+    /// Locks the table and the range. Who skips what others have locked, and who sees a snapshot, locks rows only. False: it skips all of them.
     #[track_caller]
     pub(super) fn try_lock<T: Trees>(
         &self,
@@ -121,7 +139,7 @@ impl Keys {
         }
         let table = &*access.table;
         match self {
-            Self::Range(r) if wait != LockWait::Skip => {
+            Self::Range(r) if wait != LockWait::Skip && cx.as_of.is_none() => {
                 // Tables do not know the other two modes: their readers and writers may be in one table at once. A table without a primary key has no key
                 // that such a reader could share with a writer.
                 if r.full && (mode == mode.of_table() || table.primary_key.is_empty()) {

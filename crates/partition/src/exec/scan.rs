@@ -1,6 +1,7 @@
 //! `Program::Scan`.
 
 use super::path::{Keys, Range};
+use super::recheck::Wanted;
 use super::{Cx, Output, Stop, unavailable};
 use crate::lock::{Mode, Target};
 use crate::message::Batch;
@@ -26,6 +27,8 @@ struct State {
     ahead: Vec<Vec<u8>>,
     ahead_at: usize,
     returned: Returned,
+    /// The newest version of a row that a snapshot has.
+    row: Vec<u8>,
     groups: Option<Groups>,
     /// How many of the groups have been put out.
     emitted: usize,
@@ -83,6 +86,9 @@ impl Scan {
             Some(state) => state,
             empty => {
                 let state = empty.insert(State::new(&plan, limit.as_ref())?);
+                if access.lock.is_some() && cx.as_of.is_some() {
+                    state.keys.keep_bounds();
+                }
                 state.row_mode = cx.row_mode(access, mode);
                 state
             }
@@ -105,6 +111,7 @@ impl State {
             ahead: Vec::new(),
             ahead_at: 0,
             returned: Returned::default(),
+            row: Vec::new(),
             groups: plan.group.map(Groups::new),
             emitted: 0,
             left,
@@ -148,7 +155,13 @@ impl State {
 
     /// Follows the path a little; false at its end.
     fn advance<T: Trees>(&mut self, cx: &mut Cx<'_, T>, plan: &Plan<'_>, out: &mut Output) -> Result<bool, Stop> {
+        let takes = cx.as_of.filter(|_| plan.access.lock.is_some());
         match &mut self.keys {
+            Keys::Points { keys, next } if takes.is_some() => {
+                self.ahead = std::mem::take(keys);
+                (self.ahead_at, *next) = (0, 0);
+                Ok(!self.ahead.is_empty())
+            }
             Keys::Points { keys, next } => {
                 let Some(key) = keys.get_mut(*next) else { return Ok(false) };
                 cx.spend()?;
@@ -162,7 +175,7 @@ impl State {
                 Ok(true)
             }
             Keys::Range(r) if r.done => Ok(false),
-            Keys::Range(r) if r.by_index || plan.wait == LockWait::Skip => {
+            Keys::Range(r) if r.by_index || plan.wait == LockWait::Skip || takes.is_some() => {
                 self.ahead.clear();
                 self.ahead_at = 0;
                 read_ahead(cx, r, cx.limits.index_ahead, &mut self.ahead)?;
@@ -180,6 +193,16 @@ impl State {
         let key = &self.ahead[self.ahead_at];
         cx.spend()?;
         let table = &plan.access.table;
+        if let Some(as_of) = cx.as_of.filter(|_| plan.access.lock.is_some()) {
+            let Plan { access, env, mode, wait, .. } = *plan;
+            let wanted = Wanted { access, keys: &self.keys, env, mode, wait };
+            if wanted.take(cx, as_of, key, &mut self.row)? {
+                let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
+                rows.take(RowView::new(&self.row))?;
+            }
+            self.ahead_at += 1;
+            return Ok(());
+        }
         if !self.returned.keys.contains(key) && may_take(cx, plan, key, self.row_mode)? {
             let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
             let mut result = Ok(());
@@ -242,11 +265,11 @@ fn go_on<T: Trees>(
         if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     let (from, to) = r.bounds();
-    let result = match cx.at {
+    let result = match cx.as_of {
         None => {
             cx.trees.scan(r.tree, from, to, r.reverse, &mut |key, value| each(key, Some(value))).map_err(Stop::from)
         }
-        Some(at) => cx.trees.scan_at(r.tree, (from, to), r.reverse, at, &mut each),
+        Some(as_of) => cx.trees.scan_at(r.tree, (from, to), r.reverse, as_of, &mut each),
     };
     if !last.is_empty() {
         r.advance(last);

@@ -45,7 +45,7 @@ impl<T: Trees> Partition<T> {
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
         let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, budget, at: None };
+        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, moved: None, budget, as_of: None };
         (cx, &mut self.scratch)
     }
 }

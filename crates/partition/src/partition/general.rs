@@ -1,11 +1,12 @@
 //! Messages of general transactions: statements, savepoints, table locks, DDL.
 
 use super::{After, Partition};
-use crate::exec::{Exec, Locking, Stop, granted, run_raw};
+use crate::exec::{Exec, Locking, Stop, granted, reads_freely, run_raw};
 use crate::lock::{Mode, Target};
 use crate::message::{Batch, Body, Failure, Origin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
+use crate::versions::AsOf;
 use clearway_storage::TxnMode;
 use clearway_types::{RowBatch, SqlError, TxnId};
 
@@ -43,15 +44,20 @@ impl<T: Trees> Partition<T> {
     pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
         match job {
             Job::Statement(s) => {
-                if let Some(at) = s.at {
-                    self.hold_table(id, &s.exec.program, at)?;
+                if let Some(as_of) = s.as_of {
+                    self.hold_table(id, &s.exec.program, as_of)?;
                 }
                 self.check_plan(&s.exec.program)?;
                 // Undo is needed as soon as there is a savepoint to come back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
-                let locking = self.statement_locking(id, &s.exec.program, s.fresh || s.at.is_some());
+                let locking = self.statement_locking(
+                    id,
+                    &s.exec.program,
+                    s.fresh || s.as_of.is_some() && reads_freely(&s.exec.program),
+                );
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
-                cx.at = s.at;
+                cx.as_of = s.as_of;
+                cx.moved = Some(&mut txn.moved);
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
                 if more {
@@ -63,7 +69,7 @@ impl<T: Trees> Partition<T> {
                 }
                 Ok(Reply { more, ..answer(rows, count) })
             }
-            Job::KeepVersions { generation, misses } => self.keep_versions(*generation, misses),
+            Job::KeepVersions { generation, misses } => self.keep_versions((id, txn), *generation, misses),
             Job::LockTable { table, .. } => {
                 let mode = Mode::AccessExclusive;
                 let target = Target::Table(*table);
@@ -101,11 +107,12 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             mark,
             fresh,
             learns,
-            at: None,
+            as_of: None,
         })),
-        Body::ReadAt { at, program, env, rows, batch } => {
+        Body::StatementAt { at, repeatable, program, env, rows, batch } => {
             let exec = Box::new(Exec::new(program, env, rows, batch.unwrap_or(Batch::ALL)));
-            Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, at: Some(at) }))
+            let as_of = Some(AsOf { at, me: txn.log.txn(), repeatable });
+            Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, as_of }))
         }
         Body::Next(id) => {
             let paused = txn.paused.iter().position(|s| s.exec.id() == id);

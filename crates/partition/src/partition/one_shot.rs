@@ -99,6 +99,7 @@ impl<T: Trees> Partition<T> {
         }
         self.check_plan(&shot.exec.program)?;
         let (mut cx, _) = self.cx(id, &mut txn.log, shot.locking, TxnMode::Logged, None);
+        cx.moved = Some(&mut txn.moved);
         if shot.exec.run(&mut cx)? {
             return Err(Stop::Fail(Failure::Large));
         }

@@ -1,10 +1,12 @@
 //! Snapshots at a partition: keeping what they need, and waiting to be told of commits.
 
 use super::Partition;
-use crate::exec::{Stop, granted, table_of};
+use crate::exec::{Stop, granted, reads_freely, table_of};
 use crate::lock::{Mode, Target};
 use crate::message::Reply;
 use crate::trees::Trees;
+use crate::txn::Txn;
+use crate::versions::AsOf;
 use clearway_plan::{Path, Program};
 use clearway_storage::Blocked;
 use clearway_sync::canary::{self, Bug};
@@ -14,21 +16,28 @@ use clearway_types::{Lsn, TxnId};
 const MISSES: u32 = 16;
 
 impl<T: Trees> Partition<T> {
-    /// Keeps versions from now on. All images of what active transactions have changed come to be in one go, or none.
-    pub(super) fn keep_versions(&mut self, generation: u64, misses: &mut u32) -> Result<Reply, Stop> {
+    /// Keeps versions from now on, for this transaction. All images of what active transactions have changed, it among them, come to be in one go, or none.
+    pub(super) fn keep_versions(
+        &mut self,
+        own: (TxnId, &Txn<T::Log>),
+        generation: u64,
+        misses: &mut u32,
+    ) -> Result<Reply, Stop> {
         let refused = Ok(Reply::default());
         let kept = Ok(Reply { count: 1, ..Reply::default() });
         if self.trees.versions.generation() == generation {
             return kept;
         }
-        let (mut images, mut made) = (Vec::new(), Vec::new());
+        let (mut images, mut made, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         // The order of a hash map is nobody's, and which pages are wanted depends on it.
-        let mut txns: Vec<_> = self.txns.iter().collect();
-        txns.sort_unstable_by_key(|(id, _)| **id);
+        let others = self.txns.iter().map(|(id, txn)| (*id, &**txn));
+        let mut txns: Vec<_> = others.chain([own]).collect();
+        txns.sort_unstable_by_key(|(id, _)| *id);
         for (id, txn) in txns {
-            made.extend(txn.created.iter().map(|tree| (*tree, *id)));
+            moved.extend(txn.moved.iter().map(|(tree, key)| (id, *tree, &**key)));
+            made.extend(txn.created.iter().map(|tree| (*tree, id)));
             let mut each = |tree, key: &[u8], before: Option<&[u8]>| {
-                images.push((*id, tree, key.into(), before.map(Into::into)));
+                images.push((id, tree, key.into(), before.map(Into::into)));
             };
             match self.trees.images(&txn.log, &mut each) {
                 Ok(true) => {}
@@ -44,26 +53,30 @@ impl<T: Trees> Partition<T> {
             images.clear();
         }
         self.trees.versions.keep(generation, images, made);
+        moved.into_iter().for_each(|(writer, tree, key)| self.trees.versions.moves(writer, tree, key));
         kept
     }
 
     /// Keeps the table of what reads as of a snapshot from being changed, and makes sure that the snapshot is good for it.
-    pub(super) fn hold_table(&mut self, id: TxnId, program: &Program, at: Lsn) -> Result<(), Stop> {
+    pub(super) fn hold_table(&mut self, id: TxnId, program: &Program, as_of: AsOf) -> Result<(), Stop> {
         let table = table_of(program);
         let (target, mode) = (Target::Table(table.id), Mode::AccessShared);
-        if !self.locks.covered(id, target, mode) {
+        // Who changes rows or locks them locks the table by itself.
+        if reads_freely(program) && !self.locks.covered(id, target, mode) {
             granted(self.locks.acquire(id, target, mode), target, mode)?;
         }
         let index = match program {
-            Program::Scan { access, .. } => match &access.path {
-                Path::Range { index: Some(index), .. } => table.indexes.get(*index).map(|index| index.tree),
-                _ => None,
-            },
+            Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => {
+                match &access.path {
+                    Path::Range { index: Some(index), .. } => table.indexes.get(*index).map(|index| index.tree),
+                    _ => None,
+                }
+            }
             Program::Guard { key, .. } => table.guard(*key).map(|guard| guard.tree),
             _ => None,
         };
         let trees = [Some(table.tree), index];
-        trees.into_iter().flatten().try_for_each(|tree| self.trees.versions.check(tree, at))
+        trees.into_iter().flatten().try_for_each(|tree| self.trees.versions.check(tree, as_of))
     }
 
     /// The transaction is committed, by the record that ends there.

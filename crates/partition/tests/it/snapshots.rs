@@ -21,7 +21,14 @@ fn open(d: &mut D) -> (TxnId, Snapshot) {
 
 fn read_in(table: &Arc<TableDef>, (_, snapshot): &(TxnId, Snapshot), find: Find) -> Body {
     let env = Arc::new(Env::default());
-    Body::ReadAt { at: snapshot.lsn(), program: Arc::new(select(find).program(table)), env, rows: None, batch: None }
+    Body::StatementAt {
+        at: snapshot.lsn(),
+        repeatable: true,
+        program: Arc::new(select(find).program(table)),
+        env,
+        rows: None,
+        batch: None,
+    }
 }
 
 fn read(d: &mut D, reader: &(TxnId, Snapshot), find: Find) -> Answer {
@@ -79,6 +86,63 @@ fn a_reader_waits_to_be_told_of_a_commit() {
     close(&mut d, before);
     close(&mut d, after);
     assert!(d.owes_nothing());
+}
+
+/// Who has images kept for a snapshot of his own may have changed something himself: others do not see it.
+#[test]
+fn a_writer_that_opens_the_first_snapshot_is_seen_by_himself_alone() {
+    let mut d = driver(&numbers(3));
+    let (writer, opening) = (d.txn(), d.snapshots.begin());
+    d.call(writer, add(1).statement(&table())).expect("a change");
+    d.call(writer, Body::Savepoint(1)).expect("a savepoint");
+    let generation = opening.generation().expect("it is the first");
+    assert_eq!(d.call(writer, Body::KeepVersions(generation)).expect("an answer").count, 1);
+    let own = (writer, d.open(opening));
+    let reader = open(&mut d);
+    d.call(writer, add(2).statement(&table())).expect("a change");
+    let values = |d: &mut D| {
+        [&own, &reader].map(|who| {
+            rows_of(&read(d, who, Find::All { a_less: None }).expect("rows"))
+                .into_iter()
+                .map(|r| r.1)
+                .collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(values(&mut d), [[Some(0), Some(2), Some(3)], [Some(0), Some(1), Some(2)]].map(Vec::from));
+    d.call(writer, Body::RollbackTo(1)).expect("the way back");
+    assert_eq!(values(&mut d), [[Some(0), Some(2), Some(2)], [Some(0), Some(1), Some(2)]].map(Vec::from));
+    close(&mut d, reader);
+    drop(own);
+    d.call(writer, Body::Finish { commit: None }).expect("the end");
+}
+
+/// A row is changed as it is now, if the condition still holds; or not at all by who wants what he has seen.
+#[test]
+fn a_change_looks_at_the_newest_version() {
+    let mut d = driver(&numbers(4));
+    let (early, repeatable) = (open(&mut d), open(&mut d));
+    one(&mut d, &add(1)).expect("a change");
+    one(&mut d, &Stmt::Delete(Find::Point(2))).expect("a change");
+    let change = |d: &mut D, who: &(TxnId, Snapshot), repeatable: bool, find: Find| {
+        let program = Arc::new(Stmt::Add { find, column: 1, by: 10 }.program(&table()));
+        let env = Arc::new(Env::default());
+        d.call(who.0, Body::StatementAt { at: who.1.lsn(), repeatable, program, env, rows: None, batch: None })
+    };
+    let by_a = |low, high| Find::ByA { low: Some(low), high: Some(high), reverse: false };
+    for find in [Find::All { a_less: None }, by_a(2, 2), Find::Points(vec![1, 3])] {
+        let refused = change(&mut d, &repeatable, true, find);
+        assert_eq!(state_of(&refused), Some(SqlState::SERIALIZATION_FAILURE));
+    }
+    assert_eq!(change(&mut d, &repeatable, true, Find::Point(0)).expect("it is as it was").count, 1);
+    d.call(repeatable.0, Body::Finish { commit: None }).expect("the end");
+    // Row 1 has left the range, row 2 is gone.
+    for find in [by_a(1, 1), by_a(2, 2)] {
+        assert_eq!(change(&mut d, &early, false, find).expect("no change").count, 0);
+    }
+    assert_eq!(change(&mut d, &early, false, Find::All { a_less: Some(2) }).expect("a change").count, 1);
+    let rows = rows_of(&read(&mut d, &early, Find::All { a_less: None }).expect("rows"));
+    assert_eq!(rows, [(0, Some(10), 1000), (1, Some(1), 1001), (2, Some(2), 1002), (3, Some(3), 1003)]);
+    close(&mut d, early);
 }
 
 #[test]

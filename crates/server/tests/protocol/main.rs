@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod extended;
+mod isolation;
 mod locks;
 mod log;
 mod many;

@@ -1,0 +1,105 @@
+//! Rows that a statement finds in a snapshot, and changes or locks as they are now.
+//!
+//! Invariant: a row that is taken satisfies the statement's condition twice, in the snapshot and in its newest version, and that version stays as it is: the row is
+//! locked. The condition is the filter and the range of the path: of a range of the table's own keys the latter cannot change.
+//!
+//! Source: PostgreSQL's manual, 13.2.1 and 13.2.2, and its `EvalPlanQual`.
+
+use super::path::{Keys, Range};
+use super::{Cx, Stop};
+use crate::lock::{Mode, Target};
+use crate::trees::Trees;
+use crate::versions::{AsOf, Since};
+use clearway_plan::program::{Access, Env};
+use clearway_plan::{LockWait, TableDef};
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{RowView, SqlError, SqlResult, SqlState, TreeId};
+
+/// What is to be taken, and how.
+pub(super) struct Wanted<'a> {
+    pub access: &'a Access,
+    pub keys: &'a Keys,
+    pub env: &'a Env,
+    pub mode: Mode,
+    pub wait: LockWait,
+}
+
+impl Wanted<'_> {
+    fn satisfies(&self, row: &[u8]) -> SqlResult<bool> {
+        self.access.filter.as_ref().map_or(Ok(true), |filter| filter.eval_bool(RowView::new(row), self.env))
+    }
+
+    /// Whether the path still leads to the row.
+    fn leads_to(&self, row: &[u8], key: &[u8]) -> SqlResult<bool> {
+        match self.keys {
+            Keys::Range(range) if range.by_index => entry_is_within(&self.access.table, range, row, key),
+            _ => Ok(true),
+        }
+    }
+
+    /// Locks the row under this key and reads its newest version into `row`; false if it is not to be taken, or skipped.
+    #[track_caller]
+    pub(super) fn take<T: Trees>(
+        &self,
+        cx: &mut Cx<'_, T>,
+        as_of: AsOf,
+        key: &[u8],
+        row: &mut Vec<u8>,
+    ) -> Result<bool, Stop> {
+        let table = &*self.access.table;
+        let mut wanted = Ok(false);
+        let is_there = cx.get(table.tree, key, &mut |value| wanted = self.satisfies(value))?;
+        if !(is_there && wanted?) {
+            return Ok(false);
+        }
+        if !cx.try_lock_in(table, Target::Key(table.tree, key), self.mode, self.wait)? {
+            return Ok(false);
+        }
+        let since = since(cx, as_of, table, table.tree, key)?;
+        row.clear();
+        if !cx.trees.get(table.tree, key, &mut |value| row.extend_from_slice(value))? {
+            return if since == Since::Moved { Err(moved(table).into()) } else { Ok(false) };
+        }
+        if since == Since::Unchanged || canary::on(Bug::SkippedRecheck) {
+            return Ok(true);
+        }
+        Ok(self.leads_to(row, key)? && self.satisfies(row)?)
+    }
+}
+
+/// What others have done to a key of the table that is locked; 40001 if that is anything and the snapshot is to be repeatable.
+pub(super) fn since<T: Trees>(
+    cx: &Cx<'_, T>,
+    as_of: AsOf,
+    table: &TableDef,
+    tree: TreeId,
+    key: &[u8],
+) -> Result<Since, Stop> {
+    let since = cx.trees.versions.since(tree, key, as_of)?;
+    if since != Since::Unchanged && as_of.repeatable && !canary::on(Bug::LostUpdate) {
+        return Err(changed(table).into());
+    }
+    Ok(since)
+}
+
+/// Whether the row's entry in the index lies in the range as it was at the beginning.
+fn entry_is_within(table: &TableDef, range: &Range, row: &[u8], key: &[u8]) -> SqlResult<bool> {
+    let Some(index) = table.indexes.iter().find(|index| index.tree == range.tree) else { return Ok(false) };
+    let mut entry = Vec::with_capacity(32);
+    index.push_entry(RowView::new(row), key, &mut entry)?;
+    Ok(range.held(&entry))
+}
+
+/// 40001, of who is to change no row that others have changed since the snapshot.
+#[cold]
+fn changed(table: &TableDef) -> SqlError {
+    let text = "could not serialize access due to concurrent update";
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.").table(&table.name)
+}
+
+/// 40001, of a row that is to be found elsewhere now.
+#[cold]
+fn moved(table: &TableDef) -> SqlError {
+    let text = "tuple to be locked was already moved to another key or partition due to concurrent update";
+    SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.").table(&table.name)
+}
