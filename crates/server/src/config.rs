@@ -2,11 +2,12 @@
 
 mod values;
 
-pub use values::{Address, DirectIo, DispatchChoice, IoEngine, LogLockWaits, Size, Switch};
+pub use values::{Address, DirectIo, DispatchChoice, IoEngine, Level, LogLockWaits, Size, Switch};
 
 use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
 use clap::Args;
 use clearway_coordinator::{ReplacementKind, SecondLevelConfig};
+use clearway_plan::statement::Isolation;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -52,6 +53,9 @@ pub struct Flags {
     /// Whether COMMIT waits until the log is on disk: on or off; a session may SET its own [default: on]
     #[arg(long, value_name = "ON|OFF")]
     pub synchronous_commit: Option<Switch>,
+    /// The isolation level of transactions that ask for none; a session may SET its own [default: serializable]
+    #[arg(long, value_name = "LEVEL")]
+    pub default_transaction_isolation: Option<Level>,
     /// Seconds between checkpoints [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub checkpoint_interval_s: Option<u64>,
@@ -133,6 +137,8 @@ struct File {
     dispatch: Option<DispatchChoice>,
     #[serde(alias = "synchronous-commit")]
     synchronous_commit: Option<Switch>,
+    #[serde(alias = "default-transaction-isolation")]
+    default_transaction_isolation: Option<Level>,
     #[serde(alias = "checkpoint-interval-s")]
     checkpoint_interval_s: Option<u64>,
     #[serde(alias = "checkpoint-log")]
@@ -204,6 +210,8 @@ pub struct Config {
     pub dispatch: DispatchChoice,
     /// Whether COMMIT waits for the disk, unless a session says otherwise.
     pub synchronous_commit: bool,
+    /// The isolation level of transactions that ask for none, unless a session says otherwise.
+    pub default_transaction_isolation: Isolation,
     /// Seconds between checkpoints.
     pub checkpoint_interval_s: u64,
     /// Bytes of log between checkpoints at most, about.
@@ -272,6 +280,7 @@ impl Config {
             workers: cores(),
             dispatch: DispatchChoice::Baton,
             synchronous_commit: true,
+            default_transaction_isolation: Isolation::default(),
             checkpoint_interval_s: 60,
             checkpoint_log: 1 << 30,
             query_memory: (crate::page_io::memory() / 8).max(1 << 20),
@@ -332,6 +341,10 @@ impl Config {
             workers: flags.workers.or(file.workers).unwrap_or(d.workers),
             dispatch: flags.dispatch.or(file.dispatch).unwrap_or(d.dispatch),
             synchronous_commit: flags.synchronous_commit.or(file.synchronous_commit) != Some(Switch::Off),
+            default_transaction_isolation: flags
+                .default_transaction_isolation
+                .or(file.default_transaction_isolation)
+                .map_or(d.default_transaction_isolation, Isolation::from),
             checkpoint_interval_s: flags
                 .checkpoint_interval_s
                 .or(file.checkpoint_interval_s)

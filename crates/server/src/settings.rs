@@ -127,7 +127,7 @@ fn unrecognized(name: &str) -> SqlError {
 
 impl Settings {
     /// The defaults, for a session of `user`.
-    pub fn new(user: &str, synchronous_commit: bool) -> Self {
+    pub fn new(user: &str, synchronous_commit: bool, isolation: Isolation) -> Self {
         let mut values: Vec<_> = SETTINGS.iter().map(|s| (s.name.to_owned(), s.default.to_owned())).collect();
         let mut put = |name: &str, value: &str| {
             if let Some(i) = find(name) {
@@ -136,6 +136,8 @@ impl Settings {
         };
         put("session_authorization", user);
         put("synchronous_commit", if synchronous_commit { "on" } else { "off" });
+        put("default_transaction_isolation", isolation.name());
+        put("transaction_isolation", isolation.name());
         Self { initial: values.clone(), values, zone: Zone::utc(), txn: None, savepoints: Vec::new() }
     }
 
@@ -363,7 +365,7 @@ mod tests {
 
     #[test]
     fn thirteen_are_reported_and_odd_spellings_are_understood() {
-        let mut s = Settings::new("me", true);
+        let mut s = Settings::new("me", true, Isolation::default());
         assert_eq!(s.reported().count(), 13);
         for utf8 in ["'utf-8'", "UTF8", "unicode", "utf_8"] {
             s.set("client_encoding", Some(utf8), false).unwrap();
@@ -382,7 +384,7 @@ mod tests {
 
     #[test]
     fn invariant_1_transactions() {
-        let mut s = Settings::new("me", true);
+        let mut s = Settings::new("me", true, Isolation::default());
         let own = |s: &mut Settings, value, local| {
             s.enter_txn();
             s.set("application_name", Some(value), local).unwrap();
@@ -403,7 +405,7 @@ mod tests {
 
     #[test]
     fn invariant_1_savepoints() {
-        let mut s = Settings::new("me", true);
+        let mut s = Settings::new("me", true, Isolation::default());
         let name = |s: &Settings| s.get("application_name").unwrap().to_owned();
         let own = |s: &mut Settings, value, local| {
             s.enter_txn();

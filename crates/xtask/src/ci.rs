@@ -82,10 +82,13 @@ pub fn run(options: &Options) -> Res<()> {
     Ok(())
 }
 
-/// Short histories: of Clearway, and of PostgreSQL as the control.
+/// Short histories: of Clearway at each level, and of PostgreSQL as the control.
 fn histories() -> Res<()> {
     let short = || Options { quick: true, ..Options::default() };
-    step("history", || crate::history::run(&short()))?;
+    for isolation in ["serializable", "repeatable read", "read committed"] {
+        let own = Options { isolation: Some(isolation.into()), ..short() };
+        step(&format!("history at {isolation}"), || crate::history::run(&own))?;
+    }
     if tools::find("initdb").is_none() {
         println!("ci: control of histories SKIPPED: PostgreSQL is not installed (see .ci/run)");
         return Ok(());

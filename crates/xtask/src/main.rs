@@ -49,7 +49,7 @@ e2e, crash and history:
   --only TEXT                  e2e: only the scenarios whose name contains TEXT
   -- ARGS                      further arguments for `clearway serve`
 history:
-  --isolation LEVEL            with --server postgres: which anomalies are expected [default: serializable]
+  --isolation LEVEL            of all transactions: which anomalies may be found [default: serializable]
 e2e:
   --against HOST:PORT          use a server that runs already, and skip what would have to stop it
 ";

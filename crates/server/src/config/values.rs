@@ -1,6 +1,7 @@
 //! Values of settings that are more than a number or a word.
 
 use clap::ValueEnum;
+use clearway_plan::statement::Isolation;
 use serde::Deserialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
@@ -113,6 +114,32 @@ pub enum DirectIo {
     On,
     /// No.
     Off,
+}
+
+/// An isolation level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+pub enum Level {
+    /// READ COMMITTED.
+    #[value(name = "read committed", alias = "read-committed")]
+    #[serde(rename = "read committed", alias = "read-committed")]
+    ReadCommitted,
+    /// REPEATABLE READ.
+    #[value(name = "repeatable read", alias = "repeatable-read")]
+    #[serde(rename = "repeatable read", alias = "repeatable-read")]
+    RepeatableRead,
+    /// SERIALIZABLE.
+    #[serde(rename = "serializable")]
+    Serializable,
+}
+
+impl From<Level> for Isolation {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::ReadCommitted => Self::ReadCommitted,
+            Level::RepeatableRead => Self::RepeatableRead,
+            Level::Serializable => Self::Serializable,
+        }
+    }
 }
 
 /// On or off.

@@ -177,7 +177,7 @@ impl Session {
             pid: 0,
             user: String::new(),
             database: String::new(),
-            settings: Settings::new("", shared.config.synchronous_commit),
+            settings: Settings::new("", shared.config.synchronous_commit, shared.config.default_transaction_isolation),
             synchronous_commit: true,
             characteristics: Characteristics::default(),
             shown_characteristics: Characteristics::default(),

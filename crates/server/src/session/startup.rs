@@ -89,7 +89,8 @@ impl Session {
             let text = format!("database \"{}\" does not exist", self.database);
             return Err(SqlError::new(SqlState::UNDEFINED_DATABASE, text));
         }
-        self.settings = Settings::new(&self.user, cx.shared.config.synchronous_commit);
+        let config = &cx.shared.config;
+        self.settings = Settings::new(&self.user, config.synchronous_commit, config.default_transaction_isolation);
         for (name, value) in parameters {
             match *name {
                 "user" | "database" | "replication" => {}
