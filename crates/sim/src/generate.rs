@@ -42,6 +42,14 @@ pub struct Mix {
     pub read_only: u64,
     /// Reads of whole tables.
     pub scans: u64,
+    /// Blocks below SERIALIZABLE.
+    pub levels: u64,
+    /// Those of them that are REPEATABLE READ.
+    pub repeatable: u64,
+    /// Updates that find rows by a value, and give them another.
+    pub by_value: u64,
+    /// FOR KEY SHARE that waits.
+    pub key_shares: u64,
 }
 
 /// One session's choices.
@@ -127,7 +135,13 @@ impl Script {
                 }
                 self.left = 1 + self.rng.below(self.mix.block);
                 self.only_reads = self.mix.read_only > 0 && self.rng.percent(self.mix.read_only);
-                if self.only_reads { Stmt::BeginReadOnly { each: self.rng.percent(30) } } else { Stmt::Begin }
+                if self.only_reads {
+                    Stmt::BeginReadOnly { each: self.rng.percent(30) }
+                } else if self.mix.levels > 0 && self.rng.percent(self.mix.levels) {
+                    Stmt::BeginAt { repeatable: self.rng.percent(self.mix.repeatable) }
+                } else {
+                    Stmt::Begin
+                }
             }
             Block::Failed => match self.savepoints.last() {
                 Some(savepoint) if self.rng.percent(70) => Stmt::RollbackTo(*savepoint),
@@ -230,6 +244,10 @@ impl Script {
         if self.mix.scans > 0 && self.rng.percent(self.mix.scans) {
             return Stmt::Select { table, pred: Pred::All, lock: None };
         }
+        if self.mix.key_shares > 0 && !kind.uniques().is_empty() && self.rng.percent(self.mix.key_shares) {
+            let pred = self.pred(kind);
+            return Stmt::Keys { table, kind, pred, wait: LockWait::Wait };
+        }
         if self.rng.percent(self.mix.reads) {
             let pred = self.pred(kind);
             return match self.rng.below(10) {
@@ -304,6 +322,11 @@ impl Script {
     }
 
     fn update(&mut self, table: String, kind: Kind) -> Stmt {
+        if self.mix.by_value > 0 && self.rng.percent(self.mix.by_value) {
+            let from = self.rng.within(0..=9);
+            let pred = Pred::Between(A, from, from + self.rng.within(0..=4));
+            return Stmt::Update { table, set: Set::To(A, Some(self.rng.within(0..=9))), pred };
+        }
         // A unique column is changed in one row at a time: in which order several rows change is not said.
         if !kind.key().is_empty() && self.rng.percent(20) {
             let pred = self.point(kind.key());

@@ -1,7 +1,8 @@
 //! What the sessions saw, for the judge.
 
 use crate::model::{Answer, Model, difference};
-use crate::sql::Stmt;
+use crate::sql::{Pred, Stmt};
+use crate::views::View;
 use clearway_types::Lsn;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,6 +33,8 @@ pub struct Transaction {
     pub lsn: Lsn,
     /// The snapshot that it read: its place in the serial order, though it may have waited for a later commit.
     pub snapshot: Option<Lsn>,
+    /// The snapshots that its statements saw, if it is below SERIALIZABLE and may write; none for those that saw what is newest.
+    pub views: Vec<Option<Lsn>>,
     /// The step at which its first statement began.
     pub began: u64,
     /// The step at which its client heard of the end: the log was durable up to `lsn`.
@@ -60,12 +63,34 @@ impl Transaction {
         matches!(self.end, End::Committed | End::RolledBack)
     }
 
-    fn replay(&self, model: &mut Model) -> Result<(), String> {
+    /// Its place in the order of all: behind what it saw.
+    fn place(&self) -> Lsn {
+        let last = self.views.iter().flatten().max();
+        self.snapshot.unwrap_or(self.lsn).max(last.copied().unwrap_or_default())
+    }
+
+    /// Whether its statements saw one snapshot, and are not to change what others have changed since.
+    fn is_repeatable(&self) -> bool {
+        matches!(self.statements.first(), Some((Stmt::BeginAt { repeatable: true }, _)))
+    }
+
+    fn replay(&self, model: &mut Model, views: &[View]) -> Result<(), String> {
         match self.end {
-            End::RolledBack => model.clone().replay(&self.statements),
-            _ => model.replay(&self.statements),
+            End::RolledBack => model.clone().replay(&self.statements, views),
+            _ => model.replay(&self.statements, views),
         }
     }
+}
+
+/// What comes first among what belongs to one LSN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// The transaction that the commit record there commits.
+    Changes,
+    /// A statement of a transaction looks at what there is.
+    Looks(usize),
+    /// A transaction that has changed nothing.
+    Reads,
 }
 
 /// The transactions of one life.
@@ -103,7 +128,7 @@ impl History {
         [
             ("transactions committed", count(|t| t.is_committed())),
             ("acknowledged", count(|t| t.is_acknowledged())),
-            ("of snapshots", count(|t| t.snapshot.is_some())),
+            ("of snapshots", count(|t| t.snapshot.is_some() || !t.views.is_empty())),
             ("rolled back and judged", count(|t| t.end == End::RolledBack)),
         ]
     }
@@ -130,10 +155,23 @@ impl History {
     /// seen: it had its locks until it ended, and until then nobody committed what contradicts its answers.
     pub fn replay(&self, model: &mut Model, end: Lsn) -> Result<(), String> {
         let all = self.lock();
-        let mut order: Vec<&Transaction> = all.iter().filter(|t| t.is_judged() && t.lsn <= end).collect();
-        order.sort_by_key(|t| (t.snapshot.unwrap_or(t.lsn), !t.wrote()));
-        for txn in order {
-            txn.replay(model).map_err(|why| {
+        let judged: Vec<&Transaction> = all.iter().filter(|t| t.is_judged() && t.lsn.max(t.place()) <= end).collect();
+        let mut order: Vec<(Lsn, Turn, usize)> = Vec::new();
+        for (number, txn) in judged.iter().enumerate() {
+            order.push((txn.place(), if txn.wrote() { Turn::Changes } else { Turn::Reads }, number));
+            let looks = txn.views.iter().enumerate().filter_map(|(at, view)| view.map(|view| (view, at)));
+            order.extend(looks.map(|(view, at)| (view, Turn::Looks(at), number)));
+        }
+        order.sort_unstable();
+        let mut views: Vec<Vec<View>> = judged.iter().map(|txn| vec![View::Newest; txn.views.len()]).collect();
+        for (_, turn, number) in order {
+            let txn = judged[number];
+            if let Turn::Looks(at) = turn {
+                let table = txn.statements[at].0.table().and_then(|name| model.tables.get(name).cloned());
+                views[number][at] = View::AsOf { table, repeatable: txn.is_repeatable() };
+                continue;
+            }
+            txn.replay(model, &std::mem::take(&mut views[number])).map_err(|why| {
                 let steps: Vec<String> =
                     txn.statements.iter().map(|(s, a)| format!("{} -> {a:.60?}", s.short())).collect();
                 format!(
@@ -160,8 +198,7 @@ pub fn compare(found: &Found, model: &Model) -> Result<(), String> {
         return Err(format!("tables {have:?} instead of {should:?}"));
     }
     for (name, rows) in found {
-        let mut expected = model.tables[name].rows.clone();
-        expected.sort_unstable();
+        let expected = model.tables[name].select(&Pred::All);
         if *rows != expected {
             return Err(format!("table {name}: {}", difference(rows, &expected)));
         }

@@ -15,6 +15,7 @@ pub mod model;
 pub mod rng;
 pub mod sql;
 pub mod trace;
+pub mod views;
 pub mod world;
 
 #[cfg(shuttle)]

@@ -1,6 +1,7 @@
 //! What a database is, said as simply as possible: tables are lists of rows, a transaction happens at once.
 
 use crate::sql::{A, Kind, Pred, Row, Set, Stmt};
+use crate::views::View;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A table.
@@ -9,9 +10,18 @@ pub struct Table {
     /// Its constraints.
     pub kind: Kind,
     /// Its rows, in no order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Known>,
     /// The names of the indexes that were made by CREATE INDEX.
     pub indexes: BTreeSet<String>,
+}
+
+/// A row that is the same row however it changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Which one it is.
+    pub id: u64,
+    /// What is in it.
+    pub row: Row,
 }
 
 /// What a statement answers.
@@ -36,35 +46,50 @@ pub enum Answer {
 pub struct Model {
     /// By name.
     pub tables: BTreeMap<String, Table>,
+    /// How many rows have been inserted.
+    inserted: u64,
 }
 
 impl Model {
     /// Executes a transaction's statements, which committed, in their order; the first whose answer is not what was seen is an error.
-    /// `seen`: the answers in the engine.
-    pub fn replay<'a>(&mut self, statements: impl IntoIterator<Item = &'a (Stmt, Answer)>) -> Result<(), String> {
-        let mut savepoints: Vec<(u8, Self)> = Vec::new();
-        for (stmt, seen) in statements {
+    /// `statements`: with the answers in the engine; `views`: what each of them saw, [`View::Newest`] for those behind the last.
+    pub fn replay(&mut self, statements: &[(Stmt, Answer)], views: &[View]) -> Result<(), String> {
+        let base = if views.iter().any(|view| *view != View::Newest) { self.clone() } else { Self::default() };
+        // With the tables that the transaction itself has made or emptied: of those it sees what is newest.
+        let mut savepoints: Vec<(u8, Self, BTreeSet<String>)> = Vec::new();
+        let mut remade = BTreeSet::new();
+        for (at, (stmt, seen)) in statements.iter().enumerate() {
             if matches!(seen, Answer::Refused(_)) {
                 continue;
             }
+            let find = |name: &u8| savepoints.iter().rposition(|(n, ..)| n == name).ok_or("no such savepoint");
             let expected = match stmt {
                 Stmt::Savepoint(n) => {
-                    savepoints.push((*n, self.clone()));
+                    savepoints.push((*n, self.clone(), remade.clone()));
                     Answer::Done
                 }
                 Stmt::RollbackTo(n) => {
-                    let at = savepoints.iter().rposition(|(name, _)| name == n).ok_or("no such savepoint")?;
+                    let at = find(n)?;
                     savepoints.truncate(at + 1);
                     self.clone_from(&savepoints[at].1);
+                    remade.clone_from(&savepoints[at].2);
                     Answer::Done
                 }
                 Stmt::Release(n) => {
-                    let at = savepoints.iter().rposition(|(name, _)| name == n).ok_or("no such savepoint")?;
+                    let at = find(n)?;
                     savepoints.truncate(at);
                     Answer::Done
                 }
-                other => self.execute(other)?,
+                other => match views.get(at).filter(|_| other.table().is_some_and(|name| !remade.contains(name))) {
+                    Some(View::AsOf { table, repeatable }) => {
+                        self.execute_as_of(other, table.as_ref(), &base, *repeatable)?
+                    }
+                    _ => self.execute(other)?,
+                },
             };
+            if let Stmt::CreateTable { table, .. } | Stmt::DropTable(table) | Stmt::Truncate(table) = stmt {
+                remade.insert(table.clone());
+            }
             let as_expected = match (&expected, seen) {
                 (Answer::Rows(all), Answer::Rows(some)) if stmt.skips() => are_among(some, all),
                 _ => expected == *seen,
@@ -81,31 +106,22 @@ impl Model {
         Ok(())
     }
 
-    fn table(&mut self, name: &str) -> Result<&mut Table, String> {
+    pub(crate) fn table(&mut self, name: &str) -> Result<&mut Table, String> {
         self.tables.get_mut(name).ok_or_else(|| format!("there is no table {name} at this point of the serial order"))
     }
 
-    fn execute(&mut self, stmt: &Stmt) -> Result<Answer, String> {
+    pub(crate) fn execute(&mut self, stmt: &Stmt) -> Result<Answer, String> {
         Ok(match stmt {
-            Stmt::Insert { table, rows } => self.table(table)?.insert(rows),
-            Stmt::Update { table, set, pred } => self.table(table)?.update(set, pred),
-            Stmt::Delete { table, pred } => {
-                let rows = &mut self.table(table)?.rows;
-                let before = rows.len();
-                rows.retain(|row| !pred.holds(row));
-                Answer::Count((before - rows.len()) as u64)
+            Stmt::Insert { table, rows } => {
+                let first = self.inserted;
+                self.inserted += rows.len() as u64;
+                self.table(table)?.insert(rows, first)
             }
+            Stmt::Update { table, set, pred } => self.table(table)?.update(set, |known| pred.holds(&known.row)),
+            Stmt::Delete { table, pred } => self.table(table)?.delete(|known| pred.holds(&known.row)),
             Stmt::Select { table, pred, .. } => Answer::Rows(self.table(table)?.select(pred)),
-            Stmt::Keys { table, kind, pred, .. } => {
-                let mut rows = self.table(table)?.select(pred);
-                for row in &mut rows {
-                    (0..row.n.len()).filter(|c| !kind.is_in_key(*c)).for_each(|c| row.n[c] = None);
-                    row.v = "".into();
-                }
-                rows.sort_unstable();
-                Answer::Rows(rows)
-            }
-            Stmt::Sum { table, pred } => self.table(table)?.sum(pred),
+            Stmt::Keys { table, kind, pred, .. } => keys(*kind, self.table(table)?.select(pred)),
+            Stmt::Sum { table, pred } => sum(&self.table(table)?.select(pred)),
             Stmt::CreateTable { table, kind } => {
                 let made = Table { kind: *kind, rows: Vec::new(), indexes: BTreeSet::new() };
                 if self.tables.insert(table.clone(), made).is_some() {
@@ -142,22 +158,13 @@ impl Model {
 impl Table {
     /// The rows for which it holds, sorted.
     pub fn select(&self, pred: &Pred) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.rows.iter().filter(|row| pred.holds(row)).cloned().collect();
-        rows.sort_unstable();
-        rows
+        sorted(self.rows.iter().map(|known| &known.row).filter(|row| pred.holds(row)))
     }
 
-    /// count(*), count(a), sum(a)
-    pub fn sum(&self, pred: &Pred) -> Answer {
-        let found: Vec<Option<i32>> = self.rows.iter().filter(|row| pred.holds(row)).map(|row| row.n[A]).collect();
-        let values: Vec<i64> = found.iter().flatten().map(|n| i64::from(*n)).collect();
-        let sum = (!values.is_empty()).then(|| values.iter().sum());
-        Answer::Sum(found.len() as u64, values.len() as u64, sum)
-    }
-
-    fn insert(&mut self, rows: &[Row]) -> Answer {
+    /// Inserts rows, of which the first is to be known by this number, the next by the one that follows.
+    fn insert(&mut self, rows: &[Row], first: u64) -> Answer {
         let before = self.rows.len();
-        self.rows.extend(rows.iter().cloned());
+        self.rows.extend((first..).zip(rows).map(|(id, row)| Known { id, row: row.clone() }));
         if self.has_duplicates() {
             self.rows.truncate(before);
             return Answer::Duplicate;
@@ -165,10 +172,16 @@ impl Table {
         Answer::Count(rows.len() as u64)
     }
 
-    fn update(&mut self, set: &Set, pred: &Pred) -> Answer {
+    pub(crate) fn delete(&mut self, which: impl Fn(&Known) -> bool) -> Answer {
+        let before = self.rows.len();
+        self.rows.retain(|known| !which(known));
+        Answer::Count((before - self.rows.len()) as u64)
+    }
+
+    pub(crate) fn update(&mut self, set: &Set, which: impl Fn(&Known) -> bool) -> Answer {
         let before = self.rows.clone();
         let mut count = 0;
-        for row in self.rows.iter_mut().filter(|row| pred.holds(row)) {
+        for Known { row, .. } in self.rows.iter_mut().filter(|known| which(known)) {
             count += 1;
             match set {
                 Set::To(c, n) => row.n[*c] = *n,
@@ -188,10 +201,33 @@ impl Table {
         self.kind.uniques().iter().any(|key| {
             let mut seen = BTreeSet::new();
             let mut values =
-                self.rows.iter().filter_map(|row| key.iter().map(|c| row.n[*c]).collect::<Option<Vec<i32>>>());
+                self.rows.iter().filter_map(|known| key.iter().map(|c| known.row.n[*c]).collect::<Option<Vec<i32>>>());
             values.any(|value| !seen.insert(value))
         })
     }
+}
+
+pub(crate) fn sorted<'r>(rows: impl Iterator<Item = &'r Row>) -> Vec<Row> {
+    let mut rows: Vec<Row> = rows.cloned().collect();
+    rows.sort_unstable();
+    rows
+}
+
+/// The columns of unique keys of these rows.
+pub(crate) fn keys(kind: Kind, mut rows: Vec<Row>) -> Answer {
+    for row in &mut rows {
+        (0..row.n.len()).filter(|c| !kind.is_in_key(*c)).for_each(|c| row.n[c] = None);
+        row.v = "".into();
+    }
+    rows.sort_unstable();
+    Answer::Rows(rows)
+}
+
+/// count(*), count(a), sum(a)
+pub(crate) fn sum(rows: &[Row]) -> Answer {
+    let values: Vec<i64> = rows.iter().filter_map(|row| row.n[A]).map(i64::from).collect();
+    let sum = (!values.is_empty()).then(|| values.iter().sum());
+    Answer::Sum(rows.len() as u64, values.len() as u64, sum)
 }
 
 /// Returns true if `all` has each of these rows, as often. Both are sorted.
@@ -262,7 +298,7 @@ mod tests {
         let replay = |lock, rows: &[&Row]| {
             let mut model = spread();
             model.execute(&insert(&[a.clone(), b.clone()])).unwrap();
-            model.replay(&[(select(lock), Answer::Rows(rows.iter().copied().cloned().collect()))]).is_ok()
+            model.replay(&[(select(lock), Answer::Rows(rows.iter().copied().cloned().collect()))], &[]).is_ok()
         };
         for few in [&[][..], &[&a], &[&b]] {
             assert!(replay(lock, few) && !replay(None, few) && !replay(Some(Lock::UPDATE), few), "{few:?}");
@@ -282,9 +318,9 @@ mod tests {
             (insert(&[row(2, 1, None)]), Answer::Count(1)),
             done(Stmt::RollbackTo(1)),
         ];
-        assert_eq!(model.replay(&steps), Ok(()));
+        assert_eq!(model.replay(&steps, &[]), Ok(()));
         assert!(model.tables["t"].rows.is_empty());
         let wrong = [(insert(&[row(2, 1, None)]), Answer::Duplicate)];
-        assert!(model.replay(&wrong).unwrap_err().contains("the model Count(1)"));
+        assert!(model.replay(&wrong, &[]).unwrap_err().contains("the model Count(1)"));
     }
 }

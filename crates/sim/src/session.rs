@@ -116,6 +116,8 @@ pub struct Session {
     open: Vec<(Stmt, Answer)>,
     /// The snapshot that its queries read.
     snapshot: Option<Lsn>,
+    /// The snapshots that its statements saw, if it is below SERIALIZABLE and may write.
+    views: Vec<Option<Lsn>>,
     /// The step at which it began.
     began: u64,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
@@ -139,6 +141,7 @@ impl Session {
             state: State::Idle,
             open: Vec::new(),
             snapshot: None,
+            views: Vec::new(),
             began: 0,
             thinks: 0,
             acknowledged: Lsn(0),
@@ -319,9 +322,15 @@ impl Session {
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
             Block::Open | Block::Failed => {
-                self.snapshot = self.client.as_ref().and_then(Client::reads_at);
+                let saw = self.client.as_ref().and_then(Client::reads_at);
                 self.open.push((stmt, answer));
-                self.write_down_alone();
+                if let Some((Stmt::BeginAt { .. }, _)) = self.open.first() {
+                    let looks = self.open.last().is_some_and(|(stmt, _)| stmt.finds());
+                    self.views.push(saw.filter(|_| looks));
+                } else {
+                    self.snapshot = saw;
+                    self.write_down_alone();
+                }
             }
             Block::None => {
                 let end = match (&stmt, &answer) {
@@ -344,7 +353,8 @@ impl Session {
     fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
         let statements = std::mem::take(&mut self.open);
         let (session, began, snapshot) = (self.name.clone(), self.began, self.snapshot.take());
-        self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, began, told: None })
+        let views = std::mem::take(&mut self.views);
+        self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
     }
 
     /// A query that has read a snapshot of its own has its own place in the serial order.
@@ -358,7 +368,8 @@ impl Session {
             let (session, began) = (self.name.clone(), self.began);
             // Its client heard of it at once, and does not wait for what it saw before the block's end.
             let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
-            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, began, told: None });
+            let views = Vec::new();
+            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None });
         }
     }
 
@@ -366,8 +377,7 @@ impl Session {
     pub fn leave(&mut self) {
         let mut end = End::Aborted;
         if let State::Running { stmt, .. } = std::mem::replace(&mut self.state, State::Over) {
-            let alone =
-                self.open.is_empty() && !matches!(stmt, Stmt::Begin | Stmt::BeginReadOnly { .. } | Stmt::Backup(_));
+            let alone = self.open.is_empty() && !stmt.begins() && !matches!(stmt, Stmt::Backup(_));
             if alone || stmt == Stmt::Commit {
                 end = End::Unanswered;
             }

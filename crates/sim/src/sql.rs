@@ -198,6 +198,11 @@ impl fmt::Display for Lock {
 pub enum Stmt {
     /// BEGIN
     Begin,
+    /// BEGIN at READ COMMITTED or REPEATABLE READ.
+    BeginAt {
+        /// The latter.
+        repeatable: bool,
+    },
     /// BEGIN ... READ ONLY: a snapshot for the whole transaction, or one for each statement.
     BeginReadOnly {
         /// For each.
@@ -295,6 +300,7 @@ impl Stmt {
         !matches!(
             self,
             Self::Begin
+                | Self::BeginAt { .. }
                 | Self::BeginReadOnly { .. }
                 | Self::Commit
                 | Self::Rollback
@@ -306,6 +312,11 @@ impl Stmt {
                 | Self::Sum { .. }
                 | Self::Backup(_)
         )
+    }
+
+    /// Whether it begins a block.
+    pub fn begins(&self) -> bool {
+        matches!(self, Self::Begin | Self::BeginAt { .. } | Self::BeginReadOnly { .. })
     }
 
     /// Returns true if it leaves out rows that other transactions have locked.
@@ -359,6 +370,8 @@ impl fmt::Display for Stmt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Begin => f.write_str("BEGIN"),
+            Self::BeginAt { repeatable: false } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED"),
+            Self::BeginAt { repeatable: true } => f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ"),
             Self::BeginReadOnly { each: true } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),
             Self::BeginReadOnly { each: false } => f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"),
             Self::Commit => f.write_str("COMMIT"),

@@ -317,6 +317,10 @@ impl World {
             updates_read: 0,
             read_only: 0,
             scans: 0,
+            levels: 0,
+            repeatable: 0,
+            by_value: 0,
+            key_shares: 0,
         };
         let mut world = Self {
             seed,
@@ -406,6 +410,23 @@ impl World {
             self.mix.read_only = rng.pick(&[10, 30, 60]);
             let memory = self.engine.partition.version_memory;
             self.engine.partition.version_memory = rng.pick(&[1000, 20_000, memory, memory, memory]);
+        }
+        self.draw_levels(&mut Rng::new(self.seed, "seventh generator"));
+    }
+
+    /// What came with the seventh generator: transactions below SERIALIZABLE.
+    fn draw_levels(&mut self, rng: &mut Rng) {
+        if rng.percent(50) {
+            self.mix.levels = rng.pick(&[20, 60, 100]);
+            self.mix.repeatable = rng.pick(&[0, 30, 60, 100]);
+            if rng.percent(40) {
+                // Blocks over the same few rows, found by what others change.
+                self.mix = Mix { keys: 10, wide: 60, alone: 20, reads: 20, by_value: 70, ..self.mix };
+            }
+        }
+        if rng.percent(15) {
+            // Rows that are to stay, and others delete them.
+            self.mix = Mix { keys: 10, wide: 60, alone: 20, key_shares: 40, ..self.mix };
         }
     }
 

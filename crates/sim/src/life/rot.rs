@@ -174,7 +174,7 @@ impl Story<'_> {
             }
             Err(error) => return Err(format!("an error without a cause: {error}")),
         };
-        model.replay([&(stmt.clone(), answer)]).map_err(|why| {
+        model.replay(&[(stmt.clone(), answer)], &[]).map_err(|why| {
             let names: Vec<String> = hits.keys().map(Rotten::name).collect();
             format!("{why} (bits flipped in {names:?})")
         })

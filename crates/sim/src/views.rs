@@ -1,0 +1,165 @@
+//! The model's part of READ COMMITTED and REPEATABLE READ: statements that saw a snapshot, and their transaction's own changes.
+//!
+//! A statement finds its rows in what it saw. It answers with them, or changes or locks the newest version of each that still satisfies its condition; at
+//! REPEATABLE READ there is none that others have changed since.
+
+use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
+use crate::sql::{Pred, Row, Stmt};
+use std::collections::BTreeMap;
+
+/// What a statement saw.
+#[derive(Clone, Debug, PartialEq)]
+pub enum View {
+    /// What was newest, under locks.
+    Newest,
+    /// Its table as of a snapshot.
+    AsOf {
+        /// None: it was not there.
+        table: Option<Table>,
+        /// REPEATABLE READ.
+        repeatable: bool,
+    },
+}
+
+type Rows<'t> = BTreeMap<u64, &'t Row>;
+
+fn rows(table: Option<&Table>) -> Rows<'_> {
+    table.into_iter().flat_map(|table| &table.rows).map(|known| (known.id, &known.row)).collect()
+}
+
+/// What is there of a snapshot, with what its transaction has made of `base`: `now`.
+fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> Rows<'t> {
+    let is_own = |id: &u64| base.get(id) != now.get(id);
+    let others = then.iter().filter(|(id, _)| !is_own(id));
+    others.chain(now.iter().filter(|(id, _)| is_own(id))).map(|(id, row)| (*id, *row)).collect()
+}
+
+impl Model {
+    /// Executes a statement of a transaction that saw its table like this; `base`: all as it was before the transaction.
+    pub(crate) fn execute_as_of(
+        &mut self,
+        stmt: &Stmt,
+        then: Option<&Table>,
+        base: &Self,
+        repeatable: bool,
+    ) -> Result<Answer, String> {
+        let (Some(name), Some(pred)) = (stmt.table(), stmt.pred()) else { return self.execute(stmt) };
+        let table = self.table(name)?;
+        let now = table.clone();
+        let (then, base, now) = (rows(then), rows(base.tables.get(name)), rows(Some(&now)));
+        let mut found = with_own(&then, &base, &now);
+        found.retain(|_, row| pred.holds(row));
+        if !stmt.locks() {
+            let rows = sorted(found.into_values());
+            return Ok(if matches!(stmt, Stmt::Sum { .. }) { sum(&rows) } else { Answer::Rows(rows) });
+        }
+        let lost = found.keys().find(|id| repeatable && !stmt.skips() && then.get(id) != base.get(id));
+        if let Some(row) = lost.and_then(|id| then.get(id)) {
+            return Err(format!("{}: others have changed {row} since the snapshot", stmt.short()));
+        }
+        let takes = |known: &Known| found.contains_key(&known.id) && pred.holds(&known.row);
+        let taken =
+            || sorted(now.iter().filter(|(id, row)| found.contains_key(id) && pred.holds(row)).map(|(_, row)| *row));
+        Ok(match stmt {
+            Stmt::Update { set, .. } => table.update(set, takes),
+            Stmt::Delete { .. } => table.delete(takes),
+            Stmt::Keys { kind, .. } => keys(*kind, taken()),
+            _ => Answer::Rows(taken()),
+        })
+    }
+}
+
+impl Stmt {
+    /// The table whose rows it reads or changes, or that it makes or drops.
+    pub fn table(&self) -> Option<&str> {
+        match self {
+            Self::Insert { table, .. }
+            | Self::Update { table, .. }
+            | Self::Delete { table, .. }
+            | Self::Select { table, .. }
+            | Self::Keys { table, .. }
+            | Self::Sum { table, .. }
+            | Self::CreateTable { table, .. }
+            | Self::DropTable(table)
+            | Self::Truncate(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    /// Which rows it reads or changes.
+    fn pred(&self) -> Option<&Pred> {
+        match self {
+            Self::Update { pred, .. }
+            | Self::Delete { pred, .. }
+            | Self::Select { pred, .. }
+            | Self::Keys { pred, .. }
+            | Self::Sum { pred, .. } => Some(pred),
+            _ => None,
+        }
+    }
+
+    /// Whether it looks for rows.
+    pub fn finds(&self) -> bool {
+        self.pred().is_some()
+    }
+
+    /// Whether it locks the rows that it finds.
+    fn locks(&self) -> bool {
+        !matches!(self, Self::Select { lock: None, .. } | Self::Sum { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sql::{A, K, Kind, Set};
+
+    fn row(k: i32, a: i32) -> Row {
+        Row { n: [Some(0), Some(k), Some(a), None], v: "".into() }
+    }
+
+    fn insert(k: i32) -> (Stmt, Answer) {
+        (Stmt::Insert { table: "t".into(), rows: vec![row(k, 0)] }, Answer::Count(1))
+    }
+
+    fn add(pred: Pred, n: u64) -> (Stmt, Answer) {
+        (Stmt::Update { table: "t".into(), set: Set::Add(A, 1), pred }, Answer::Count(n))
+    }
+
+    fn select(rows: &[Row]) -> (Stmt, Answer) {
+        (Stmt::Select { table: "t".into(), pred: Pred::All, lock: None }, Answer::Rows(rows.to_vec()))
+    }
+
+    /// A table with the keys 1 and 2, then another transaction has added to 1 and has inserted 3.
+    fn changed() -> (Table, Model) {
+        let mut model = Model::default();
+        let create = (Stmt::CreateTable { table: "t".into(), kind: Kind::Keyed }, Answer::Done);
+        model.replay(&[create, insert(1), insert(2)], &[]).unwrap();
+        let then = model.tables["t"].clone();
+        model.replay(&[add(Pred::Equal(vec![(K, 1)]), 1), insert(3)], &[]).unwrap();
+        (then, model)
+    }
+
+    fn replay(steps: &[(Stmt, Answer)], repeatable: bool) -> Result<Vec<Row>, String> {
+        let (then, mut model) = changed();
+        let view = View::AsOf { table: Some(then), repeatable };
+        model.replay(steps, &vec![view; steps.len()])?;
+        Ok(model.tables["t"].select(&Pred::All))
+    }
+
+    #[test]
+    fn reads_see_the_snapshot_and_own_changes() {
+        let steps = [select(&[row(1, 0), row(2, 0)]), insert(4), select(&[row(1, 0), row(2, 0), row(4, 0)])];
+        assert_eq!(replay(&steps, true), Ok(vec![row(1, 1), row(2, 0), row(3, 0), row(4, 0)]));
+        assert!(replay(&[select(&[row(1, 1), row(2, 0), row(3, 0)])], false).is_err());
+    }
+
+    #[test]
+    fn changes_are_made_to_the_newest_version_if_the_condition_still_holds() {
+        let zero = Pred::Equal(vec![(A, 0)]);
+        assert_eq!(replay(&[add(zero.clone(), 1)], false), Ok(vec![row(1, 1), row(2, 1), row(3, 0)]));
+        assert_eq!(replay(&[add(Pred::All, 2)], false), Ok(vec![row(1, 2), row(2, 1), row(3, 0)]));
+        let lost = replay(&[add(Pred::All, 2)], true).unwrap_err();
+        assert!(lost.contains("others have changed (0, 1, 0, NULL"), "{lost}");
+    }
+}
