@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus, stopped};
 use crate::port::Port;
 use crate::snapshot::{Needs, Work};
-use crate::statement::{command, controls, failed_block, modify_tag, read_only, writes};
+use crate::statement::{command, controls, failed_block, goes_on, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
 use crate::{copy, finish, insert, learned, multi, stream, txn};
@@ -93,11 +93,13 @@ impl Client {
         if let Some(refused) = self.refuse(&plan.statement, options) {
             return self.failed(refused);
         }
-        if plan.catalog.is_some_and(|v| v != self.core.catalog().version) {
-            return Step::Replan;
+        if let Some(version) = plan.catalog {
+            if version != self.core.catalog().version {
+                return Step::Replan;
+            }
+            // The plan shows the catalog.
+            self.core.show(self.core.engine().catalog_commit());
         }
-        // The plan shows the catalog.
-        self.core.show(self.core.engine().catalog_commit());
         {
             let mut txn = self.core.txn();
             txn.enter(options);
@@ -445,6 +447,9 @@ impl Client {
     }
 
     fn failed(&mut self, error: SqlError) -> Step {
+        if self.core.txn().has_only_to_end() {
+            return self.poll_task(Box::pin(txn::give_up(self.core.clone(), error)));
+        }
         let wait = self.refused(&error);
         Step::Done(Err(Refusal { error, wait }))
     }
@@ -487,14 +492,5 @@ impl Client {
             Poll::Ready(End::Error(e)) => self.failed(e),
             Poll::Ready(End::Replan) => Step::Replan,
         }
-    }
-}
-
-/// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out of guards.
-fn goes_on(program: &Program) -> bool {
-    match program {
-        Program::Update { moves, .. } => *moves,
-        Program::Delete { access, .. } => access.table.is_guarded(),
-        _ => false,
     }
 }

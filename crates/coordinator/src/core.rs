@@ -100,6 +100,11 @@ impl Txn {
         self.block != Block::None || self.id != TxnId(0)
     }
 
+    /// Whether a failure leaves a block nothing to go back to, but work and locks.
+    pub(crate) fn has_only_to_end(&self) -> bool {
+        self.block == Block::Explicit && self.savepoints.is_empty() && !self.participants.is_empty()
+    }
+
     /// A statement with these options is about to run: it may open the implicit block, and where there is no block it is a
     /// transaction of its own.
     pub(crate) fn enter(&mut self, options: RunOptions) {

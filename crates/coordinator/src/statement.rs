@@ -91,6 +91,15 @@ pub(crate) fn modify_tag(program: &Program, n: u64) -> Tag {
     if matches!(program, Program::Delete { .. }) { Tag::Delete(n) } else { Tag::Update(n) }
 }
 
+/// Whether more is to be done when the program has run: rows inserted elsewhere, entries taken out of guards.
+pub(crate) fn goes_on(program: &Program) -> bool {
+    match program {
+        Program::Update { moves, .. } => *moves,
+        Program::Delete { access, .. } => access.table.is_guarded(),
+        _ => false,
+    }
+}
+
 /// Whether the statement only controls transactions: in PostgreSQL's words, whether it takes no snapshot.
 pub(crate) fn controls(statement: &Statement) -> bool {
     matches!(

@@ -3,6 +3,8 @@
 //! Commit: one record in the log for all partitions, then the new catalog if there is one, then `Finish` everywhere. Locks are let go
 //! when the record is in the log's buffer; the reply waits until it is durable, and so does every reply that read what it wrote.
 //!
+//! A block that fails is undone at once and lets go of its locks, unless it has a savepoint to go back to. Its client may take its time to end it.
+//!
 //! Invariants
 //! 1. A partition joined after a savepoint gets the marks of all savepoints before its first statement, whether that then runs or not.
 //! 2. `Finish` is sent to every participant exactly once, and answered before the session's next statement starts.
@@ -220,6 +222,20 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
 pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
     core.port.count_end(false);
     undo(core).await
+}
+
+/// The block has failed and [has only to end](Txn::has_only_to_end): what it has done is undone and its locks go now, whenever the client ends it.
+pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
+    let mut txn = {
+        let mut txn = core.txn();
+        let Txn { block, characteristics, queried, read_at, .. } = *txn;
+        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, read_at, failed: true, ..Txn::default() })
+    };
+    if let Err(e) = finish(&core, &mut txn, None).await {
+        tracing::error!("transaction {} has failed ({error}), and could not be undone: {e}", txn.id);
+        return End::Error(e);
+    }
+    End::Error(error)
 }
 
 /// As [`abort`], of a transaction that is not to be counted: it is begun again, or never was one.
