@@ -27,6 +27,8 @@ pub struct Limits {
     pub drop_slices: u32,
     /// Bytes that what is kept for open snapshots may take. Beyond it the snapshots fail. Default 32 MiB.
     pub version_memory: usize,
+    /// Commits for which versions are still kept when the last snapshot has closed. Default 4096.
+    pub version_linger: u32,
 }
 
 impl Default for Limits {
@@ -43,6 +45,7 @@ impl Default for Limits {
             one_shot_bytes: 512 << 10,
             drop_slices: 8,
             version_memory: 32 << 20,
+            version_linger: 4096,
         }
     }
 }

@@ -3,13 +3,17 @@
 //! A snapshot is an LSN: who reads as of it sees what commit records up to there have committed, and nothing else. Partitions keep what was
 //! there before a change for as long as a snapshot may need it, and only then (`versions`).
 //!
+//! When the last snapshot closes, images are kept for a while all the same, those of active transactions only: then the next one costs no message. A partition
+//! that has committed so many transactions without having seen a snapshot ends that for all ([`Snapshots::retire`]).
+//!
 //! Invariants
-//! 1. Images are kept everywhere before a snapshot's LSN is read: whoever opens one while none is open first has every partition keep them
+//! 1. Images are kept everywhere before a snapshot's LSN is read: whoever opens one while they are not first has every partition keep them
 //!    ([`crate::Body::KeepVersions`]), and a change that a partition made before that is either committed, with a record below the LSN, or has
 //!    its image made from the undo of its transaction.
 //! 2. `newest` is [`u64::MAX`] from before an LSN is read until the snapshot is entered. A partition looks at `newest` after it has
-//!    appended a commit record. So, of a snapshot that it does not see there, the LSN is not below that record.
-//! 3. `oldest` is never above the LSN of a snapshot that is open or being opened.
+//!    appended a commit record. So, of a snapshot that it does not see there, the LSN is not below that record. If it sees none, no snapshot needs an image with a
+//!    commit that the partition has been told of.
+//! 3. `oldest` is never above the LSN of a snapshot that is open or being opened. It is [`u64::MAX`] only while nobody has images kept.
 //! 4. A transaction that is not in `committing`, and whose commit a partition has not been told of, has no commit record below the LSN of any
 //!    snapshot that was read before one looked: it is entered before its record is appended, and leaves when every partition has been told.
 //!
@@ -32,7 +36,7 @@ const SHARDS: usize = 16;
 /// The snapshots of a node.
 pub struct Snapshots {
     state: Latch<State>,
-    /// The LSN of the oldest open snapshot; 0: unknown, [`u64::MAX`]: there is none.
+    /// The LSN of the oldest open snapshot; 0: unknown, or there is none, [`u64::MAX`]: images are not kept.
     oldest: AtomicU64,
     /// The LSN of the newest open snapshot; 0: there is none, [`u64::MAX`]: unknown.
     newest: AtomicU64,
@@ -65,16 +69,24 @@ impl Snapshots {
     /// Begins to open a snapshot.
     pub fn begin(self: &Arc<Self>) -> Opening {
         let mut state = self.state.lock();
-        if state.is_unused() {
+        if state.is_unused() && !state.kept {
             state.generation += 1;
-            state.kept = false;
         }
         state.opening += 1;
         self.publish(&state);
         Opening { snapshots: self.clone(), generation: state.generation, kept: state.kept }
     }
 
-    /// The LSN of the oldest snapshot that may need images; 0: unknown, [`u64::MAX`]: none does.
+    /// Has nobody keep images any more, if there is no snapshot that needs them.
+    pub(crate) fn retire(&self) {
+        let mut state = self.state.lock();
+        if state.is_unused() {
+            state.kept = false;
+            self.publish(&state);
+        }
+    }
+
+    /// The LSN of the oldest snapshot that may need images; 0: unknown, [`u64::MAX`]: they are not kept.
     pub(crate) fn oldest(&self) -> u64 {
         // Relaxed: too old a value keeps an image longer. Generations start anew, so that MAX of an earlier one is not taken for this one's: who has
         // images kept publishes 0 before its message is sent.
@@ -95,7 +107,7 @@ impl Snapshots {
 
     fn publish(&self, state: &State) {
         let (first, last) = (state.open.first_key_value(), state.open.last_key_value());
-        let none = if state.opening > 0 { 0 } else { u64::MAX };
+        let none = if state.opening > 0 || state.kept { 0 } else { u64::MAX };
         // Relaxed: see `oldest` and `newest`.
         self.oldest.store(first.map_or(none, |(lsn, _)| *lsn), Ordering::Relaxed);
         let newest = if state.opening > 0 { u64::MAX } else { last.map_or(0, |(lsn, _)| *lsn) };
@@ -137,13 +149,14 @@ impl Opening {
         (!self.kept).then_some(self.generation)
     }
 
-    /// Opens it; `appended` reads the log's end.
+    /// Opens it; `appended` reads the log's end, which is not 0: no log begins there.
     pub fn open(self, appended: impl FnOnce() -> Lsn) -> Snapshot {
         let snapshots = self.snapshots.clone();
         let mut state = snapshots.state.lock();
         // Invariant 2. SeqCst: pairs with that of `newest`.
         fence(Ordering::SeqCst);
         let lsn = appended();
+        debug_assert!(lsn > Lsn(0), "that would be no snapshot at all");
         state.kept = true;
         *state.open.entry(lsn.0).or_default() += 1;
         drop(state);
@@ -219,8 +232,15 @@ mod tests {
         assert_eq!((snapshots.oldest(), snapshots.newest(), snapshots.open()), (10, 20, 2));
         drop(first);
         assert_eq!((snapshots.oldest(), snapshots.newest(), second.lsn()), (20, 20, Lsn(20)));
+        let third = snapshots.begin();
         drop(second);
-        assert_eq!((snapshots.oldest(), snapshots.newest(), snapshots.open()), (u64::MAX, 0, 0));
+        snapshots.retire();
+        assert_eq!(third.generation(), None, "images are still kept");
+        drop(third);
+        assert_eq!((snapshots.oldest(), snapshots.newest(), snapshots.open()), (0, 0, 0));
+        assert_eq!(snapshots.begin().generation(), None);
+        snapshots.retire();
+        assert_eq!((snapshots.oldest(), snapshots.newest()), (u64::MAX, 0));
         assert_eq!(snapshots.begin().generation(), Some(2));
         assert_eq!(snapshots.oldest(), u64::MAX, "given up");
     }

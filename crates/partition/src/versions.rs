@@ -79,6 +79,7 @@ pub(crate) struct Versions {
     snapshots: Arc<Snapshots>,
     kept: Option<Box<Kept>>,
     budget: usize,
+    linger: u32,
 }
 
 /// What is kept while snapshots are open.
@@ -95,6 +96,8 @@ struct Kept {
     bytes: usize,
     /// Snapshots below this have lost images.
     lost: Lsn,
+    /// Commits since a snapshot was seen.
+    unseen: u32,
 }
 
 /// Whether a snapshot sees a change.
@@ -106,8 +109,9 @@ enum Seen {
 }
 
 impl Versions {
-    pub(crate) fn new(snapshots: Arc<Snapshots>, budget: usize) -> Self {
-        Self { snapshots, kept: None, budget }
+    /// `budget`: [`crate::Limits::version_memory`], `linger`: [`crate::Limits::version_linger`].
+    pub(crate) fn new(snapshots: Arc<Snapshots>, budget: usize, linger: u32) -> Self {
+        Self { snapshots, kept: None, budget, linger }
     }
 
     /// Whether changes leave images.
@@ -142,11 +146,11 @@ impl Versions {
         self.kept = Some(kept);
     }
 
-    /// Lets go of everything if there is no snapshot any more. To be called now and then.
+    /// Lets go of what no snapshot needs. To be called now and then.
     #[inline]
     pub(crate) fn tidy(&mut self) {
-        if self.kept.is_some() && self.snapshots.oldest() == u64::MAX {
-            self.kept = None;
+        if self.kept.is_some() {
+            self.trim();
         }
     }
 
@@ -161,7 +165,7 @@ impl Versions {
         if let Some(kept) = &mut self.kept {
             kept.push(tree, key.into(), Image { writer, commit: None, before, moved: false });
         }
-        self.trim();
+        self.tidy();
     }
 
     /// The row that an active transaction has just deleted comes back under another key, or at another partition.
@@ -178,13 +182,13 @@ impl Versions {
     pub(crate) fn changed_for_good(&mut self, commit: Lsn, tree: TreeId, key: &[u8], before: Before) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
-        if !kept.is_unneeded(tree, key, newest) {
+        if newest > 0 && !kept.is_unneeded(tree, key, newest) {
             let key: Key = key.into();
             let image = Image { writer: TxnId(0), commit: Some(commit), before, moved: false };
             kept.push(tree, key.clone(), image);
             kept.committed.push_back((commit, tree, key));
         }
-        self.trim();
+        self.end(newest);
     }
 
     /// A tree was made by this transaction.
@@ -207,7 +211,17 @@ impl Versions {
                 kept.committed.push_back((commit, tree, key));
             }
         }
-        self.trim();
+        self.end(newest);
+    }
+
+    /// A transaction has been committed; `newest`: [`Snapshots::newest`] since then.
+    fn end(&mut self, newest: u64) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.unseen = if newest > 0 { 0 } else { kept.unseen.saturating_add(1) };
+        if kept.unseen > self.linger {
+            self.snapshots.retire();
+        }
+        self.tidy();
     }
 
     /// The transaction has been undone.
@@ -221,10 +235,18 @@ impl Versions {
 
     /// Lets go of what no snapshot needs, and of what is over the budget.
     fn trim(&mut self) {
-        self.tidy();
-        let early = canary::on(Bug::EarlyFree);
-        let oldest = if early { self.snapshots.newest() } else { self.snapshots.oldest() };
+        let oldest = match (self.snapshots.oldest(), self.snapshots.newest()) {
+            (u64::MAX, _) => {
+                self.kept = None;
+                return;
+            }
+            // See `Snapshots`, invariant 2.
+            (_, 0) => u64::MAX,
+            (_, newest) if canary::on(Bug::EarlyFree) => newest,
+            (oldest, _) => oldest,
+        };
         let Some(kept) = &mut self.kept else { return };
+        kept.births.retain(|_, birth| birth.commit.is_none_or(|commit| commit.0 > oldest));
         let over = kept.bytes > self.budget;
         while let Some((commit, ..)) = kept.committed.front()
             && (over || commit.0 <= oldest)

@@ -196,6 +196,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         one_shot_bytes: usual.partition.one_shot_bytes, // drawn later
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
         version_memory: Limits::default().version_memory,
+        version_linger: Limits::default().version_linger,
     };
     EngineConfig {
         node,
@@ -427,6 +428,9 @@ impl World {
         if rng.percent(15) {
             // Rows that are to stay, and others delete them.
             self.mix = Mix { keys: 10, wide: 60, alone: 20, key_shares: 40, ..self.mix };
+        }
+        if rng.percent(50) {
+            self.engine.partition.version_linger = rng.pick(&[0, 2, 20]);
         }
     }
 

@@ -86,7 +86,8 @@ impl<T: Trees> Partition<T> {
     /// A partition with another scheme.
     pub fn with_scheme(trees: T, limits: Limits, snapshots: Arc<Snapshots>, scheme: Box<dyn Scheme + Send>) -> Self {
         let limits = limits.sane();
-        let trees = Versioned { trees, versions: Versions::new(snapshots, limits.version_memory) };
+        let trees =
+            Versioned { trees, versions: Versions::new(snapshots, limits.version_memory, limits.version_linger) };
         Self {
             id: trees.partition(),
             trees,

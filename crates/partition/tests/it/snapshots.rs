@@ -179,6 +179,41 @@ fn a_hot_row_costs_one_image_a_snapshot() {
     assert_eq!(d.partition.version_memory(), 0);
 }
 
+/// Who opens a snapshot soon after another finds versions kept; what nobody sees any more is not among them.
+#[test]
+fn versions_are_kept_for_a_while_after_the_last_snapshot() {
+    let limits = Limits { version_linger: 3, ..Limits::default() };
+    let mut d = Driver::new(MemTrees::new(None), ());
+    d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone());
+    make_trees(&mut d, &[ROWS, BY_A, BY_B]);
+    one(&mut d, &Stmt::Insert { rows: numbers(3), ignore: false }).expect("rows");
+    let is_kept = |d: &D| d.snapshots.begin().generation().is_none();
+    for _ in 0..2 {
+        let reader = open(&mut d);
+        one(&mut d, &add(1)).expect("a change");
+        assert!(d.partition.version_memory() > 0);
+        close(&mut d, reader);
+        // The reader's end is a commit, too.
+        for commits in 1..4 {
+            assert!(is_kept(&d) && d.partition.version_memory() == 0, "after {commits} commits");
+            one(&mut d, &add(1)).expect("a change");
+        }
+        assert!(!is_kept(&d));
+    }
+    // Without a message to the partition a snapshot sees what was committed before it, and nothing else.
+    let first = open(&mut d);
+    let writer = d.txn();
+    d.call(writer, add(2).statement(&table())).expect("a change");
+    close(&mut d, first);
+    assert!(is_kept(&d));
+    let second = open(&mut d);
+    assert_eq!(as_expected(&read(&mut d, &second, Find::Point(2))), Ok(vec![(2, Some(2), 1002)]));
+    let commit = d.append_commit(writer);
+    d.call(writer, Body::Finish { commit: Some(commit) }).expect("commit");
+    assert_eq!(as_expected(&read(&mut d, &second, Find::Point(2))), Ok(vec![(2, Some(2), 1002)]));
+    close(&mut d, second);
+}
+
 /// Over the budget, snapshots fail, and no writer does.
 #[test]
 fn a_snapshot_fails_when_its_images_take_too_much_memory() {

@@ -55,7 +55,8 @@ impl MemTrees {
             trees: BTreeMap::new(),
             dropping: BTreeSet::new(),
             rowids: BTreeMap::new(),
-            lsn: 0,
+            // Before the first record, as a log with its header is.
+            lsn: 8,
             paging,
             resident: RefCell::default(),
             pinned: Vec::new(),
