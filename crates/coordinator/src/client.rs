@@ -81,6 +81,11 @@ impl Client {
         self.core.txn().read_at
     }
 
+    /// The snapshot that it has open, and whether all statements of the transaction see it.
+    pub fn snapshot(&self) -> Option<(Lsn, bool)> {
+        self.core.txn().sees()
+    }
+
     /// The catalog to plan against: the committed one, or with this transaction's own changes.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.core.catalog()
@@ -258,14 +263,6 @@ impl Client {
     pub fn fail(&mut self, error: &SqlError) -> Lsn {
         // It may show the catalog: a table that is not there.
         self.core.show(self.core.engine().catalog_commit());
-        self.refused(error)
-    }
-
-    fn refused(&mut self, error: &SqlError) -> Lsn {
-        {
-            let mut txn = self.core.txn();
-            txn.failed |= txn.block != Block::None;
-        }
         self.core.refused(error)
     }
 
@@ -450,7 +447,7 @@ impl Client {
         if self.core.txn().has_only_to_end() {
             return self.poll_task(Box::pin(txn::give_up(self.core.clone(), error)));
         }
-        let wait = self.refused(&error);
+        let wait = self.core.refused(&error);
         Step::Done(Err(Refusal { error, wait }))
     }
 

@@ -251,9 +251,13 @@ impl Core {
         }
     }
 
-    /// As [`Core::answered`], of an error. One that says nothing about data does not wait for any: the log may have failed, and then nothing becomes
+    /// As [`Core::answered`], of an error, which fails an open block. One that says nothing about data does not wait for any: the log may have failed, and then nothing becomes
     /// durable any more.
     pub(crate) fn refused(&self, error: &SqlError) -> Lsn {
+        {
+            let mut txn = self.txn();
+            txn.failed |= txn.block != Block::None;
+        }
         let wait = self.answered(Lsn(0), true);
         if shows_data(error.state()) { wait } else { Lsn(0) }
     }

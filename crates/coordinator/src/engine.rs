@@ -344,6 +344,16 @@ impl Engine {
         self.node.wal().appended()
     }
 
+    /// How far the log has grown since a snapshot.
+    pub fn log_bytes_since(&self, snapshot: Lsn) -> u64 {
+        self.appended().0.saturating_sub(snapshot.0)
+    }
+
+    /// Bytes that what is kept for open snapshots takes, about.
+    pub fn version_bytes(&self) -> u64 {
+        self.snapshots.bytes()
+    }
+
     /// The open snapshots.
     pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots

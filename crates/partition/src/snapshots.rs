@@ -40,6 +40,8 @@ pub struct Snapshots {
     oldest: AtomicU64,
     /// The LSN of the newest open snapshot; 0: there is none, [`u64::MAX`]: unknown.
     newest: AtomicU64,
+    /// Bytes that the images of all partitions take, about.
+    bytes: AtomicU64,
     committing: [Latch<Vec<TxnId>>; SHARDS],
 }
 
@@ -60,6 +62,7 @@ impl Default for Snapshots {
             state: Latch::new(&SNAPSHOTS, State::default()),
             oldest: AtomicU64::new(u64::MAX),
             newest: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             committing: std::array::from_fn(|_| Latch::new(&COMMITTING, Vec::new())),
         }
     }
@@ -98,6 +101,17 @@ impl Snapshots {
         // Invariant 2. SeqCst: pairs with that of `Opening::open`. The record was appended before, the newest snapshot is looked for behind.
         fence(Ordering::SeqCst);
         self.newest.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that what is kept for snapshots takes at all partitions, about.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed) // Relaxed: for people.
+    }
+
+    /// A partition kept so many bytes, and keeps so many now.
+    pub(crate) fn count_bytes(&self, before: usize, now: usize) {
+        // Relaxed: as in `bytes`. Two's complement: less is added as well.
+        self.bytes.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
     }
 
     /// How many snapshots are open.

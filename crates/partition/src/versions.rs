@@ -80,6 +80,8 @@ pub(crate) struct Versions {
     kept: Option<Box<Kept>>,
     budget: usize,
     linger: u32,
+    /// Bytes of which all have been told.
+    counted: usize,
 }
 
 /// What is kept while snapshots are open.
@@ -111,7 +113,7 @@ enum Seen {
 impl Versions {
     /// `budget`: [`crate::Limits::version_memory`], `linger`: [`crate::Limits::version_linger`].
     pub(crate) fn new(snapshots: Arc<Snapshots>, budget: usize, linger: u32) -> Self {
-        Self { snapshots, kept: None, budget, linger }
+        Self { snapshots, kept: None, budget, linger, counted: 0 }
     }
 
     /// Whether changes leave images.
@@ -151,6 +153,11 @@ impl Versions {
     pub(crate) fn tidy(&mut self) {
         if self.kept.is_some() {
             self.trim();
+            let (before, now) = (self.counted, self.bytes());
+            if before != now {
+                self.snapshots.count_bytes(before, now);
+                self.counted = now;
+            }
         }
     }
 

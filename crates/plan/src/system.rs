@@ -22,6 +22,8 @@ pub enum SystemView {
     Plans,
     /// Who is connected, what each session does and what it waits for.
     Sessions,
+    /// Who sees a snapshot, since when, and how much is kept for it.
+    Snapshots,
 }
 
 /// A view's column.
@@ -29,8 +31,15 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All of them, by name.
-    pub const ALL: [Self; 6] =
-        [Self::Activity, Self::Contention, Self::LatchCalibration, Self::Locks, Self::Plans, Self::Sessions];
+    pub const ALL: [Self; 7] = [
+        Self::Activity,
+        Self::Contention,
+        Self::LatchCalibration,
+        Self::Locks,
+        Self::Plans,
+        Self::Sessions,
+        Self::Snapshots,
+    ];
 
     /// Its name, with its schema.
     pub fn name(self) -> &'static str {
@@ -41,6 +50,7 @@ impl SystemView {
             Self::Locks => "clearway.locks",
             Self::Plans => "clearway.plans",
             Self::Sessions => "clearway.sessions",
+            Self::Snapshots => "clearway.snapshots",
         }
     }
 
@@ -142,6 +152,14 @@ impl SystemView {
                 ("transaction_since", Timestamptz),
                 ("waits_for", Text),
                 ("blocked_by", Int4),
+            ],
+            Self::Snapshots => &[
+                ("pid", Int4),
+                ("snapshot", Int8),
+                ("since", Timestamptz),
+                ("log_bytes", Int8),
+                ("kept_bytes", Int8),
+                ("statement", Text),
             ],
         }
     }

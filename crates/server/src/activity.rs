@@ -75,6 +75,12 @@ impl System for Observed {
                 self.look(move |sessions, waits| take(Waits::new(waits, sessions).rows(clock.wall_micros())));
             }
             SystemView::Sessions => self.look(move |all, waits| take(sessions::rows(all, waits))),
+            SystemView::Snapshots => {
+                let engine = self.engine.clone();
+                self.look(move |all, _| {
+                    take(engine.upgrade().map(|e| sessions::snapshot_rows(all, &e)).unwrap_or_default());
+                });
+            }
         }
     }
 

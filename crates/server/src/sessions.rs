@@ -8,10 +8,10 @@
 //! Locking: what has been told is behind a latch, held to append a piece. A crash leaves nothing.
 
 use crate::shared::{Note, Shared};
-use clearway_coordinator::LockWait;
+use clearway_coordinator::{Engine, LockWait};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
-use clearway_types::{DatumRef, RowBatch, TxnId};
+use clearway_types::{DatumRef, Lsn, RowBatch, TxnId};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub struct SessionInfo {
     pub statement: Option<(Arc<str>, i64)>,
     /// When its transaction began, if it is in one.
     pub transaction_since: Option<i64>,
+    /// The snapshot that it has open, and since when.
+    pub snapshot: Option<(Lsn, i64)>,
     /// Those at work for it, the open one first.
     pub transactions: Vec<TxnId>,
     /// What it waits for, as far as it knows: not the locks.
@@ -119,6 +121,24 @@ pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
     rows
 }
 
+/// The rows of `clearway.snapshots`.
+pub(crate) fn snapshot_rows(sessions: &[SessionInfo], engine: &Engine) -> RowBatch {
+    let int = |n: u64| DatumRef::Int8(i64::try_from(n).unwrap_or(i64::MAX));
+    let mut rows = RowBatch::new();
+    for session in sessions {
+        let Some((snapshot, since)) = session.snapshot else { continue };
+        rows.push_with(|row| {
+            row.push(DatumRef::Int4(session.pid));
+            row.push(int(snapshot.0));
+            row.push(DatumRef::Timestamptz(since));
+            row.push(int(engine.log_bytes_since(snapshot)));
+            row.push(int(engine.version_bytes()));
+            row.push(text(session.statement.as_ref().map(|(text, _)| &**text)));
+        });
+    }
+    rows
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -134,6 +154,7 @@ pub(crate) mod tests {
             state_since: 0,
             statement: None,
             transaction_since: None,
+            snapshot: None,
             transactions: transactions.iter().map(|txn| TxnId(*txn)).collect(),
             waits_for: Some("client"),
         }

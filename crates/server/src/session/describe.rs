@@ -28,6 +28,9 @@ impl Session {
             state_since: if active { self.statement_now } else { self.idle_since },
             statement: statement.map(|text| (text, self.statement_now)),
             transaction_since: in_transaction.then_some(self.txn_now).filter(|since| *since != 0),
+            snapshot: Client::snapshot(client).map(|(snapshot, of_transaction)| {
+                (snapshot, if of_transaction { self.txn_now } else { self.statement_now })
+            }),
             transactions: Client::transactions(client),
             waits_for: self.wait_event(),
         })

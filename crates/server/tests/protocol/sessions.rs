@@ -23,6 +23,29 @@ fn becomes(asker: &mut Raw, pid: i32, columns: &str, wanted: &str) {
 
 const STATE: &str = "state, '|', waits_for, '|', blocked_by, '|', statement";
 
+/// A snapshot is shown with what has been written since, and what is kept of it.
+#[test]
+fn snapshots_are_shown_with_their_sessions() {
+    let server = Fixture::new("snapshots");
+    let (mut c, mut writer, mut asker) = (server.connect(), server.connect(), server.connect());
+    asker.query("create table t (a int primary key, v int)");
+    asker.query("insert into t values (1, 0)");
+    let shown = |asker: &mut Raw| {
+        asker.column(
+            "select concat(pid, ' ', log_bytes > 0, ' ', kept_bytes > 0, ' ', statement) from clearway.snapshots",
+        )
+    };
+    c.query("begin isolation level repeatable read");
+    assert_eq!(shown(&mut asker), [""; 0]);
+    c.query("select v from t");
+    assert_eq!(asker.column("select since <= now() from clearway.snapshots"), ["t"]);
+    writer.query("update t set v = 1");
+    assert_eq!(shown(&mut asker), [format!("{} t t select v from t", c.pid)]);
+    c.query("commit");
+    writer.query("update t set v = 2");
+    assert_eq!(shown(&mut asker), [""; 0]);
+}
+
 #[test]
 fn sessions_show_what_each_client_does_and_waits_for() {
     let server = Fixture::new("sessions");
