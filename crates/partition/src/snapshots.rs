@@ -12,7 +12,7 @@
 //!    its image made from the undo of its transaction.
 //! 2. `newest` is [`u64::MAX`] from before an LSN is read until the snapshot is entered. A partition looks at `newest` after it has
 //!    appended a commit record. So, of a snapshot that it does not see there, the LSN is not below that record. If it sees none, no snapshot needs an image with a
-//!    commit that the partition has been told of.
+//!    commit that the partition has been told of. `loom_tests` has the interleavings.
 //! 3. `oldest` is never above the LSN of a snapshot that is open or being opened. It is [`u64::MAX`] only while nobody has images kept.
 //! 4. A transaction that is not in `committing`, and whose commit a partition has not been told of, has no commit record below the LSN of any
 //!    snapshot that was read before one looked: it is entered before its record is appended, and leaves when every partition has been told.
@@ -228,7 +228,10 @@ impl Drop for Committing<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
