@@ -4,7 +4,7 @@
 //! there before a change for as long as a snapshot may need it, and only then (`versions`).
 //!
 //! When the last snapshot closes, images are kept for a while all the same, those of active transactions only: then the next one costs no message. A partition
-//! that has committed so many transactions without having seen a snapshot ends that for all ([`Snapshots::retire`]).
+//! that has committed `Limits::version_linger` transactions without having seen a snapshot ends that for all ([`Snapshots::retire`]).
 //!
 //! Invariants
 //! 1. Images are kept everywhere before a snapshot's LSN is read: whoever opens one while they are not first has every partition keep them
@@ -108,7 +108,7 @@ impl Snapshots {
         self.bytes.load(Ordering::Relaxed) // Relaxed: for people.
     }
 
-    /// A partition kept so many bytes, and keeps so many now.
+    /// Replaces the `before` bytes that a partition has counted by `now` bytes.
     pub(crate) fn count_bytes(&self, before: usize, now: usize) {
         // Relaxed: as in `bytes`. Two's complement: less is added as well.
         self.bytes.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! The version store of a partition: what was there before changes that an open snapshot may not see.
 //!
-//! Nothing is kept while no snapshot is open. Then every change leaves an *image*: the value that its key had before its transaction's first
-//! change to it, or that there was none. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
+//! Nothing is kept until a snapshot is opened, and again some time after the last one has closed (see `snapshots`). In between every change leaves
+//! an *image*: the value that its key had before its transaction's first change to it, or that there was none. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
 //! are invisible to its snapshot. Trees of indexes and of guards have images like those of tables: the store knows keys and bytes only.
 //!
 //! A reader's own changes are visible to it, unless it has taken them back: then the value is the one in the image.
@@ -84,7 +84,7 @@ pub(crate) struct Versions {
     counted: usize,
 }
 
-/// What is kept while snapshots are open.
+/// What is kept from the first snapshot on, until it is retired.
 #[derive(Default)]
 struct Kept {
     generation: u64,

@@ -91,7 +91,7 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
     Ok(())
 }
 
-/// Waits until so many sessions wait.
+/// Returns when `count` sessions wait for locks.
 fn come_to(who: Who, owner: &mut Client, count: usize) -> Result<(), String> {
     let began = Instant::now();
     while owner.query(who.waiting()).map_err(|e| e.to_string())?.rows.len() != count {

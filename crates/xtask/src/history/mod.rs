@@ -2,8 +2,8 @@
 //!
 //! The clients record every transaction with what it read and wrote, when it was asked for and when it was answered
 //! (docs/history.md). After each restart everything is read in one more transaction. `clearway-history` then
-//! searches for anomalies. Clearway must show none. PostgreSQL is the control: at each isolation level exactly the
-//! anomalies that it allows may be found, and those of [`control`] must be.
+//! searches for anomalies. At each isolation level only the anomalies that it allows may be found, and
+//! the schedules of [`control`] must show each of them. PostgreSQL runs the same as the control.
 
 mod control;
 mod load;
