@@ -5,19 +5,32 @@ use crate::sort::damaged;
 use crate::statement::Route;
 use crate::{Distribution, IndexDef, TableDef};
 use clearway_types::{PartitionId, RowView, SqlResult, hash, key};
+use std::cell::Cell;
 
-/// Key bytes that routing needs at most without growing.
-const KEY_ROOM: usize = 32;
+thread_local! {
+    /// A buffer that outlives its use: each statement that goes to one partition routes itself.
+    static KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// The partition of the key that `push` makes.
+fn hashed(partitions: u16, push: impl FnOnce(&mut Vec<u8>) -> SqlResult<()>) -> SqlResult<Option<PartitionId>> {
+    let mut key = KEY.take();
+    key.clear();
+    let partition = push(&mut key).map(|()| hash::partition_of(&key, partitions));
+    KEY.set(key);
+    partition.map(Some)
+}
 
 impl Route {
     /// The one partition of a [`Route::Hash`]; `None` of others.
     pub fn partition(&self, env: &Env, partitions: u16) -> SqlResult<Option<PartitionId>> {
         let Self::Hash(exprs) = self else { return Ok(None) };
-        let mut key = Vec::with_capacity(KEY_ROOM);
-        for expr in exprs {
-            key::push(&mut key, expr.eval_ref(RowView::new(&[]), env)?.as_ref());
-        }
-        Ok(Some(hash::partition_of(&key, partitions)))
+        hashed(partitions, |key| {
+            exprs.iter().try_for_each(|expr| {
+                key::push(key, expr.eval_ref(RowView::new(&[]), env)?.as_ref());
+                Ok(())
+            })
+        })
     }
 }
 
@@ -25,9 +38,7 @@ impl TableDef {
     /// The partition that a row belongs to; `None` for a randomly distributed table.
     pub fn partition_of(&self, row: RowView<'_>, partitions: u16) -> SqlResult<Option<PartitionId>> {
         let Distribution::Hash(columns) = &self.distribution else { return Ok(None) };
-        let mut key = Vec::with_capacity(KEY_ROOM);
-        push_columns(columns, row, &mut key)?;
-        Ok(Some(hash::partition_of(&key, partitions)))
+        hashed(partitions, |key| push_columns(columns, row, key).map(drop))
     }
     /// Appends the primary key's encoding. The table has one.
     pub fn push_primary_key(&self, row: RowView<'_>, out: &mut Vec<u8>) -> SqlResult<()> {
