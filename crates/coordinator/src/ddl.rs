@@ -78,6 +78,8 @@ async fn create_table(core: &Core, planned: &TableDef, if_not_exists: bool) -> R
     }
     let mut table = planned.clone();
     table.id = TableId(core.engine().next_id());
+    // Who finds it in the published catalog waits at each partition until that has been told: what he sees is committed, and durable before his answer.
+    lock(core, table.id).await?;
     set_guards(core, &mut table);
     renew_trees(core, &mut table).await?;
     put(core, table).await?;
