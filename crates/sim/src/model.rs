@@ -82,7 +82,7 @@ impl Model {
                 }
                 other => match views.get(at).filter(|_| other.table().is_some_and(|name| !remade.contains(name))) {
                     Some(View::AsOf { table, repeatable }) => {
-                        self.execute_as_of(other, table.as_ref(), &base, *repeatable)?
+                        self.execute_as_of((other, seen), table.as_ref(), &base, *repeatable)?
                     }
                     _ => self.execute(other)?,
                 },

@@ -35,10 +35,10 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> Rows<'t> {
 }
 
 impl Model {
-    /// Executes a statement of a transaction that saw its table like this; `base`: all as it was before the transaction.
+    /// Executes a statement of a transaction that saw its table like this; `seen`: the engine's answer, `base`: all as it was before the transaction.
     pub(crate) fn execute_as_of(
         &mut self,
-        stmt: &Stmt,
+        (stmt, seen): (&Stmt, &Answer),
         then: Option<&Table>,
         base: &Self,
         repeatable: bool,
@@ -46,27 +46,49 @@ impl Model {
         let (Some(name), Some(pred)) = (stmt.table(), stmt.pred()) else { return self.execute(stmt) };
         let table = self.table(name)?;
         let now = table.clone();
-        let (then, base, now) = (rows(then), rows(base.tables.get(name)), rows(Some(&now)));
-        let mut found = with_own(&then, &base, &now);
+        let (then, base, now_rows) = (rows(then), rows(base.tables.get(name)), rows(Some(&now)));
+        let mut found = with_own(&then, &base, &now_rows);
         found.retain(|_, row| pred.holds(row));
         if !stmt.locks() {
             let rows = sorted(found.into_values());
             return Ok(if matches!(stmt, Stmt::Sum { .. }) { sum(&rows) } else { Answer::Rows(rows) });
         }
-        let lost = found.keys().find(|id| repeatable && !stmt.skips() && then.get(id) != base.get(id));
+        let is_lost = |id: &&u64| stmt.has_lost(then.get(id).copied(), base.get(id).copied());
+        let lost = found.keys().find(|id| repeatable && !stmt.skips() && is_lost(id));
         if let Some(row) = lost.and_then(|id| then.get(id)) {
             return Err(format!("{}: others have changed {row} since the snapshot", stmt.short()));
         }
-        let takes = |known: &Known| found.contains_key(&known.id) && pred.holds(&known.row);
-        let taken =
-            || sorted(now.iter().filter(|(id, row)| found.contains_key(id) && pred.holds(row)).map(|(_, row)| *row));
-        Ok(match stmt {
-            Stmt::Update { set, .. } => table.update(set, takes),
-            Stmt::Delete { .. } => table.delete(takes),
-            Stmt::Keys { kind, .. } => keys(*kind, taken()),
-            _ => Answer::Rows(taken()),
-        })
+        let (taken, answer) = take(stmt, &now, |known| found.contains_key(&known.id));
+        if answer == *seen || repeatable || stmt.skips() {
+            *table = taken;
+            return Ok(answer);
+        }
+        // A row that has been deleted and inserted again under its key may be taken for the same one.
+        let gone: Vec<_> = found.iter().filter(|(id, _)| !now_rows.contains_key(id)).map(|(_, row)| *row).collect();
+        let key = now.kind.key();
+        let is_again = |row: &Row| {
+            let same = |gone: &&Row| key.iter().all(|column| gone.n[*column] == row.n[*column]);
+            !key.is_empty() && gone.iter().any(same)
+        };
+        let (again, answer_again) = take(stmt, &now, |known| found.contains_key(&known.id) || is_again(&known.row));
+        let (taken, answer) = if answer_again == *seen { (again, answer_again) } else { (taken, answer) };
+        *table = taken;
+        Ok(answer)
     }
+}
+
+/// Does to the newest versions of such rows, as far as they satisfy the statement's condition, what it says.
+fn take(stmt: &Stmt, now: &Table, which: impl Fn(&Known) -> bool) -> (Table, Answer) {
+    let mut table = now.clone();
+    let takes = |known: &Known| which(known) && stmt.pred().is_some_and(|pred| pred.holds(&known.row));
+    let taken = || sorted(now.rows.iter().filter(|known| takes(known)).map(|known| &known.row));
+    let answer = match stmt {
+        Stmt::Update { set, .. } => table.update(set, takes),
+        Stmt::Delete { .. } => table.delete(takes),
+        Stmt::Keys { kind, .. } => keys(*kind, taken()),
+        _ => Answer::Rows(taken()),
+    };
+    (table, answer)
 }
 
 impl Stmt {
@@ -101,6 +123,17 @@ impl Stmt {
     /// Whether it looks for rows.
     pub fn finds(&self) -> bool {
         self.pred().is_some()
+    }
+
+    /// Whether a row has been changed so that a statement that found it before may not take it. Others may change all but the keys of what FOR KEY SHARE
+    /// has locked.
+    fn has_lost(&self, then: Option<&Row>, now: Option<&Row>) -> bool {
+        match (self, then, now) {
+            (Self::Keys { kind, .. }, Some(then), Some(now)) => {
+                keys(*kind, vec![then.clone()]) != keys(*kind, vec![now.clone()])
+            }
+            _ => then != now,
+        }
     }
 
     /// Whether it locks the rows that it finds.
