@@ -78,12 +78,12 @@ impl Client {
 
     /// The snapshot that the open transaction's last query read; `None`: it read what is newest.
     pub fn reads_at(&self) -> Option<Lsn> {
-        self.core.txn().read_at
+        self.core.reads_at()
     }
 
     /// The snapshot that it has open, and whether all statements of the transaction see it.
     pub fn snapshot(&self) -> Option<(Lsn, bool)> {
-        self.core.txn().sees()
+        self.core.txn().open_snapshot()
     }
 
     /// The catalog to plan against: the committed one, or with this transaction's own changes.
@@ -311,7 +311,7 @@ impl Client {
         } else {
             let mut state = core.txn();
             let known = state.participants.contains(&partition);
-            let needs = Needs::of(program, None);
+            let needs = Needs::at_home(program);
             if !known && !state.savepoints.is_empty() || state.wants_snapshot(needs) {
                 return None;
             }
@@ -321,7 +321,7 @@ impl Client {
             let fresh = txn::is_fresh(&state, program);
             let learns = learned::learns(core.engine(), &state, program);
             let batch = stream::batch_of(core, &plan.statement);
-            (id, Work { program, env, rows, batch, fresh, learns }.body(state.sees()))
+            (id, Work { program, env, rows, batch, fresh, learns }.body(state.sees(needs)))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {

@@ -12,7 +12,7 @@ use crate::engine::Engine;
 use crate::multi;
 use crate::outcome::Part;
 use crate::port::{PortInner, control};
-use crate::snapshot::View;
+use crate::snapshot::{ReadAt, View};
 use clearway_partition::{Body, Failure, Message, Reply, Stake};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Asker, Catalog};
@@ -77,8 +77,8 @@ pub(crate) struct Txn {
     pub queried: bool,
     /// What its queries read.
     pub view: View,
-    /// The snapshot that the last one read.
-    pub read_at: Option<Lsn>,
+    /// What the last one read.
+    pub read_at: ReadAt,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
     /// Trees made by this transaction.
@@ -139,6 +139,8 @@ pub(crate) struct Core {
     calls: RefCell<Vec<Call>>,
     next_seq: Cell<u32>,
     shown: Cell<Lsn>,
+    /// The last commit at the partition whose reply was taken last.
+    replied: Cell<Lsn>,
     cancelled: RefCell<Option<SqlError>>,
     /// How often the statement that runs has been given up in a deadlock; `None`: it cannot be run again.
     retries: Cell<Option<u32>>,
@@ -167,6 +169,7 @@ impl Core {
             calls: RefCell::default(),
             next_seq: Cell::new(0),
             shown: Cell::new(Lsn(0)),
+            replied: Cell::new(Lsn(0)),
             cancelled: RefCell::default(),
             notices: RefCell::default(),
             asker: RefCell::default(),
@@ -281,7 +284,18 @@ impl Core {
     pub(crate) fn try_reply(&self, seq: u32) -> Option<Answer> {
         let (answer, depends_on) = self.take(seq)?;
         self.show(depends_on);
+        self.replied.set(depends_on);
         Some(answer)
+    }
+
+    /// The snapshot that the transaction's last query read; `None`: what was newest. A partition where nothing was committed since the start shows
+    /// what there was then.
+    pub(crate) fn reads_at(&self) -> Option<Lsn> {
+        match self.txn().read_at {
+            ReadAt::Newest => None,
+            ReadAt::Snapshot(at) => Some(at),
+            ReadAt::Reply => Some(self.replied.get().max(self.engine().started_at())),
+        }
     }
 
     pub(crate) async fn reply(&self, seq: u32) -> Answer {

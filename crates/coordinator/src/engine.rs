@@ -120,6 +120,8 @@ pub struct Engine {
     waits_for: Latch<WaitsFor>,
     learned: Latch<LearnedLocks>,
     snapshots: Arc<Snapshots>,
+    /// The log's end when it was opened: all that was committed before.
+    started_at: Lsn,
     /// Plain std: set once, before there are sessions.
     system: OnceLock<Box<dyn System>>,
     pub(crate) checkpointer: Checkpointer,
@@ -163,6 +165,7 @@ impl Engine {
             waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
             learned: Latch::new(&LEARNED, LearnedLocks::default()),
             snapshots: snapshots.clone(),
+            started_at: node.wal().appended(),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
             node,
@@ -342,6 +345,11 @@ impl Engine {
     /// The log's end.
     pub(crate) fn appended(&self) -> Lsn {
         self.node.wal().appended()
+    }
+
+    /// The log's end when the engine was opened.
+    pub(crate) fn started_at(&self) -> Lsn {
+        self.started_at
     }
 
     /// How far the log has grown since a snapshot.

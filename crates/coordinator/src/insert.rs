@@ -6,7 +6,7 @@ use crate::guards::Entries;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
-use crate::snapshot::{self, Work};
+use crate::snapshot::{self, Needs, Work};
 use crate::txn::{is_fresh, round};
 use clearway_partition::{Reply, not_null_violation};
 use clearway_plan::program::Env;
@@ -205,7 +205,7 @@ pub(crate) async fn deal(
 ) -> Result<Vec<Reply>, Stop> {
     let (fresh, sees) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), txn.sees())
+        (is_fresh(&txn, program), txn.sees(Needs::at_home(program)))
     };
     let message = |part| Work { program, env, rows: Some(part), batch: None, fresh, learns: false }.body(sees);
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());

@@ -7,7 +7,7 @@ use crate::insert::{self, Rounds};
 use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
-use crate::snapshot::Work;
+use crate::snapshot::{Needs, Work};
 use crate::stream;
 use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
@@ -100,7 +100,7 @@ async fn scatter(
     env: &Arc<Env>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let targets = targets(core, program, route, env).await?;
-    send_to(core, targets, program, env, None).await
+    send_to(core, targets, (program, Needs::of(program, route)), env, None).await
 }
 
 /// As [`scatter`], with the first batch of each partition, and the id of the batches.
@@ -112,19 +112,19 @@ pub(crate) async fn scatter_batched(
 ) -> Result<(Vec<(PartitionId, Reply)>, u32), Stop> {
     let targets = targets(core, program, route, env).await?;
     let batch = stream::batch(core, targets.len());
-    Ok((send_to(core, targets, program, env, Some(batch)).await?, batch.id))
+    Ok((send_to(core, targets, (program, Needs::of(program, route)), env, Some(batch)).await?, batch.id))
 }
 
 async fn send_to(
     core: &Core,
     targets: Vec<PartitionId>,
-    program: &Arc<Program>,
+    (program, needs): (&Arc<Program>, Needs),
     env: &Arc<Env>,
     batch: Option<Batch>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let (fresh, learns, sees) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.sees())
+        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.sees(needs))
     };
     if !fresh {
         multi::block(core, &targets).await?;
@@ -153,7 +153,7 @@ async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
         let limit = left.map(|left| Expr::Literal(Datum::Int8(left)));
         let (access, group, project) = (access.clone(), group.clone(), project.clone());
         let program = Arc::new(Program::Scan { access, group, project, limit });
-        let sees = core.txn().sees();
+        let sees = core.txn().sees(Needs::Snapshot);
         let body = |_| Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false }.body(sees);
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);

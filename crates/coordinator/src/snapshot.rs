@@ -1,7 +1,8 @@
 //! What a transaction sees: the newest state, under locks, or a snapshot, without.
 //!
 //! Blocks that are READ ONLY or below SERIALIZABLE see snapshots: at REPEATABLE READ and above one for the whole transaction, opened by its first statement
-//! that finds more than one row by its key; below one for each such statement. The commit record that a snapshot ends with is a reader's place in the serial order.
+//! that is not a change of one row by its key; below one for each statement that is about more than one row. The commit record that a snapshot ends with is a reader's
+//! place in the serial order.
 //!
 //! Invariants
 //! 1. A SERIALIZABLE transaction that has read under locks, or changed something, sees no snapshot any more: its reads would be those of two places in the
@@ -43,6 +44,7 @@ impl Txn {
         let level = self.characteristics.isolation;
         let fits = match level {
             Isolation::Serializable => self.characteristics.read_only && !self.wrote,
+            Isolation::RepeatableRead => needs != Needs::Locks,
             _ => needs == Needs::Snapshot,
         };
         fits && self.block != Block::None
@@ -58,10 +60,14 @@ impl Txn {
     pub(crate) fn settle(&mut self, needs: Needs) {
         match self.view {
             View::Undecided if self.characteristics.isolation == Isolation::Serializable => self.view = View::Newest,
-            View::AsOf(_) if self.sees_each() && needs == Needs::Locks => self.view = View::Between,
+            View::AsOf(_) if self.sees_each() && needs != Needs::Snapshot => self.view = View::Between,
             _ => {}
         }
-        self.read_at = self.sees().map(|(at, _)| at);
+        self.read_at = match self.sees(needs) {
+            None => ReadAt::Newest,
+            Some(Sees { at: Some(at), .. }) => ReadAt::Snapshot(at),
+            Some(Sees { at: None, .. }) => ReadAt::Reply,
+        };
     }
 
     /// Whether each of its statements sees a snapshot of its own.
@@ -76,13 +82,41 @@ impl Txn {
         }
     }
 
-    /// The snapshot that its statements see, and whether they refuse to change what others have changed since.
-    pub(crate) fn sees(&self) -> Option<(Lsn, bool)> {
+    /// What such a statement sees; `None`: what is newest, under locks.
+    pub(crate) fn sees(&self, needs: Needs) -> Option<Sees> {
         match &self.view {
-            View::AsOf(snapshot) => Some((snapshot.lsn(), !self.sees_each())),
+            View::AsOf(snapshot) => Some(Sees { at: Some(snapshot.lsn()), repeatable: !self.sees_each() }),
+            _ if needs == Needs::Committed && self.sees_each() && self.block != Block::None => {
+                Some(Sees { at: None, repeatable: false })
+            }
             _ => None,
         }
     }
+
+    /// The snapshot that it has open, and whether all statements of the transaction see it.
+    pub(crate) fn open_snapshot(&self) -> Option<(Lsn, bool)> {
+        self.snapshot().map(|snapshot| (snapshot.lsn(), !self.sees_each()))
+    }
+}
+
+/// What a statement sees that is not what is newest, and its own transaction's changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sees {
+    /// As [`Body::StatementAt::at`].
+    at: Option<Lsn>,
+    /// As [`Body::StatementAt::repeatable`].
+    repeatable: bool,
+}
+
+/// What the last query has read, for who judges it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum ReadAt {
+    /// What was newest, under locks.
+    #[default]
+    Newest,
+    Snapshot(Lsn),
+    /// All that was committed when its partition answered.
+    Reply,
 }
 
 /// What a statement of a transaction below SERIALIZABLE reads by.
@@ -90,20 +124,39 @@ impl Txn {
 pub(crate) enum Needs {
     /// A snapshot.
     Snapshot,
+    /// It reads one row by its key at the one partition that can have it. At READ COMMITTED it sees what is committed there.
+    Committed,
     /// The lock of the one row that it is about is enough, or it reads nothing.
     Locks,
 }
 
 impl Needs {
-    pub(crate) fn of(program: &Program, route: Option<&Route>) -> Self {
+    /// `route`: to the partitions that the program runs at.
+    pub(crate) fn of(program: &Program, route: &Route) -> Self {
+        match (Self::at_home(program), route) {
+            (Self::Snapshot, Route::Guard { .. }) if !reads(program) => Self::Locks,
+            (Self::Committed, Route::Guard { .. } | Route::All) => Self::Snapshot,
+            (needs, _) => needs,
+        }
+    }
+
+    /// Of a program that runs at the one partition that its key leads to.
+    pub(crate) fn at_home(program: &Program) -> Self {
         let access = match program {
-            Program::Scan { access, .. } if access.lock.is_none() => return Self::Snapshot,
             Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => access,
             Program::Insert { .. } | Program::BuildIndex { .. } | Program::Guard { .. } => return Self::Locks,
         };
-        let is_one_row = matches!(access.path, Path::Point(_)) || matches!(route, Some(Route::Guard { .. }));
-        if is_one_row { Self::Locks } else { Self::Snapshot }
+        match &access.path {
+            Path::Point(_) if reads(program) => Self::Committed,
+            Path::Point(_) => Self::Locks,
+            _ => Self::Snapshot,
+        }
     }
+}
+
+/// Whether it neither changes nor locks what it finds.
+fn reads(program: &Program) -> bool {
+    matches!(program, Program::Scan { access, .. } if access.lock.is_none())
 }
 
 /// A query whose rows the client is to have.
@@ -130,7 +183,7 @@ pub(crate) async fn seeing_rows<T>(
     route: &Route,
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
-    begin(core, Needs::of(program, Some(route))).await?;
+    begin(core, Needs::of(program, route)).await?;
     // The client may take its time for the rows, and run other statements meanwhile, which end this one's view.
     let held = core.txn().snapshot();
     let done = work.await;
@@ -150,13 +203,13 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
         let kept = everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
         if kept.iter().any(|reply| reply.count == 0) {
             let mut txn = core.txn();
-            (txn.view, txn.read_at) = (View::Newest, None);
+            (txn.view, txn.read_at) = (View::Newest, ReadAt::Newest);
             return Ok(());
         }
     }
     let snapshot = opening.open(|| core.engine().appended());
     let mut txn = core.txn();
-    txn.read_at = Some(snapshot.lsn());
+    txn.read_at = ReadAt::Snapshot(snapshot.lsn());
     txn.view = View::AsOf(Rc::new(snapshot));
     Ok(())
 }
@@ -183,12 +236,12 @@ pub(crate) struct Work<'a> {
 
 impl Work<'_> {
     /// The message; `sees`: [`Txn::sees`].
-    pub(crate) fn body(self, sees: Option<(Lsn, bool)>) -> Body {
+    pub(crate) fn body(self, sees: Option<Sees>) -> Body {
         let Self { program, env, rows, batch, fresh, learns } = self;
         let (program, env) = (program.clone(), env.clone());
         // What this transaction has made nobody else changes.
         match sees.filter(|_| !fresh && looks(&program)) {
-            Some((at, repeatable)) => Body::StatementAt { at, repeatable, program, env, rows, batch },
+            Some(Sees { at, repeatable }) => Body::StatementAt { at, repeatable, program, env, rows, batch },
             None => Body::Statement { program, env, rows, batch, fresh, learns },
         }
     }

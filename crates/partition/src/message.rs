@@ -92,8 +92,8 @@ pub enum Body {
     /// a table's change, and holds that off. If it changes rows or locks them, it locks the rows alone, and takes the newest version of each if
     /// that satisfies its condition, too.
     StatementAt {
-        /// The snapshot.
-        at: Lsn,
+        /// The snapshot. None: all that is committed when it runs, of one row that it reads by its key.
+        at: Option<Lsn>,
         /// It fails (40001) where others have changed a row since the snapshot that it is to change or to lock.
         repeatable: bool,
         /// What to run.

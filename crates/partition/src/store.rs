@@ -1,7 +1,7 @@
 //! The real trees.
 
 use crate::trees::{Trees, Visit};
-use clearway_storage::{Blocked, EachImage, Inserted, Store, TxnLog, TxnMode};
+use clearway_storage::{Blocked, EachImage, Inserted, Replaced, Store, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::Bound;
 
@@ -84,5 +84,8 @@ impl Trees for Store {
     }
     fn images(&self, log: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
         self.images(log, each)
+    }
+    fn replaced(&self, log: &TxnLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
+        self.replaced(log, tree, key)
     }
 }

@@ -1,6 +1,6 @@
 //! What a partition asks of its trees: the store's interface, as a seam for tests that make any access want pages.
 
-use clearway_storage::{Blocked, EachImage, Inserted, TxnLog, TxnMode};
+use clearway_storage::{Blocked, EachImage, Inserted, Replaced, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 
@@ -68,6 +68,8 @@ pub trait Trees {
     ) -> Result<(), Blocked>;
     /// Shows what the transaction's changes have replaced; false if that is not known here.
     fn images(&self, log: &Self::Log, each: &mut EachImage<'_>) -> Result<bool, Blocked>;
+    /// What the transaction's changes have replaced under a key.
+    fn replaced(&self, log: &Self::Log, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked>;
 }
 
 /// What a transaction has to undo.

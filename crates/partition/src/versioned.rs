@@ -5,7 +5,7 @@
 use crate::exec::Stop;
 use crate::trees::{Trees, UndoLog, Visit};
 use crate::versions::{AsOf, Before, Versions, VisitAt};
-use clearway_storage::{Blocked, EachImage, Inserted, TxnMode};
+use clearway_storage::{Blocked, EachImage, Inserted, Replaced, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::{Bound, ControlFlow};
 
@@ -195,5 +195,8 @@ impl<T: Trees> Trees for Versioned<T> {
     }
     fn images(&self, log: &T::Log, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
         self.trees.images(log, each)
+    }
+    fn replaced(&self, log: &T::Log, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
+        self.trees.replaced(log, tree, key)
     }
 }

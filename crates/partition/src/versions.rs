@@ -33,13 +33,16 @@ pub(crate) type Before = Option<Box<[u8]>>;
 /// What a statement sees: all that was committed up to a snapshot, and what its own transaction has changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AsOf {
-    /// The snapshot.
+    /// The snapshot, or [`COMMITTED`].
     pub at: Lsn,
     /// The statement's transaction.
     pub me: TxnId,
     /// It changes nothing that others have changed since the snapshot.
     pub repeatable: bool,
 }
+
+/// All that is committed now: for who reads one key at one partition, and needs no snapshot for that.
+pub(crate) const COMMITTED: Lsn = Lsn(u64::MAX);
 
 /// What others have done to a key since a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -336,9 +339,14 @@ impl Versions {
         match commit {
             Some(commit) if commit <= at => Seen::Yes,
             Some(_) => Seen::No,
-            None if !canary::on(Bug::HalfCommit) && self.snapshots.is_committing(writer) => Seen::Undecided,
+            None if self.is_undecided(writer) => Seen::Undecided,
             None => Seen::No,
         }
+    }
+
+    /// Whether an active transaction may have been committed elsewhere.
+    pub(crate) fn is_undecided(&self, writer: TxnId) -> bool {
+        !canary::on(Bug::HalfCommit) && self.snapshots.is_committing(writer)
     }
 
     /// Keys with images between the bounds, in order, and what makes a value of the tree's one of the snapshot's.

@@ -337,7 +337,7 @@ pub enum Maintain {
 pub struct TxnOptions {
     /// READ ONLY or READ WRITE, if said.
     pub read_only: Option<bool>,
-    /// The isolation level asked for, if said. All are served by serialisable for now.
+    /// The isolation level asked for, if said.
     pub isolation: Option<Isolation>,
     /// DEFERRABLE or NOT DEFERRABLE, if said.
     pub deferrable: Option<bool>,
@@ -350,9 +350,9 @@ pub struct TxnOptions {
 #[allow(missing_docs)]
 pub enum Isolation {
     ReadUncommitted,
+    #[default]
     ReadCommitted,
     RepeatableRead,
-    #[default]
     Serializable,
 }
 

@@ -53,7 +53,7 @@ pub struct Flags {
     /// Whether COMMIT waits until the log is on disk: on or off; a session may SET its own [default: on]
     #[arg(long, value_name = "ON|OFF")]
     pub synchronous_commit: Option<Switch>,
-    /// The isolation level of transactions that ask for none; a session may SET its own [default: serializable]
+    /// The isolation level of transactions that ask for none; a session may SET its own [default: read committed]
     #[arg(long, value_name = "LEVEL")]
     pub default_transaction_isolation: Option<Level>,
     /// Seconds between checkpoints [default: 60]

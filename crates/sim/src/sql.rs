@@ -369,7 +369,7 @@ fn literal(n: Option<i32>, out: &mut String) {
 impl fmt::Display for Stmt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Begin => f.write_str("BEGIN"),
+            Self::Begin => f.write_str("BEGIN ISOLATION LEVEL SERIALIZABLE"),
             Self::BeginAt { repeatable: false } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED"),
             Self::BeginAt { repeatable: true } => f.write_str("BEGIN ISOLATION LEVEL REPEATABLE READ"),
             Self::BeginReadOnly { each: true } => f.write_str("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY"),

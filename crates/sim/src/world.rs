@@ -417,7 +417,7 @@ impl World {
 
     /// What came with the seventh generator: transactions below SERIALIZABLE.
     fn draw_levels(&mut self, rng: &mut Rng) {
-        if rng.percent(50) {
+        if rng.percent(75) {
             self.mix.levels = rng.pick(&[20, 60, 100]);
             self.mix.repeatable = rng.pick(&[0, 30, 60, 100]);
             if rng.percent(40) {

@@ -48,7 +48,7 @@ pub use clearway_buffer::{ReplacementKind, SecondLevelConfig};
 pub use config::NodeConfig;
 pub use cursor::Cursor;
 pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};
-pub use images::EachImage;
+pub use images::{EachImage, Replaced};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;

@@ -68,6 +68,8 @@ pub enum Bug {
     SkippedRecheck,
     /// REPEATABLE READ changes rows that others have changed since its snapshot.
     LostUpdate,
+    /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
+    DirtyRead,
 }
 
 /// What the simulation of the whole engine must find.
@@ -98,6 +100,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::EarlyFree,
     Bug::SkippedRecheck,
     Bug::LostUpdate,
+    Bug::DirtyRead,
 ];
 
 /// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.

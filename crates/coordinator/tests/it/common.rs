@@ -1,12 +1,13 @@
 //! A table of accounts with hand-made plans, and workers without a network: what the engine's tests drive it with.
 
 use clearway_coordinator::{
-    Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step, Suspended, TxnStatus, Waker,
+    Characteristics, Client, Dispatch, Engine, EngineConfig, Event, Limits, Outcome, Port, RunOptions, Step, Suspended,
+    TxnStatus, Waker,
 };
 use clearway_env::MemDisk;
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{AggFunc, Aggregate, Env, Group};
-use clearway_plan::statement::{Finish, Insert, Query, Route, Source, TxnOptions, unnumbered_table};
+use clearway_plan::statement::{Finish, Insert, Isolation, Query, Route, Source, TxnOptions, unnumbered_table};
 use clearway_plan::{
     Access, Column, Distribution, Expr, OnConflict, Path, Plan, Program, RowLock, RowLocking, Statement, TableDef,
 };
@@ -123,13 +124,13 @@ impl Worker {
     /// Starts a statement of an implicit transaction.
     pub fn start_implicit(&mut self, plan: &Arc<Plan>) -> Step {
         let Self { port, client, .. } = self;
-        let options = RunOptions { implicit_block: true, ..RunOptions::default() };
+        let options = RunOptions { implicit_block: true, ..serializable() };
         client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), options)
     }
     /// Starts a statement without waiting for it.
     pub fn start(&mut self, plan: &Arc<Plan>) -> Step {
         let Self { port, client, .. } = self;
-        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), RunOptions::default())
+        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), serializable())
     }
     pub fn resume(&mut self) -> Step {
         let Self { port, client, .. } = self;
@@ -175,6 +176,12 @@ fn wait_durable(port: &mut Port, lsn: Lsn, events: &mut Vec<Event>) {
         port.poll(events);
         std::thread::yield_now();
     }
+}
+
+/// Transactions that ask for no level are at SERIALIZABLE: these tests are about locks.
+pub fn serializable() -> RunOptions {
+    let characteristics = Characteristics { isolation: Isolation::Serializable, ..Characteristics::default() };
+    RunOptions { characteristics, ..RunOptions::default() }
 }
 
 pub fn plan(statement: Statement) -> Arc<Plan> {
@@ -390,7 +397,7 @@ impl Transfer {
                     4 => plan(Statement::Commit),
                     _ => plan(Statement::Rollback),
                 };
-                self.client.start(&mut worker.port, &plan, &Arc::new(Env::default()), RunOptions::default())
+                self.client.start(&mut worker.port, &plan, &Arc::new(Env::default()), serializable())
             };
             match step {
                 Step::Pending => return committed,

@@ -1,7 +1,7 @@
 //! Who gives up in a deadlock, or beside a failed fragment, and who hears of it.
 
-use crate::common::{Bank, Worker, open};
-use clearway_coordinator::{Client, Event, RunOptions, Step, Tag};
+use crate::common::{Bank, Worker, open, serializable};
+use clearway_coordinator::{Client, Event, Step, Tag};
 use clearway_env::MemDisk;
 use clearway_plan::program::Env;
 use clearway_types::SqlState;
@@ -112,7 +112,7 @@ fn the_hottest_partition_is_released_first() {
         let mut clients: Vec<Client> = (1..=4).map(|session| Client::new(&mut crowd.port, session)).collect();
         for (client, id) in clients.iter_mut().zip(&wanted) {
             let update = bank.adding(&mut crowd, *id, 1);
-            let step = client.start(&mut crowd.port, &update, &Arc::new(Env::default()), RunOptions::default());
+            let step = client.start(&mut crowd.port, &update, &Arc::new(Env::default()), serializable());
             assert!(matches!(step, Step::Pending));
         }
         let mut events = Vec::new();

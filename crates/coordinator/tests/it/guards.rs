@@ -2,9 +2,9 @@
 //! once and after crashes.
 
 use crate::check::{checked, findings};
-use crate::common::{Worker, open, plan};
+use crate::common::{Worker, open, plan, serializable};
 use crate::users::{N, Rows, User, Users, Who, no_doubles, rows_of};
-use clearway_coordinator::{CheckReport, Client, Engine, Port, RunOptions, Step};
+use clearway_coordinator::{CheckReport, Client, Engine, Port, Step};
 use clearway_env::MemDisk;
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Maintain, TxnOptions};
@@ -293,7 +293,7 @@ impl Session {
                     self.think(users);
                 }
                 let Some(plan) = self.script.pop_front() else { return };
-                self.client.start(port, &plan, &Arc::new(Env::default()), RunOptions::default())
+                self.client.start(port, &plan, &Arc::new(Env::default()), serializable())
             };
             match step {
                 Step::Pending => return,
@@ -439,7 +439,7 @@ fn who_comes_second_waits_and_then_fails_or_not() {
         first.begin();
         first.run(&users.insert(&[(10 * n, Some(n), 0)], false)).unwrap();
         let wanted = users.insert(&[(10 * n + 1, Some(n), 0)], false);
-        let mut step = second.start(&mut port, &wanted, &Arc::new(Env::default()), RunOptions::default());
+        let mut step = second.start(&mut port, &wanted, &Arc::new(Env::default()), serializable());
         for _ in 0..100 {
             assert!(matches!(step, Step::Pending), "it waits for the first");
             port.poll(&mut Vec::new());

@@ -14,7 +14,7 @@ use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 /// Buffers that outlive their use.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     new: Vec<u8>,
 }
 

@@ -22,6 +22,7 @@ mod scan;
 pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use learning::Learning;
+pub(crate) use path::push_point;
 pub(crate) use raw::run_raw;
 
 use crate::limits::Limits;
@@ -30,7 +31,7 @@ use crate::message::{Batch, Failure};
 use crate::trees::Trees;
 use crate::txn::RowKey;
 use crate::versioned::Versioned;
-use crate::versions::AsOf;
+use crate::versions::{AsOf, Before};
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
 use clearway_plan::{Charge, Expr, GuardOp, LockWait, Program, RowLock, TableDef};
@@ -104,14 +105,17 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub budget: usize,
     /// Sees the database like this, not as it is now.
     pub as_of: Option<AsOf>,
+    /// What a transaction that is not over has replaced under the one key that is read.
+    pub replaced: Option<Before>,
 }
 
 impl<T: Trees> Cx<'_, T> {
     /// Shows the key's value, as of the snapshot if there is one; false if it is not there.
     fn get(&self, tree: TreeId, key: &[u8], f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
-        match self.as_of {
-            None => Ok(self.trees.get(tree, key, f)?),
-            Some(as_of) => self.trees.get_at(tree, key, as_of, f),
+        match (&self.replaced, self.as_of) {
+            (Some(before), _) => Ok(before.as_deref().map(f).is_some()),
+            (None, None) => Ok(self.trees.get(tree, key, f)?),
+            (None, Some(as_of)) => self.trees.get_at(tree, key, as_of, f),
         }
     }
 

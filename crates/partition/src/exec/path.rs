@@ -4,7 +4,7 @@ use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{Expr, LockWait};
+use clearway_plan::{Expr, LockWait, Program};
 use clearway_types::{RowView, SqlResult, TreeId, key};
 use std::ops::{Bound, RangeBounds};
 
@@ -60,6 +60,14 @@ pub(super) fn push_exprs(exprs: &[Expr], env: &Env, out: &mut Vec<u8>) -> SqlRes
         key::push(out, value.as_ref());
     }
     Ok(true)
+}
+
+/// Appends the key of the one row that a program looks for; false if it looks for none, or not by one key.
+pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> SqlResult<bool> {
+    match program {
+        Program::Scan { access: Access { path: Path::Point(exprs), .. }, .. } => push_exprs(exprs, env, out),
+        _ => Ok(false),
+    }
 }
 
 impl Keys {

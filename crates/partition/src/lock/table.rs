@@ -135,6 +135,18 @@ impl LockTable {
         self.lines.is_empty() || (self.rival(scope, r, &Cell::new(false)).is_none() && !joins())
     }
 
+    /// Other transactions that hold a lock in conflict with such a request, some of them more than once.
+    pub(crate) fn holders_against(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> Vec<TxnId> {
+        let mut holders = Vec::new();
+        if let Some(scope) = self.scopes.get(&ScopeId::of(target)) {
+            scope.any_holder(txn, &keys_of(target), mode, |holder| {
+                holders.push(holder);
+                false
+            });
+        }
+        holders
+    }
+
     /// Whether the transaction holds as much already.
     pub(crate) fn covered(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
         self.scopes.get(&ScopeId::of(target)).is_some_and(|s| s.covered(txn, &keys_of(target), mode))

@@ -45,7 +45,8 @@ impl<T: Trees> Partition<T> {
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
         let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, moved: None, budget, as_of: None };
+        let (moved, as_of, replaced) = (None, None, None);
+        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, moved, budget, as_of, replaced };
         (cx, &mut self.scratch)
     }
 }

@@ -6,7 +6,7 @@ use crate::lock::{Mode, Target};
 use crate::message::{Batch, Body, Failure, Origin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
-use crate::versions::AsOf;
+use crate::versions::{AsOf, COMMITTED};
 use clearway_storage::TxnMode;
 use clearway_types::{RowBatch, SqlError, TxnId};
 
@@ -55,8 +55,12 @@ impl<T: Trees> Partition<T> {
                     &s.exec.program,
                     s.fresh || s.as_of.is_some() && reads_freely(&s.exec.program),
                 );
+                let replaced = match s.as_of {
+                    Some(AsOf { at: COMMITTED, .. }) => self.replaced(id, &s.exec)?,
+                    _ => None,
+                };
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
-                cx.as_of = s.as_of;
+                (cx.as_of, cx.replaced) = (s.as_of, replaced);
                 cx.moved = Some(&mut txn.moved);
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
@@ -111,7 +115,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         })),
         Body::StatementAt { at, repeatable, program, env, rows, batch } => {
             let exec = Box::new(Exec::new(program, env, rows, batch.unwrap_or(Batch::ALL)));
-            let as_of = Some(AsOf { at, me: txn.log.txn(), repeatable });
+            let as_of = Some(AsOf { at: at.unwrap_or(COMMITTED), me: txn.log.txn(), repeatable });
             Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, as_of }))
         }
         Body::Next(id) => {

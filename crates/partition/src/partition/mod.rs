@@ -13,6 +13,7 @@
 //! Source: Jones, Abadi, Madden, SIGMOD 2010, sections 3 and 4 (fragments, schemes).
 
 mod blocking;
+mod committed;
 mod context;
 mod finish;
 mod general;

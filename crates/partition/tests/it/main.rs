@@ -2,6 +2,7 @@
 
 mod batches;
 mod blocking;
+mod committed;
 mod crowd;
 mod driver;
 mod ends;

@@ -54,7 +54,8 @@ impl Readers {
         }
         let stmt = Stmt::Select { find, limit: None, lock: None };
         let Body::Statement { program, env, .. } = stmt.statement(table) else { return };
-        let body = Body::StatementAt { at: snapshot.lsn(), repeatable: true, program, env, rows: None, batch: None };
+        let body =
+            Body::StatementAt { at: Some(snapshot.lsn()), repeatable: true, program, env, rows: None, batch: None };
         reader.pending = Some((d.send(reader.txn, body), Some(stmt)));
     }
 

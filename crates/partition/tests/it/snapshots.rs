@@ -22,7 +22,7 @@ fn open(d: &mut D) -> (TxnId, Snapshot) {
 fn read_in(table: &Arc<TableDef>, (_, snapshot): &(TxnId, Snapshot), find: Find) -> Body {
     let env = Arc::new(Env::default());
     Body::StatementAt {
-        at: snapshot.lsn(),
+        at: Some(snapshot.lsn()),
         repeatable: true,
         program: Arc::new(select(find).program(table)),
         env,
@@ -126,7 +126,7 @@ fn a_change_looks_at_the_newest_version() {
     let change = |d: &mut D, who: &(TxnId, Snapshot), repeatable: bool, find: Find| {
         let program = Arc::new(Stmt::Add { find, column: 1, by: 10 }.program(&table()));
         let env = Arc::new(Env::default());
-        d.call(who.0, Body::StatementAt { at: who.1.lsn(), repeatable, program, env, rows: None, batch: None })
+        d.call(who.0, Body::StatementAt { at: Some(who.1.lsn()), repeatable, program, env, rows: None, batch: None })
     };
     let by_a = |low, high| Find::ByA { low: Some(low), high: Some(high), reverse: false };
     for find in [Find::All { a_less: None }, by_a(2, 2), Find::Points(vec![1, 3])] {

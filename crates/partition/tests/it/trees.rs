@@ -2,7 +2,7 @@
 
 use clearway_buffer::Want;
 use clearway_partition::{Trees, UndoLog, Visit};
-use clearway_storage::{Blocked, EachImage, Inserted, StorageError, TxnMode};
+use clearway_storage::{Blocked, EachImage, Inserted, Replaced, StorageError, TxnMode};
 use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -295,5 +295,10 @@ impl Trees for MemTrees {
         }
         images.into_iter().for_each(|((tree, key), old)| each(tree, key, old.as_deref()));
         Ok(true)
+    }
+    fn replaced(&self, log: &MemLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
+        self.touch(tree, key)?;
+        let oldest = log.undo.iter().find(|(t, k, _)| *t == tree && **k == *key);
+        Ok(oldest.map_or(Replaced::Nothing, |(_, _, old)| Replaced::Value(old.as_deref().map(Into::into))))
     }
 }

@@ -81,6 +81,7 @@ fn keys_ranges_and_tables_are_shown_in_words() {
     asker.query("create table t (a int primary key, k int)");
     asker.query("create index t_k on t (k)");
     asker.query("insert into t values (1, 10), (5, 50)");
+    holder.query("set default_transaction_isolation = serializable");
     let cases = [
         ("insert into t values (7, 70)", "select k from t where a > 2 and a < 9", "t||(3) .. (9)|share"),
         ("select k from t where a > 2 and a < 9", "insert into t values (8, 80)", "t||(8)|update"),

@@ -7,6 +7,7 @@ const MANY: usize = 48;
 
 fn connect(server: &Fixture) -> Raw {
     let mut c = server.connect();
+    c.query("set default_transaction_isolation = serializable");
     c.query("create table t (a int primary key, u int, n int)");
     c.query("create index on t (u)");
     c.query("insert into t values (5, 50, 0), (6, 60, 0), (7, 70, 0)");

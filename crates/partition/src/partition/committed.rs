@@ -1,0 +1,48 @@
+//! Reads of one row as it was last committed: what READ COMMITTED sees of a row by its key. No snapshot is needed for that.
+//!
+//! Whatever is not committed lies under the lock of its transaction. So a key that nobody else has locked has its committed value in the tree. Otherwise that is in
+//! an image, if the partition keeps them, or in the undo of who has the lock.
+//!
+//! Invariant: a reader whose answer leaves out a change does not come after that change's commit: of a transaction that commits, and of which the partition has
+//! not been told, it waits to be told.
+
+use super::Partition;
+use crate::exec::{Exec, Stop, granted, push_point, table_of};
+use crate::lock::{Mode, Target};
+use crate::trees::Trees;
+use crate::versions::Before;
+use clearway_storage::Replaced;
+use clearway_sync::canary::{self, Bug};
+use clearway_types::TxnId;
+
+impl<T: Trees> Partition<T> {
+    /// What others, who are not over, have replaced under the key that the statement reads. None: the key's value, or its images, are good.
+    pub(super) fn replaced(&mut self, id: TxnId, exec: &Exec) -> Result<Option<Before>, Stop> {
+        if self.trees.versions.keeps() || self.txns.is_empty() || canary::on(Bug::DirtyRead) {
+            return Ok(None);
+        }
+        let key = &mut self.scratch.key;
+        key.clear();
+        if !push_point(&exec.program, &exec.env, key)? {
+            return Ok(None);
+        }
+        let table = table_of(&exec.program);
+        let row = Target::Key(table.tree, key);
+        let mut writers = self.locks.holders_against(id, row, Mode::Shared);
+        writers.extend(self.locks.holders_against(id, Target::Table(table.id), Mode::IntentShared));
+        for writer in writers {
+            let Some(txn) = self.txns.get(&writer) else { continue };
+            match self.trees.replaced(&txn.log, table.tree, key)? {
+                Replaced::Nothing => {}
+                Replaced::Value(_) if self.trees.versions.is_undecided(writer) => return Err(Stop::Commit(writer)),
+                Replaced::Value(before) => return Ok(Some(before)),
+                Replaced::Unknown => {
+                    let (whole, intent) = (Target::Table(table.id), Mode::IntentShared);
+                    granted(self.locks.acquire(id, whole, intent), whole, intent)?;
+                    granted(self.locks.acquire_in(id, table.id, row, Mode::Shared), row, Mode::Shared)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,118 @@
+//! Reads of one row as it was last committed.
+
+use crate::driver::Answer;
+use crate::sql::{Find, Row, Stmt, rows_of, table};
+use crate::units::{D, abort, add, driver, numbers, one, select};
+use clearway_partition::{Body, Snapshot};
+use clearway_plan::program::Env;
+use clearway_types::{Lsn, TxnId};
+use std::sync::Arc;
+
+fn read_body(id: i32) -> Body {
+    let (program, env) = (Arc::new(select(Find::Point(id)).program(&table())), Arc::new(Env::default()));
+    Body::StatementAt { at: None, repeatable: false, program, env, rows: None, batch: None }
+}
+
+fn read(d: &mut D, reader: TxnId, id: i32) -> Vec<Row> {
+    rows_of(&d.call(reader, read_body(id)).expect("rows"))
+}
+
+fn commit(d: &mut D, txn: TxnId) {
+    let lsn = d.append_commit(txn);
+    d.call(txn, Body::Finish { commit: Some(lsn) }).expect("commit");
+}
+
+fn change(d: &mut D, writer: TxnId, stmt: &Stmt) -> Answer {
+    d.call(writer, stmt.statement(&table()))
+}
+
+/// Has the partition keep versions, or not.
+fn keep(d: &mut D, yes: bool) -> Option<Snapshot> {
+    yes.then(|| {
+        let (txn, opening) = (d.txn(), d.snapshots.begin());
+        if let Some(generation) = opening.generation() {
+            d.call(txn, Body::KeepVersions(generation)).expect("an answer");
+        }
+        d.call(txn, Body::Finish { commit: Some(Lsn(0)) }).expect("the end");
+        d.open(opening)
+    })
+}
+
+#[test]
+fn it_sees_what_is_committed_and_its_own_changes() {
+    for (kept, before) in [(false, false), (true, true), (true, false)] {
+        let mut d = driver(&numbers(4));
+        let held = keep(&mut d, kept && before);
+        let (writer, reader) = (d.txn(), d.txn());
+        for stmt in [
+            add(1),
+            add(1),
+            Stmt::Delete(Find::Point(2)),
+            Stmt::Insert { rows: vec![(7, None, 7)], ignore: false },
+            Stmt::Delete(Find::Point(3)),
+            Stmt::Insert { rows: vec![(3, None, 3)], ignore: false },
+        ] {
+            change(&mut d, writer, &stmt).expect("a change");
+        }
+        let late = keep(&mut d, kept && !before);
+        let old = [vec![(1, Some(1), 1001)], vec![(2, Some(2), 1002)], vec![], vec![(3, Some(3), 1003)]];
+        assert_eq!([1, 2, 7, 3].map(|id| read(&mut d, reader, id)), old);
+        // No lock of the row is left behind, and what it changes itself it sees.
+        change(&mut d, reader, &add(0)).expect("a change");
+        assert_eq!(read(&mut d, reader, 0), [(0, Some(1), 1000)]);
+        assert_eq!(read(&mut d, writer, 0), [(0, Some(0), 1000)]);
+        commit(&mut d, writer);
+        let new = [vec![(1, Some(3), 1001)], vec![], vec![(7, None, 7)], vec![(3, None, 3)]];
+        assert_eq!([1, 2, 7, 3].map(|id| read(&mut d, reader, id)), new);
+        abort(&mut d, reader);
+        drop((held, late));
+        assert!(d.owes_nothing());
+    }
+}
+
+/// A table's lock covers changes as a row's does.
+#[test]
+fn it_looks_behind_the_lock_of_a_table() {
+    let mut d = driver(&numbers(4));
+    let (writer, reader) = (d.txn(), d.txn());
+    let all = Stmt::Add { find: Find::All { a_less: None }, column: 1, by: 1 };
+    assert_eq!(change(&mut d, writer, &all).expect("a change").count, 4);
+    assert_eq!(read(&mut d, reader, 1), [(1, Some(1), 1001)]);
+    abort(&mut d, writer);
+    assert_eq!(read(&mut d, reader, 1), [(1, Some(1), 1001)]);
+    abort(&mut d, reader);
+}
+
+#[test]
+fn it_waits_to_be_told_of_a_commit() {
+    for kept in [false, true] {
+        let mut d = driver(&numbers(3));
+        let held = keep(&mut d, kept);
+        let (writer, reader) = (d.txn(), d.txn());
+        change(&mut d, writer, &add(2)).expect("a change");
+        let committing = d.snapshots.commit(writer);
+        let lsn = d.append_commit(writer);
+        let answer = d.send(reader, read_body(2));
+        assert_eq!(d.take(answer), None);
+        assert_eq!(read(&mut d, TxnId(9999), 1), [(1, Some(1), 1001)], "another row");
+        d.call(writer, Body::Finish { commit: Some(lsn) }).expect("commit");
+        drop(committing);
+        assert_eq!(rows_of(&d.take(answer).expect("it was told").expect("rows")), [(2, Some(3), 1002)]);
+        assert_eq!(d.depends_on, lsn);
+        abort(&mut d, reader);
+        abort(&mut d, TxnId(9999));
+        drop(held);
+        assert!(d.owes_nothing());
+    }
+}
+
+#[test]
+fn one_shots_are_seen_at_once() {
+    let mut d = driver(&numbers(2));
+    let reader = d.txn();
+    assert_eq!(read(&mut d, reader, 1), [(1, Some(1), 1001)]);
+    one(&mut d, &add(1)).expect("a change");
+    assert_eq!(read(&mut d, reader, 1), [(1, Some(2), 1001)]);
+    assert_eq!(read(&mut d, reader, 5), []);
+    abort(&mut d, reader);
+}
