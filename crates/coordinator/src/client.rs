@@ -14,7 +14,7 @@ use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
 use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus, stopped};
 use crate::port::Port;
-use crate::snapshot::{Needs, Work};
+use crate::snapshot::{Needs, ReadAt, Work};
 use crate::statement::{command, controls, failed_block, goes_on, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
@@ -76,7 +76,7 @@ impl Client {
         }
     }
 
-    /// The snapshot that the open transaction's last query read; `None`: it read what is newest.
+    /// The snapshot that the last statement read; `None`: it read what was newest.
     pub fn reads_at(&self) -> Option<Lsn> {
         self.core.reads_at()
     }
@@ -111,6 +111,7 @@ impl Client {
             txn.queried |= !controls(&plan.statement);
         }
         env.memory.reset();
+        self.core.read_at.set(ReadAt::Newest);
         if let Some(step) = self.start_simple(plan, env) {
             return step;
         }
@@ -321,7 +322,9 @@ impl Client {
             let fresh = txn::is_fresh(&state, program);
             let learns = learned::learns(core.engine(), &state, program);
             let batch = stream::batch_of(core, &plan.statement);
-            (id, Work { program, env, rows, batch, fresh, learns }.body(state.sees(needs)))
+            let sees = state.sees(needs);
+            core.read_at.set(ReadAt::of(sees));
+            (id, Work { program, env, rows, batch, fresh, learns }.body(sees))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {
@@ -391,7 +394,7 @@ impl Client {
         match failure {
             Failure::StalePlan => Step::Replan,
             // A task answers in parts.
-            Failure::Large => self.start_task(plan.clone(), env.clone()),
+            Failure::NeedsSnapshot => self.start_task(plan.clone(), env.clone()),
             // As a task it may be run again.
             Failure::Sql(e) if one_shot && multi::is_victim(&self.core, &e) => {
                 self.start_task(plan.clone(), env.clone())

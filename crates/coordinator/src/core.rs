@@ -77,8 +77,6 @@ pub(crate) struct Txn {
     pub queried: bool,
     /// What its queries read.
     pub view: View,
-    /// What the last one read.
-    pub read_at: ReadAt,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
     /// Trees made by this transaction.
@@ -139,6 +137,8 @@ pub(crate) struct Core {
     calls: RefCell<Vec<Call>>,
     next_seq: Cell<u32>,
     shown: Cell<Lsn>,
+    /// What the statement that runs, or was the last to run, reads.
+    pub read_at: Cell<ReadAt>,
     /// The last commit at the partition whose reply was taken last.
     replied: Cell<Lsn>,
     cancelled: RefCell<Option<SqlError>>,
@@ -169,6 +169,7 @@ impl Core {
             calls: RefCell::default(),
             next_seq: Cell::new(0),
             shown: Cell::new(Lsn(0)),
+            read_at: Cell::default(),
             replied: Cell::new(Lsn(0)),
             cancelled: RefCell::default(),
             notices: RefCell::default(),
@@ -288,10 +289,10 @@ impl Core {
         Some(answer)
     }
 
-    /// The snapshot that the transaction's last query read; `None`: what was newest. A partition where nothing was committed since the start shows
+    /// The snapshot that the last statement read; `None`: what was newest. A partition where nothing was committed since the start shows
     /// what there was then.
     pub(crate) fn reads_at(&self) -> Option<Lsn> {
-        match self.txn().read_at {
+        match self.read_at.get() {
             ReadAt::Newest => None,
             ReadAt::Snapshot(at) => Some(at),
             ReadAt::Reply => Some(self.replied.get().max(self.engine().started_at())),

@@ -107,7 +107,7 @@ impl From<Failure> for Stop {
         match f {
             Failure::Sql(e) => Self::Error(e),
             Failure::StalePlan => Self::Replan,
-            Failure::Large => Self::Error(SqlError::internal("a statement in batches is too large")),
+            Failure::NeedsSnapshot => Self::Error(SqlError::internal("a statement is no one-shot")),
         }
     }
 }

@@ -126,7 +126,7 @@ async fn send_to(
         let txn = core.txn();
         (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.sees(needs))
     };
-    if !fresh {
+    if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;
     }
     let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(sees);

@@ -1,8 +1,8 @@
 //! What a transaction sees: the newest state, under locks, or a snapshot, without.
 //!
 //! Blocks that are READ ONLY or below SERIALIZABLE see snapshots: at REPEATABLE READ and above one for the whole transaction, opened by its first statement
-//! that is not a change of one row by its key; below one for each statement that is about more than one row. The commit record that a snapshot ends with is a reader's
-//! place in the serial order.
+//! that is not a change of one row by its key; below one for each statement that is about more than one row. So does a statement on its own that only reads, unless a
+//! partition can answer it at once. The commit record that a snapshot ends with is a reader's place in the serial order.
 //!
 //! Invariants
 //! 1. A SERIALIZABLE transaction that has read under locks, or changed something, sees no snapshot any more: its reads would be those of two places in the
@@ -43,31 +43,29 @@ impl Txn {
     pub(crate) fn wants_snapshot(&self, needs: Needs) -> bool {
         let level = self.characteristics.isolation;
         let fits = match level {
+            // On its own, it is serialisable at every level: what changes rows finds them under locks.
+            _ if self.block == Block::None => needs == Needs::Snapshot,
             Isolation::Serializable => self.characteristics.read_only && !self.wrote,
             Isolation::RepeatableRead => needs != Needs::Locks,
-            _ => needs == Needs::Snapshot,
+            _ => matches!(needs, Needs::Snapshot | Needs::Recheck),
         };
-        fits && self.block != Block::None
-            && match self.view {
-                View::Undecided => level < Isolation::Serializable || self.id == TxnId(0),
-                View::Between => true,
-                View::AsOf(_) => self.sees_each(),
-                View::Newest => false,
-            }
+        fits && match self.view {
+            View::Undecided => level < Isolation::Serializable || self.id == TxnId(0),
+            View::Between => true,
+            View::AsOf(_) => self.sees_each(),
+            View::Newest => false,
+        }
     }
 
     /// A statement begins that wants no snapshot, or has it.
     pub(crate) fn settle(&mut self, needs: Needs) {
         match self.view {
             View::Undecided if self.characteristics.isolation == Isolation::Serializable => self.view = View::Newest,
-            View::AsOf(_) if self.sees_each() && needs != Needs::Snapshot => self.view = View::Between,
+            View::AsOf(_) if self.sees_each() && !matches!(needs, Needs::Snapshot | Needs::Recheck) => {
+                self.view = View::Between;
+            }
             _ => {}
         }
-        self.read_at = match self.sees(needs) {
-            None => ReadAt::Newest,
-            Some(Sees { at: Some(at), .. }) => ReadAt::Snapshot(at),
-            Some(Sees { at: None, .. }) => ReadAt::Reply,
-        };
     }
 
     /// Whether each of its statements sees a snapshot of its own.
@@ -86,7 +84,7 @@ impl Txn {
     pub(crate) fn sees(&self, needs: Needs) -> Option<Sees> {
         match &self.view {
             View::AsOf(snapshot) => Some(Sees { at: Some(snapshot.lsn()), repeatable: !self.sees_each() }),
-            _ if needs == Needs::Committed && self.sees_each() && self.block != Block::None => {
+            _ if needs == Needs::Committed && (self.sees_each() || self.block == Block::None) => {
                 Some(Sees { at: None, repeatable: false })
             }
             _ => None,
@@ -108,7 +106,7 @@ pub(crate) struct Sees {
     repeatable: bool,
 }
 
-/// What the last query has read, for who judges it.
+/// What a statement reads, for who judges its answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum ReadAt {
     /// What was newest, under locks.
@@ -119,11 +117,23 @@ pub(crate) enum ReadAt {
     Reply,
 }
 
+impl ReadAt {
+    pub(crate) fn of(sees: Option<Sees>) -> Self {
+        match sees {
+            None => Self::Newest,
+            Some(Sees { at: Some(at), .. }) => Self::Snapshot(at),
+            Some(Sees { at: None, .. }) => Self::Reply,
+        }
+    }
+}
+
 /// What a statement of a transaction below SERIALIZABLE reads by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
     /// A snapshot.
     Snapshot,
+    /// A snapshot for finding what it changes or locks, if that is still as it is to be.
+    Recheck,
     /// It reads one row by its key at the one partition that can have it. At READ COMMITTED it sees what is committed there.
     Committed,
     /// The lock of the one row that it is about is enough, or it reads nothing.
@@ -134,7 +144,7 @@ impl Needs {
     /// `route`: to the partitions that the program runs at.
     pub(crate) fn of(program: &Program, route: &Route) -> Self {
         match (Self::at_home(program), route) {
-            (Self::Snapshot, Route::Guard { .. }) if !reads(program) => Self::Locks,
+            (Self::Recheck, Route::Guard { .. }) => Self::Locks,
             (Self::Committed, Route::Guard { .. } | Route::All) => Self::Snapshot,
             (needs, _) => needs,
         }
@@ -146,10 +156,11 @@ impl Needs {
             Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => access,
             Program::Insert { .. } | Program::BuildIndex { .. } | Program::Guard { .. } => return Self::Locks,
         };
-        match &access.path {
-            Path::Point(_) if reads(program) => Self::Committed,
-            Path::Point(_) => Self::Locks,
-            _ => Self::Snapshot,
+        match (&access.path, reads(program)) {
+            (Path::Point(_), true) => Self::Committed,
+            (Path::Point(_), false) => Self::Locks,
+            (_, true) => Self::Snapshot,
+            (_, false) => Self::Recheck,
         }
     }
 }
@@ -195,22 +206,22 @@ pub(crate) async fn seeing_rows<T>(
 /// A statement is about to run: opens a snapshot for it, if it is to see one.
 async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
     if !core.txn().wants_snapshot(needs) {
-        core.txn().settle(needs);
+        let mut txn = core.txn();
+        txn.settle(needs);
+        core.read_at.set(ReadAt::of(txn.sees(needs)));
         return Ok(());
     }
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
         let kept = everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;
         if kept.iter().any(|reply| reply.count == 0) {
-            let mut txn = core.txn();
-            (txn.view, txn.read_at) = (View::Newest, ReadAt::Newest);
+            core.txn().view = View::Newest;
             return Ok(());
         }
     }
     let snapshot = opening.open(|| core.engine().appended());
-    let mut txn = core.txn();
-    txn.read_at = ReadAt::Snapshot(snapshot.lsn());
-    txn.view = View::AsOf(Rc::new(snapshot));
+    core.read_at.set(ReadAt::Snapshot(snapshot.lsn()));
+    core.txn().view = View::AsOf(Rc::new(snapshot));
     Ok(())
 }
 

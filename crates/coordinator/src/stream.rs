@@ -7,7 +7,7 @@
 //! 1. Between two parts no call to a partition is unanswered: the task may be dropped there, and [`Paused`] tells the partitions.
 //! 2. A statement that has handed out a part is neither run again after a deadlock nor planned again: the client has seen its rows.
 //! 3. A round is at most `EngineConfig::stream_bytes` and a row of each partition.
-//! 4. The statement holds its locks until its end, as a statement in a block does: its result is that of one moment.
+//! 4. The statement holds its snapshot, or its locks, until its end: its result is that of one moment.
 //!
 //! Locking: none of its own. A crash leaves nothing.
 

@@ -106,7 +106,7 @@ fn given_up(failure: &Failure) -> SqlError {
     match failure {
         Failure::Sql(error) => error.clone(),
         Failure::StalePlan => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale"),
-        Failure::Large => SqlError::internal("a statement in batches is too large"),
+        Failure::NeedsSnapshot => SqlError::internal("a statement is no one-shot"),
     }
 }
 
@@ -228,8 +228,8 @@ pub(crate) async fn abort(core: &Core) -> SqlResult<()> {
 pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
     let mut txn = {
         let mut txn = core.txn();
-        let Txn { block, characteristics, queried, read_at, .. } = *txn;
-        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, read_at, failed: true, ..Txn::default() })
+        let Txn { block, characteristics, queried, .. } = *txn;
+        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, failed: true, ..Txn::default() })
     };
     if let Err(e) = finish(&core, &mut txn, None).await {
         tracing::error!("transaction {} has failed ({error}), and could not be undone: {e}", txn.id);

@@ -21,7 +21,7 @@ pub struct Limits {
     /// Reads of a plan after which the partition passes on what became of their rows, from which the lock of the plan's reads is learned. 0: reads share,
     /// and nothing is learned. Default 16.
     pub learn_after: u32,
-    /// A one-shot that reads more bytes of rows than this fails with [`crate::Failure::Large`]. Default 512 KiB.
+    /// A one-shot that reads more bytes of rows than this fails with [`crate::Failure::NeedsSnapshot`]. Default 512 KiB.
     pub one_shot_bytes: u32,
     /// Slices of dropped trees that are freed in one turn. Default 8.
     pub drop_slices: u32,

@@ -227,8 +227,9 @@ pub enum Failure {
     Sql(SqlError),
     /// A tree of the plan is not here any more, or the table's definition has changed: plan again.
     StalePlan,
-    /// The rows of a one-shot exceed [`crate::Limits::one_shot_bytes`]: run it again as a statement that answers in batches.
-    Large,
+    /// A one-shot that only reads cannot do so at once: its rows exceed [`crate::Limits::one_shot_bytes`], it takes more than a turn, or others have locked
+    /// what it reads. It is to be run again as a statement with a snapshot.
+    NeedsSnapshot,
 }
 
 impl From<SqlError> for Failure {

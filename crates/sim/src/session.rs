@@ -327,7 +327,7 @@ impl Session {
                 if let Some((Stmt::BeginAt { .. }, _)) = self.open.first() {
                     let looks = self.open.last().is_some_and(|(stmt, _)| stmt.finds());
                     self.views.push(saw.filter(|_| looks));
-                } else {
+                } else if self.open.last().is_some_and(|(stmt, _)| stmt.finds()) {
                     self.snapshot = saw;
                     self.write_down_alone();
                 }
@@ -340,6 +340,9 @@ impl Session {
                     (_, Answer::Refused(_)) => Some(End::Aborted),
                     _ => Some(End::Committed),
                 };
+                if self.open.is_empty() {
+                    self.snapshot = self.client.as_ref().and_then(Client::reads_at);
+                }
                 self.open.push((stmt, answer));
                 let number = end.map(|end| self.write_down(end, wait));
                 self.open.clear();
@@ -360,10 +363,7 @@ impl Session {
     /// A query that has read a snapshot of its own has its own place in the serial order.
     fn write_down_alone(&mut self) {
         let each = matches!(self.open.first(), Some((Stmt::BeginReadOnly { each: true }, _)));
-        let query = matches!(self.open.last(), Some((Stmt::Select { .. } | Stmt::Sum { .. }, _)));
-        if each && !query {
-            self.snapshot = None;
-        } else if each && let Some(snapshot) = self.snapshot.take() {
+        if each && let Some(snapshot) = self.snapshot.take() {
             let statements = self.open.pop().into_iter().collect();
             let (session, began) = (self.name.clone(), self.began);
             // Its client heard of it at once, and does not wait for what it saw before the block's end.

@@ -34,7 +34,7 @@ use crate::versioned::Versioned;
 use crate::versions::{AsOf, Before};
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
-use clearway_plan::{Charge, Expr, GuardOp, LockWait, Program, RowLock, TableDef};
+use clearway_plan::{Charge, Expr, GuardOp, LockWait, Path, Program, RowLock, TableDef};
 use clearway_storage::{Blocked, LogRead, TxnMode};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, RowView, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
@@ -295,6 +295,11 @@ pub(crate) fn reads_freely(program: &Program) -> bool {
         Program::Guard { op, .. } => matches!(op, GuardOp::Find { lock: RowLock::Share, .. }),
         _ => false,
     }
+}
+
+/// Whether a program looks for one row by its key.
+pub(crate) fn is_point(program: &Program) -> bool {
+    matches!(program, Program::Scan { access, .. } if matches!(access.path, Path::Point(_)))
 }
 
 impl Exec {

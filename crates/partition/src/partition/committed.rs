@@ -7,17 +7,33 @@
 //! not been told, it waits to be told.
 
 use super::Partition;
-use crate::exec::{Exec, Stop, granted, push_point, table_of};
+use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
-use crate::versions::Before;
+use crate::versions::{AsOf, Before, COMMITTED};
 use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
 
+/// What one row costs of a turn, and the group that it makes: a read of what is committed is done in one turn, so that its answer is of one moment.
+const TURN: usize = 2;
+
+impl<T: Trees> Cx<'_, T> {
+    /// Sees it, and, of what is committed now, what others have replaced.
+    pub(super) fn see(&mut self, as_of: Option<AsOf>, replaced: Option<Before>) {
+        if let Some(AsOf { at: COMMITTED, .. }) = as_of {
+            self.budget = self.budget.max(TURN);
+        }
+        (self.as_of, self.replaced) = (as_of, replaced);
+    }
+}
+
 impl<T: Trees> Partition<T> {
-    /// What others, who are not over, have replaced under the key that the statement reads. None: the key's value, or its images, are good.
-    pub(super) fn replaced(&mut self, id: TxnId, exec: &Exec) -> Result<Option<Before>, Stop> {
+    /// What others, who are not over, have replaced under the key that a statement reads which sees this. None: the key's value, or its images, are good.
+    pub(super) fn replaced(&mut self, id: TxnId, exec: &Exec, as_of: Option<AsOf>) -> Result<Option<Before>, Stop> {
+        if !matches!(as_of, Some(AsOf { at: COMMITTED, .. })) {
+            return Ok(None);
+        }
         if self.trees.versions.keeps() || self.txns.is_empty() || canary::on(Bug::DirtyRead) {
             return Ok(None);
         }

@@ -55,12 +55,9 @@ impl<T: Trees> Partition<T> {
                     &s.exec.program,
                     s.fresh || s.as_of.is_some() && reads_freely(&s.exec.program),
                 );
-                let replaced = match s.as_of {
-                    Some(AsOf { at: COMMITTED, .. }) => self.replaced(id, &s.exec)?,
-                    _ => None,
-                };
+                let replaced = self.replaced(id, &s.exec, s.as_of)?;
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
-                (cx.as_of, cx.replaced) = (s.as_of, replaced);
+                cx.see(s.as_of, replaced);
                 cx.moved = Some(&mut txn.moved);
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();

@@ -2,12 +2,13 @@
 
 use super::Partition;
 use super::general::answer;
-use crate::exec::{Exec, Locking, Stop, is_atomic, only_reads, run_atomic, table_of};
+use crate::exec::{Exec, Locking, Stop, is_atomic, is_point, only_reads, reads_freely, run_atomic, table_of};
 use crate::lock::{Mode, Target};
 use crate::message::{Batch, Failure, Origin, Outbox, Reply, Stake};
 use crate::scheme::{Admission, Load};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, OneShot, Task, Txn};
+use crate::versions::{AsOf, COMMITTED};
 use clearway_plan::Program;
 use clearway_plan::program::Env;
 use clearway_storage::TxnMode;
@@ -97,11 +98,26 @@ impl<T: Trees> Partition<T> {
                 return self.attempt(id, &mut txn.log, &program, &env, shot.exec.rows(), shot.locking);
             }
         }
+        // A read waits for nobody.
+        let as_of = (shot.locking == Locking::Take && reads_freely(&shot.exec.program)).then_some(AsOf {
+            at: COMMITTED,
+            me: id,
+            repeatable: false,
+        });
+        if as_of.is_some() && !is_point(&shot.exec.program) {
+            return Err(Stop::Fail(Failure::NeedsSnapshot));
+        }
+        if let Some(as_of) = as_of {
+            self.hold_table(id, &shot.exec.program, as_of)?;
+        }
         self.check_plan(&shot.exec.program)?;
-        let (mut cx, _) = self.cx(id, &mut txn.log, shot.locking, TxnMode::Logged, None);
+        let replaced = self.replaced(id, &shot.exec, as_of)?;
+        let locking = if as_of.is_some() { Locking::None } else { shot.locking };
+        let (mut cx, _) = self.cx(id, &mut txn.log, locking, TxnMode::Logged, None);
+        cx.see(as_of, replaced);
         cx.moved = Some(&mut txn.moved);
         if shot.exec.run(&mut cx)? {
-            return Err(Stop::Fail(Failure::Large));
+            return Err(Stop::Fail(Failure::NeedsSnapshot));
         }
         let (rows, count) = shot.exec.take_output();
         let mut reply = answer(rows, count);
@@ -117,8 +133,8 @@ impl<T: Trees> Partition<T> {
         Ok(reply)
     }
 
-    /// A one-shot has stopped: it starts over without anything done, or becomes a locking transaction that keeps its place. `None`: run it
-    /// again at once.
+    /// A one-shot has stopped: it starts over without anything done, or becomes a locking transaction that keeps its place (if it only reads, one that sees what is
+    /// committed). `None`: run it again at once.
     pub(super) fn one_shot_stopped(
         &mut self,
         id: TxnId,

@@ -105,7 +105,8 @@ fn a_paused_statement_does_not_block_the_partition() {
 #[test]
 fn a_large_one_shot_is_refused_and_leaves_nothing() {
     let mut d = driver(&numbers(30_000));
-    assert_eq!(one(&mut d, &select(ALL)), Err(Failure::Large));
+    let txn = d.txn();
+    assert_eq!(d.call(txn, select(ALL).one_shot(&table())), Err(Failure::NeedsSnapshot));
     assert_eq!(one(&mut d, &select(Find::Ids { low: None, high: Some(9), reverse: false })).unwrap().rows.len(), 10);
     assert!(d.owes_nothing() && d.partition.active() == 0);
     assert!(one(&mut d, &add(1)).is_ok(), "no lock is left");

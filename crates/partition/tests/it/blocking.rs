@@ -3,7 +3,7 @@
 use crate::driver::{Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, rows_of, table};
 use crate::trees::{MemTrees, Paging};
-use crate::units::{D, abort, add, driver, numbers, one, select};
+use crate::units::{D, abort, add, driver, numbers, one, select, share};
 use clearway_partition::Body;
 use clearway_types::{Lsn, SqlError, SqlState, TxnId};
 
@@ -23,7 +23,7 @@ fn all_others_wait_in_line_and_go_on_in_their_order() {
     assert!(block(&mut d, multi));
     d.call(multi, add(1).statement(&table())).unwrap();
     let g = d.send(general, add(2).statement(&table()));
-    let s = d.send(single, select(Find::All { a_less: None }).one_shot(&table()));
+    let s = d.send(single, share(Find::All { a_less: None }).one_shot(&table()));
     assert!(
         d.take(g).is_none() && d.take(s).is_none() && d.in_way_of(general).is_empty() && d.in_way_of(single).is_empty()
     );
@@ -158,7 +158,7 @@ fn a_page_that_is_not_there_frees_the_partition_but_not_what_was_changed() {
     while d.stalls == 0 {
         d.resume(0);
     }
-    let p = d.send(single, select(Find::Point(3)).one_shot(&table()));
+    let p = d.send(single, share(Find::Point(3)).one_shot(&table()));
     d.settle();
     assert_eq!(d.in_way_of(single), [multi]);
     assert_eq!(d.take(s).unwrap().unwrap().count, 60);
@@ -198,7 +198,7 @@ fn letting_go_keeps_locks_on_what_was_used() {
     let (multi, single, idle) = (d.txn(), d.txn(), d.txn());
     assert!(block(&mut d, multi));
     d.call(multi, add(1).statement(&table())).unwrap();
-    let s = d.send(single, select(Find::Point(1)).one_shot(&table()));
+    let s = d.send(single, share(Find::Point(1)).one_shot(&table()));
     d.send(multi, Body::Unblock);
     assert_eq!(d.in_way_of(single), [multi]);
     d.send(multi, Body::Unblock);

@@ -3,7 +3,7 @@
 use crate::driver::Answer;
 use crate::sql::{Find, Row, Stmt, rows_of, table};
 use crate::units::{D, abort, add, driver, numbers, one, select};
-use clearway_partition::{Body, Snapshot};
+use clearway_partition::{Body, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
@@ -104,6 +104,30 @@ fn it_waits_to_be_told_of_a_commit() {
         drop(held);
         assert!(d.owes_nothing());
     }
+}
+
+/// One row is read as it was committed; for more, a snapshot is needed.
+#[test]
+fn a_read_on_its_own_waits_for_no_row() {
+    let mut d = driver(&numbers(4));
+    let writer = d.txn();
+    change(&mut d, writer, &add(1)).expect("a change");
+    change(&mut d, writer, &Stmt::Delete(Find::Point(2))).expect("a change");
+    let alone = |d: &mut D, find: Find| {
+        let txn = d.txn();
+        d.call(txn, select(find).one_shot(&table()))
+    };
+    assert_eq!(rows_of(&alone(&mut d, Find::Point(1)).expect("a row")), [(1, Some(1), 1001)]);
+    assert_eq!(rows_of(&alone(&mut d, Find::Point(2)).expect("a row")), [(2, Some(2), 1002)]);
+    let ids = |low, high| Find::Ids { low: Some(low), high: Some(high), reverse: false };
+    assert_eq!(rows_of(&alone(&mut d, ids(3, 9)).expect("nobody has locked these")).len(), 1);
+    for find in [ids(1, 3), Find::Points(vec![0, 1]), Find::All { a_less: None }] {
+        assert_eq!(alone(&mut d, find), Err(Failure::NeedsSnapshot));
+    }
+    assert_eq!((d.waiting(), d.partition.active()), (0, 1));
+    abort(&mut d, writer);
+    assert_eq!(alone(&mut d, Find::All { a_less: None }).expect("rows").count, 4);
+    assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 
 #[test]

@@ -135,6 +135,18 @@ impl<T: Paged> Driver<T> {
         TxnId(self.next_txn)
     }
 
+    /// What a statement on its own answers; `body`: the one-shot, or, for a read that cannot be done at once, the statement of a transaction.
+    pub fn alone(&mut self, body: impl Fn(bool) -> Body) -> Answer {
+        let (txn, again) = (self.txn(), self.txn());
+        let answer = self.call(txn, body(true));
+        if answer != Err(Failure::NeedsSnapshot) {
+            return answer;
+        }
+        let answer = self.call(again, body(false));
+        self.call(again, Body::Finish { commit: Some(Lsn(0)) }).expect("the end");
+        answer
+    }
+
     pub fn send(&mut self, txn: TxnId, body: Body) -> u32 {
         self.seq += 1;
         let seq = self.seq;

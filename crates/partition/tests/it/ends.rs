@@ -3,7 +3,7 @@
 use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Row, Stmt, plain_table, rows_of, table};
 use crate::trees::{MemTrees, Paging};
-use crate::units::{D, abort, add, driver, make_trees, numbers, one, select};
+use crate::units::{D, abort, add, driver, make_trees, numbers, one, select, share};
 use clearway_partition::{Body, Failure};
 use clearway_plan::TableDef;
 use clearway_types::{Lsn, SqlError, SqlState, TableId, TreeId, TxnId};
@@ -59,7 +59,12 @@ fn an_undo_whose_page_can_never_be_read_keeps_its_locks_and_says_so() {
         let why = "a transaction that is in the way could not be rolled back: cannot read a page";
         assert_eq!((e.state(), e.message()), (SqlState::IO, why));
     };
-    cannot(one(&mut d, &select(Find::Point(3))));
+    cannot(one(&mut d, &share(Find::Point(3))));
+    assert_eq!(
+        rows_of(&one(&mut d, &select(Find::Point(3))).unwrap()),
+        [(3, Some(3), 1003)],
+        "who only reads needs no undo"
+    );
     let general = d.txn();
     cannot(d.call(general, add(3).statement(&table())));
     abort(&mut d, general);
@@ -118,8 +123,7 @@ fn who_waits_for_what_cannot_be_undone_is_told_and_its_locks_stay() {
     let (t, bystander, first, second) = (d.txn(), d.txn(), d.txn(), d.txn());
     d.call(t, add(1).statement(&table())).unwrap();
     d.partition.trees().nonsense.extend([ROWS, BY_A, BY_B]);
-    let waiting =
-        [d.send(first, add(1).statement(&table())), d.send(second, select(Find::Point(1)).one_shot(&table()))];
+    let waiting = [d.send(first, add(1).statement(&table())), d.send(second, share(Find::Point(1)).one_shot(&table()))];
     assert_eq!(d.waiting(), 2);
     assert_eq!(state_of(&d.call(t, Body::Finish { commit: None })), Some(SqlState::DATA_CORRUPTED));
     for seq in waiting {

@@ -7,7 +7,7 @@ use crate::sql::{
 use crate::trees::{MemTrees, Paging};
 use clearway_partition::{Body, Failure, Limits, RawOp, Reply};
 use clearway_plan::program::{Access, AggFunc, Aggregate, Env, Group, Path};
-use clearway_plan::{Expr, Program, TableDef};
+use clearway_plan::{Expr, Program, RowLock, TableDef};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlState, SqlType, TableId, TreeId, TxnId};
 use std::sync::Arc;
 
@@ -27,12 +27,16 @@ pub fn make_trees(d: &mut D, trees: &[TreeId]) {
 }
 
 pub fn one(d: &mut D, stmt: &Stmt) -> Answer {
-    let txn = d.txn();
-    d.call(txn, stmt.one_shot(&table()))
+    d.alone(|one_shot| if one_shot { stmt.one_shot(&table()) } else { stmt.statement(&table()) })
 }
 
 pub fn select(find: Find) -> Stmt {
     Stmt::Select { find, limit: None, lock: None }
+}
+
+/// A read that waits for locks.
+pub fn share(find: Find) -> Stmt {
+    Stmt::Select { find, limit: None, lock: Some(RowLock::Share) }
 }
 
 pub fn add(id: i32) -> Stmt {
@@ -151,7 +155,7 @@ fn waiting_is_in_order_and_ends_with_the_holder() {
     let (t1, t2, t3) = (d.txn(), d.txn(), d.txn());
     d.call(t1, add(1).statement(&table())).unwrap();
     let s2 = d.send(t2, add(1).statement(&table()));
-    let s3 = d.send(t3, select(Find::Point(1)).one_shot(&table()));
+    let s3 = d.send(t3, share(Find::Point(1)).one_shot(&table()));
     assert_eq!(d.in_way_of(t2), [t1]);
     assert_eq!(d.in_way_of(t3), [t2, t1]);
     assert!(rows_of(&one(&mut d, &select(Find::Point(2))).unwrap()).is_empty(), "another key is free");
@@ -352,7 +356,7 @@ fn long_scans_and_changes_run_in_slices() {
     let s = d.send(txn, Stmt::Insert { rows: rows.clone(), ignore: false }.one_shot(&table()));
     assert!(d.take(s).is_none() && !d.suspended.is_empty(), "others have a turn");
     let other = d.txn();
-    let blocked = d.send(other, select(Find::Point(1)).one_shot(&table()));
+    let blocked = d.send(other, share(Find::Point(1)).one_shot(&table()));
     assert_eq!(d.in_way_of(other), [txn], "what it did without locks is under the table's lock");
     d.settle();
     assert_eq!(d.take(s).unwrap().unwrap().count, 5000);
@@ -372,7 +376,7 @@ fn a_cancel_ends_a_wait_and_a_suspension() {
     d.call(t1, add(1).statement(&table())).unwrap();
     let (t2, t3) = (d.txn(), d.txn());
     let s2 = d.send(t2, add(1).one_shot(&table()));
-    let s3 = d.send(t3, select(Find::Point(1)).one_shot(&table()));
+    let s3 = d.send(t3, share(Find::Point(1)).one_shot(&table()));
     d.send(t2, Body::Cancel(error()));
     assert_eq!(state_of(&d.take(s2).unwrap()), Some(SqlState::QUERY_CANCELED));
     abort(&mut d, t1);

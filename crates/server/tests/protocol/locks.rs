@@ -83,9 +83,9 @@ fn keys_ranges_and_tables_are_shown_in_words() {
     asker.query("insert into t values (1, 10), (5, 50)");
     holder.query("set default_transaction_isolation = serializable");
     let cases = [
-        ("insert into t values (7, 70)", "select k from t where a > 2 and a < 9", "t||(3) .. (9)|share"),
+        ("insert into t values (7, 70)", "select k from t where a > 2 and a < 9 for share", "t||(3) .. (9)|share"),
         ("select k from t where a > 2 and a < 9", "insert into t values (8, 80)", "t||(8)|update"),
-        ("update t set k = 11 where a = 1", "select a from t where k = 11", "t|t_k|(11) .. (12)|share"),
+        ("update t set k = 11 where a = 1", "select a from t where k = 11 for share", "t|t_k|(11) .. (12)|share"),
         ("select count(*) from t", "insert into t values (9, 90)", "t|||intent exclusive"),
     ];
     for (holds, waits, wanted) in cases {
