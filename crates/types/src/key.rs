@@ -26,11 +26,12 @@ pub fn push(out: &mut Vec<u8>, value: DatumRef<'_>) {
         DatumRef::Float8(v) => float(out, v),
         DatumRef::Numeric(v) => float(out, rust_decimal::prelude::ToPrimitive::to_f64(&v).unwrap_or(f64::NAN)),
         DatumRef::Text(s) => {
-            for &b in s.as_bytes() {
-                out.push(b);
-                if b == 0 {
-                    out.push(0xff);
+            // Between zeros in pieces: text has hardly any.
+            for (n, piece) in s.as_bytes().split(|b| *b == 0).enumerate() {
+                if n > 0 {
+                    out.extend_from_slice(&[0, 0xff]);
                 }
+                out.extend_from_slice(piece);
             }
             out.extend_from_slice(&[0, 0]);
         }

@@ -134,3 +134,18 @@ proptest! {
         }
     }
 }
+
+/// The bytes are part of the format on disk.
+#[test]
+fn zeros_in_text_keys_are_escaped() {
+    let cases: [(&str, &[u8]); 5] = [
+        ("", b"\x01\0\0"),
+        ("ab", b"\x01ab\0\0"),
+        ("a\0b", b"\x01a\0\xffb\0\0"),
+        ("\0", b"\x01\0\xff\0\0"),
+        ("\0\0c\0", b"\x01\0\xff\0\xffc\0\xff\0\0"),
+    ];
+    for (text, bytes) in cases {
+        assert_eq!(encode(&[Datum::Text(text.into())]), bytes, "{text:?}");
+    }
+}
