@@ -103,14 +103,14 @@ async fn apply_one(core: &Core, step: &Finish, rows: RowBatch, env: &Env) -> Sql
             in_turns(core, rows.len(), take).await?;
         }
         Finish::Sort(keys) => {
-            let mut sorter = Sorter::new(keys);
+            let mut sorter = Sorter::new(keys, &rows, env);
             let take = |range| {
-                sorter.push_run(&rows, range, env)?;
+                sorter.push_run(range)?;
                 charge.grow(&env.memory, sorter.memory())
             };
             in_turns(core, rows.len(), take).await?;
             let take = |range: Range<usize>| {
-                sorter.merge(&rows, range.len(), &mut out);
+                sorter.merge(range.len(), &mut out);
                 charge.grow(&env.memory, sorter.memory() + out.memory())
             };
             in_turns(core, rows.len(), take).await?;

@@ -5,11 +5,10 @@ use crate::cast::to_decimal;
 use crate::decimal::{self, too_long};
 use crate::expr::BinaryOp;
 use crate::program::{AggFunc, Aggregate, Env, Group};
-use crate::sort::{KeyHasher, KeySet, compare, damaged, datum_memory, key_memory, push_identity};
+use crate::sort::{KeySet, compare, damaged, datum_memory, key_memory, push_identity};
 use clearway_types::{Datum, DatumRef, RowBatch, RowBuilder, RowView, SqlError, SqlResult, SqlType};
+use hashbrown::HashMap;
 use rust_decimal::Decimal;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::ops::Range;
 
 /// The running state of one aggregate of one group.
@@ -193,7 +192,7 @@ impl State {
 /// All groups of one grouping, in the order in which they were first seen. A partition and the coordinator use the same table.
 #[derive(Clone, Debug)]
 pub struct Groups {
-    index: HashMap<Vec<u8>, usize, BuildHasherDefault<KeyHasher>>,
+    index: HashMap<Vec<u8>, usize>,
     groups: Vec<(Vec<Datum>, Vec<State>)>,
     /// The key being looked up; kept for its room.
     key: Vec<u8>,

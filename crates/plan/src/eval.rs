@@ -40,6 +40,10 @@ impl<'a> Value<'a> {
             Self::Text(t) => Datum::Text(t),
         }
     }
+    /// Bytes on the heap that it owns.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        if let Self::Text(text) = self { text.len() } else { 0 }
+    }
     /// Whether this is SQL NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Self::Ref(DatumRef::Null))

@@ -1,13 +1,14 @@
 //! Comparing values, sorting rows, dropping equal ones: the coordinator's finishing steps.
 
 use crate::cast::{to_decimal, to_float};
+use crate::eval::Value;
 use crate::program::Env;
 use crate::statement::SortKey;
-use clearway_types::{Datum, DatumRef, RowBatch, RowView, SqlError, SqlResult, hash, key};
+use clearway_types::{Datum, DatumRef, RowBatch, RowView, SqlError, SqlResult, key};
+use hashbrown::HashSet;
 use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BinaryHeap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 
 /// Order of two values of comparable types (integers of any width; numeric and float8 with integers; text by bytes). NULLs sort
@@ -50,25 +51,31 @@ fn float(x: f64, y: f64) -> Ordering {
     x.partial_cmp(&y).unwrap_or_else(|| x.is_nan().cmp(&y.is_nan()))
 }
 
-/// A row's sort keys and its number.
-struct Keyed<'k> {
-    keys: &'k [SortKey],
-    values: Vec<Datum>,
+/// A row's sort keys, borrowed from the row where they can be, and its number.
+struct Keyed<'r> {
+    keys: &'r [SortKey],
+    first: Value<'r>,
+    /// Those after the first: most sorts have none, and allocate nothing for a row.
+    others: Vec<Value<'r>>,
     row: usize,
 }
 
 impl Keyed<'_> {
     /// Bytes of memory, about.
     fn memory(&self) -> usize {
-        size_of::<Self>() + self.values.iter().map(datum_memory).sum::<usize>()
+        size_of::<Self>() + size_of_val(&*self.others) + self.values().map(Value::owned_bytes).sum::<usize>()
+    }
+
+    fn values(&self) -> impl Iterator<Item = &Value<'_>> {
+        std::iter::once(&self.first).chain(&self.others)
     }
 }
 
 impl Ord for Keyed<'_> {
     /// Rows with equal keys stay in the order of their numbers.
     fn cmp(&self, other: &Self) -> Ordering {
-        let by_key = |n: usize| self.keys[n].compare(self.values[n].as_ref(), other.values[n].as_ref());
-        let order = (0..self.keys.len()).map(by_key).find(|order| order.is_ne());
+        let mut pairs = self.keys.iter().zip(self.values().zip(other.values()));
+        let order = pairs.find_map(|(key, (a, b))| Some(key.compare(a.as_ref(), b.as_ref())).filter(|o| o.is_ne()));
         order.unwrap_or_else(|| self.row.cmp(&other.row))
     }
 }
@@ -84,27 +91,30 @@ impl PartialEq for Keyed<'_> {
 }
 impl Eq for Keyed<'_> {}
 
-/// Sorts rows in steps of bounded length: runs first, then the runs are merged. Stable.
-pub struct Sorter<'k> {
-    keys: &'k [SortKey],
-    runs: Vec<std::vec::IntoIter<Keyed<'k>>>,
+/// Sorts the rows of a batch in steps of bounded length: runs first, then the runs are merged. Stable.
+pub struct Sorter<'r> {
+    keys: &'r [SortKey],
+    rows: &'r RowBatch,
+    env: &'r Env,
+    runs: Vec<std::vec::IntoIter<Keyed<'r>>>,
     /// The least row of each run that has one, and the run's number.
-    heads: BinaryHeap<Reverse<(Keyed<'k>, usize)>>,
+    heads: BinaryHeap<Reverse<(Keyed<'r>, usize)>>,
     memory: usize,
 }
 
-impl<'k> Sorter<'k> {
-    /// Nothing to sort yet.
-    pub fn new(keys: &'k [SortKey]) -> Self {
-        Self { keys, runs: Vec::new(), heads: BinaryHeap::new(), memory: 0 }
+impl<'r> Sorter<'r> {
+    /// Sorts none of the rows yet.
+    pub fn new(keys: &'r [SortKey], rows: &'r RowBatch, env: &'r Env) -> Self {
+        Self { keys, rows, env, runs: Vec::new(), heads: BinaryHeap::new(), memory: 0 }
     }
 
     /// Takes these rows as the next run. Every row must be in one run, and runs must come in the order of the rows.
-    pub fn push_run(&mut self, rows: &RowBatch, run: Range<usize>, env: &Env) -> SqlResult<()> {
+    pub fn push_run(&mut self, run: Range<usize>) -> SqlResult<()> {
         let mut sorted = Vec::with_capacity(run.len());
         for row in run {
-            let values: SqlResult<Vec<Datum>> = self.keys.iter().map(|k| k.expr.eval(rows.get(row), env)).collect();
-            let keyed = Keyed { keys: self.keys, values: values?, row };
+            let mut values = self.keys.iter().map(|k| k.expr.eval_ref(self.rows.get(row), self.env));
+            let first = values.next().unwrap_or(Ok(Value::NULL))?;
+            let keyed = Keyed { keys: self.keys, first, others: values.collect::<SqlResult<_>>()?, row };
             self.memory += keyed.memory();
             sorted.push(keyed);
         }
@@ -121,11 +131,11 @@ impl<'k> Sorter<'k> {
     }
 
     /// Appends the next rows in order, `most` or fewer; false if there are no more.
-    pub fn merge(&mut self, rows: &RowBatch, most: usize, out: &mut RowBatch) -> bool {
+    pub fn merge(&mut self, most: usize, out: &mut RowBatch) -> bool {
         for _ in 0..most {
             let Some(mut head) = self.heads.peek_mut() else { return false };
             let Reverse((least, run)) = &mut *head;
-            out.push_encoded(rows.get(least.row).bytes());
+            out.push_encoded(self.rows.get(least.row).bytes());
             match self.runs[*run].next() {
                 Some(next) => *least = next,
                 None => drop(PeekMut::pop(head)),
@@ -160,6 +170,7 @@ pub struct Distinct {
 impl Distinct {
     /// Appends those of the rows that are not equal to an earlier one.
     pub fn push(&mut self, rows: &RowBatch, range: Range<usize>, out: &mut RowBatch) -> SqlResult<()> {
+        self.seen.reserve(range.len());
         for row in range.map(|i| rows.get(i)) {
             let identity = row_identity(row)?;
             let memory = key_memory(&identity);
@@ -189,20 +200,7 @@ pub(crate) fn datum_memory(value: &Datum) -> usize {
 }
 
 /// A set of keys made by [`push_identity`].
-pub type KeySet = HashSet<Vec<u8>, BuildHasherDefault<KeyHasher>>;
-
-/// Hashes such keys with [`hash::stable_hash`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = self.0.rotate_left(5) ^ hash::stable_hash(bytes);
-    }
-}
+pub(crate) type KeySet = HashSet<Vec<u8>>;
 
 /// Appends bytes that are equal for values that are equal. Unlike the key encoding they tell all numerics apart.
 pub fn push_identity(out: &mut Vec<u8>, value: DatumRef<'_>) {
@@ -256,17 +254,34 @@ mod tests {
             let rows = rows(n);
             for descending in [false, true] {
                 let keys = [SortKey { expr: Expr::Column(0), descending, nulls_first: false }];
-                let mut sorter = Sorter::new(&keys);
+                let env = Env::default();
+                let mut sorter = Sorter::new(&keys, &rows, &env);
                 for from in (0..rows.len()).step_by(run) {
                     let to = rows.len().min(from + run);
-                    sorter.push_run(&rows, from..to, &Env::default()).unwrap();
+                    sorter.push_run(from..to).unwrap();
                 }
                 let mut out = RowBatch::new();
-                while sorter.merge(&rows, most, &mut out) {}
+                while sorter.merge(most, &mut out) {}
                 let mut expected = numbers(&rows);
                 expected.sort_by_key(|(key, _)| if descending { -key } else { *key });
                 assert_eq!(numbers(&out), expected, "{n} rows in runs of {run}");
             }
         }
+    }
+
+    #[test]
+    fn keys_after_the_first_decide_between_equal_ones() {
+        let rows = rows(100);
+        let key = |column, descending| SortKey { expr: Expr::Column(column), descending, nulls_first: false };
+        let (keys, env) = ([key(0, false), key(1, true)], Env::default());
+        let mut sorter = Sorter::new(&keys, &rows, &env);
+        for from in (0..100).step_by(30) {
+            sorter.push_run(from..100.min(from + 30)).unwrap();
+        }
+        let mut out = RowBatch::new();
+        while sorter.merge(7, &mut out) {}
+        let mut expected = numbers(&rows);
+        expected.sort_by_key(|(first, second)| (*first, -second));
+        assert_eq!(numbers(&out), expected);
     }
 }
