@@ -61,6 +61,11 @@ impl<'a> RowBuilder<'a> {
             DatumRef::Numeric(v) => self.fixed(10, &v.serialize()),
         }
     }
+    /// Appends a column as it is in another row: [`RowView::column`].
+    pub fn push_encoded(&mut self, column: &[u8]) {
+        self.count += 1;
+        self.out.extend_from_slice(column);
+    }
     fn fixed(&mut self, tag: u8, bytes: &[u8]) {
         self.out.push(tag);
         self.out.extend_from_slice(bytes);
@@ -105,6 +110,17 @@ impl<'a> RowView<'a> {
     pub fn get(self, i: usize) -> Result<DatumRef<'a>, BadRow> {
         self.iter().nth(i).unwrap_or(Ok(DatumRef::Null))
     }
+    /// The bytes of column `i`, whose text is not looked at; NULL's if the row is shorter than that.
+    ///
+    /// # Errors
+    /// The bytes are damaged.
+    pub fn column(self, i: usize) -> Result<&'a [u8], BadRow> {
+        let mut columns = self.iter();
+        if !columns.skip_columns(i)? || columns.left == 0 {
+            return Ok(&[0]);
+        }
+        columns.encoded()
+    }
     /// The columns in order.
     pub fn iter(self) -> RowIter<'a> {
         RowIter { rest: self.0.get(2..).unwrap_or(&[]), left: self.len() }
@@ -127,18 +143,49 @@ impl<'a> RowIter<'a> {
         self.rest = tail;
         Ok(*head)
     }
-    fn text(&mut self) -> Result<&'a str, BadRow> {
+    fn length(&mut self) -> Result<usize, BadRow> {
         let mut len = 0usize;
         for shift in (0..35).step_by(7) {
             let [b] = self.take::<1>()?;
             len |= usize::from(b & 0x7f) << shift;
             if b < 0x80 {
-                let (head, tail) = self.rest.split_at_checked(len).ok_or(BadRow)?;
-                self.rest = tail;
-                return std::str::from_utf8(head).map_err(|_| BadRow);
+                return Ok(len);
             }
         }
         Err(BadRow)
+    }
+    fn text(&mut self) -> Result<&'a str, BadRow> {
+        let len = self.length()?;
+        let (head, tail) = self.rest.split_at_checked(len).ok_or(BadRow)?;
+        self.rest = tail;
+        std::str::from_utf8(head).map_err(|_| BadRow)
+    }
+    /// The bytes of the next column.
+    fn encoded(&mut self) -> Result<&'a [u8], BadRow> {
+        let column = self.rest;
+        let [tag] = self.take::<1>()?;
+        let len = match tag {
+            0..=2 => 0,
+            3 => 2,
+            4 | 11 => 4,
+            5 | 6 | 8 | 9 => 8,
+            10 => 16,
+            7 => self.length()?,
+            _ => return Err(BadRow),
+        };
+        self.rest = self.rest.get(len..).ok_or(BadRow)?;
+        Ok(&column[..column.len() - self.rest.len()])
+    }
+    /// Goes on behind the next `n` columns; false if there are fewer.
+    fn skip_columns(&mut self, n: usize) -> Result<bool, BadRow> {
+        for _ in 0..n {
+            if self.left == 0 {
+                return Ok(false);
+            }
+            self.left -= 1;
+            self.encoded()?;
+        }
+        Ok(true)
     }
     fn value(&mut self) -> Result<DatumRef<'a>, BadRow> {
         let [tag] = self.take::<1>()?;
@@ -169,6 +216,16 @@ impl<'a> Iterator for RowIter<'a> {
             self.left = 0;
         }
         Some(value)
+    }
+    /// Does not look at the text of the columns before it.
+    fn nth(&mut self, n: usize) -> Option<Self::Item> {
+        match self.skip_columns(n) {
+            Ok(there) => there.then(|| self.next())?,
+            Err(damage) => {
+                self.left = 0;
+                Some(Err(damage))
+            }
+        }
     }
 }
 

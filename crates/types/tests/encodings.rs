@@ -1,6 +1,6 @@
 //! The key and row encodings against models, with values of all types.
 
-use clearway_types::{Datum, RowBatch, RowView, key, row};
+use clearway_types::{Datum, RowBatch, RowBuilder, RowView, key, row};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::cmp::Ordering;
@@ -114,6 +114,11 @@ proptest! {
                 prop_assert!(same(&[view.get(i).unwrap().to_owned()], std::slice::from_ref(d)));
             }
             prop_assert!(view.get(r.len()).unwrap().is_null());
+            let mut again = RowBatch::new();
+            let copy = |out: &mut RowBuilder<'_>| (0..r.len()).for_each(|i| out.push_encoded(view.column(i).unwrap()));
+            again.push_with(copy);
+            prop_assert_eq!(again.get(0).bytes(), view.bytes());
+            prop_assert_eq!(view.column(r.len()).unwrap(), [0]);
         }
     }
 
@@ -122,6 +127,7 @@ proptest! {
         let view = RowView::new(&bytes);
         let _ = view.to_datums();
         let _ = view.get(3);
+        let _ = view.column(3);
     }
 
     #[test]
@@ -130,7 +136,10 @@ proptest! {
         row::encode(&values, &mut bytes);
         bytes.truncate(bytes.len() - cut.min(bytes.len()));
         if bytes.len() >= 2 {
-            prop_assert!(RowView::new(&bytes).to_datums().is_err());
+            let view = RowView::new(&bytes);
+            prop_assert!(view.to_datums().is_err());
+            prop_assert!(view.get(values.len() - 1).is_err(), "no NULL behind the damage");
+            prop_assert!(view.column(values.len() - 1).is_err());
         }
     }
 }
