@@ -143,12 +143,7 @@ async fn grouped(
 }
 
 fn project_row(exprs: &[Expr], row: RowView<'_>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {
-    out.try_push_with(|builder| {
-        for expr in exprs {
-            builder.push(expr.eval_ref(row, env)?.as_ref());
-        }
-        Ok(())
-    })
+    out.try_push_with(|out| exprs.iter().try_for_each(|expr| expr.push_to(out, row, env)))
 }
 
 fn project(exprs: &[Expr], rows: &RowBatch, range: Range<usize>, env: &Env, out: &mut RowBatch) -> SqlResult<()> {

@@ -10,7 +10,7 @@ use crate::program::Env;
 use crate::sort::{compare, damaged};
 use crate::value::to_text;
 use crate::{Expr, func, like};
-use clearway_types::{Datum, DatumRef, RowView, SqlError, SqlResult, SqlType};
+use clearway_types::{Datum, DatumRef, RowBuilder, RowView, SqlError, SqlResult, SqlType};
 use std::cmp::Ordering;
 
 /// The value of an expression: borrowed from the row, the plan or the parameters, or text made by a function.
@@ -99,6 +99,19 @@ impl Expr {
     /// Whether a condition holds: NULL does not.
     pub fn eval_bool(&self, row: RowView<'_>, env: &Env) -> SqlResult<bool> {
         Ok(matches!(self.eval_ref(row, env)?.as_ref(), DatumRef::Bool(true)))
+    }
+
+    /// Appends the expression's value for `row` to another row: a column's bytes as they are.
+    ///
+    /// # Errors
+    /// As [`Expr::eval`].
+    #[inline]
+    pub fn push_to(&self, out: &mut RowBuilder<'_>, row: RowView<'_>, env: &Env) -> SqlResult<()> {
+        match self {
+            Self::Column(n) => out.push_encoded(row.column(*n).map_err(|_| damaged())?),
+            other => out.push(other.eval_ref(row, env)?.as_ref()),
+        }
+        Ok(())
     }
 
     /// The value of an expression without columns.

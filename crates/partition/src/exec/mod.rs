@@ -234,12 +234,7 @@ struct Output {
 
 impl Output {
     fn project(&mut self, exprs: &[Expr], row: RowView<'_>, env: &Env) -> SqlResult<()> {
-        self.rows.try_push_with(|b| {
-            for e in exprs {
-                b.push(e.eval_ref(row, env)?.as_ref());
-            }
-            Ok::<(), SqlError>(())
-        })?;
+        self.rows.try_push_with(|out| exprs.iter().try_for_each(|expr| expr.push_to(out, row, env)))?;
         self.account(0, env)
     }
 
