@@ -335,8 +335,10 @@ impl Core {
         self.sending.set(false);
     }
 
-    /// Gives rows to the session. Goes on when it wants more, with an error if the statement has been cancelled meanwhile.
+    /// Gives rows to the session. Goes on when it wants more, with an error if the statement has been cancelled meanwhile. If it was cancelled before, nobody may
+    /// be there to want more.
     pub(crate) async fn hand_out(&self, rows: RowBatch) -> SqlResult<()> {
+        self.check_cancelled()?;
         self.streams(true);
         self.part.replace(Some(rows));
         let mut first = true;

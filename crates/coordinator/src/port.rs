@@ -108,6 +108,11 @@ impl Port {
         !self.inner.ready.borrow().is_empty()
     }
 
+    /// Whether transactions of clients that have gone are still being undone here: call [`Port::poll`] until they are.
+    pub fn has_orphans(&self) -> bool {
+        !self.inner.orphans.borrow().is_empty()
+    }
+
     /// The engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.inner.engine
@@ -126,6 +131,14 @@ impl Port {
     /// What shows a catalog that was taken before this call must not be seen before the log is durable up to here.
     pub fn catalog_commit(&self) -> Lsn {
         self.inner.engine.catalog_commit()
+    }
+}
+
+impl Drop for Port {
+    /// What is not undone by now stays locked until the next start. Tasks have the port: without this neither would ever go.
+    fn drop(&mut self) {
+        drop(self.inner.orphans.take());
+        self.inner.clients.take();
     }
 }
 

@@ -163,6 +163,12 @@ impl Worker {
     pub fn rollback_to(&mut self, name: &str) {
         self.plain(Statement::RollbackTo(name.into())).unwrap();
     }
+    /// The client goes, whatever it is about; what it leaves is for the port to end.
+    pub fn leave(mut self) -> Port {
+        let client = self.client.take().unwrap();
+        client.close(&mut self.port);
+        self.port
+    }
     pub fn close(mut self) {
         let client = self.client.take().unwrap();
         client.close(&mut self.port);

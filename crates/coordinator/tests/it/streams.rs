@@ -36,8 +36,11 @@ fn table(worker: &mut Worker) -> Arc<TableDef> {
 
 /// `select project from accounts`, with these finishing steps.
 fn select(worker: &mut Worker, project: Expr, finish: Vec<Finish>) -> Arc<Plan> {
-    let access =
-        Access { table: table(worker), path: Path::Full, filter: None, lock: None, learned: Default::default() };
+    select_where(worker, None, project, finish)
+}
+
+fn select_where(worker: &mut Worker, filter: Option<Expr>, project: Expr, finish: Vec<Finish>) -> Arc<Plan> {
+    let access = Access { table: table(worker), path: Path::Full, filter, lock: None, learned: Default::default() };
     let program = Program::Scan { access, group: None, project: vec![project], limit: None };
     let source = Source::Table { program: Arc::new(program), route: Route::All };
     plan(Statement::Query(Query { once: None, source, finish }))
@@ -262,4 +265,39 @@ fn a_statement_suspended_on_its_own_opens_an_implicit_block() {
         assert!(reader.client().snapshot().is_none());
     }
     end(&engine, [reader, writer]);
+}
+
+/// The answers are there, and the session has not looked at them yet: nobody is there any more to take the next part.
+#[test]
+fn a_client_that_goes_before_it_takes_a_part_leaves_nothing() {
+    let engine = open_config(&MemDisk::new(), PARTITIONS, 2, |config| {
+        config.stream_bytes = 1;
+        config.partition.slice_rows = 1;
+    });
+    let mut reader = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut reader, 200, 7);
+    let binary = |op, l, r| Expr::Binary(op, Box::new(l), Box::new(r));
+    let seventh = binary(BinaryOp::Eq, binary(BinaryOp::Mod, Expr::Column(0), int(7)), int(0));
+    let plan = select_where(&mut reader, Some(seventh), Expr::Column(0), Vec::new());
+    let step = reader.start(&plan);
+    drop(part(wait(&mut reader, step)));
+    let pending = |reader: &mut Worker| match reader.resume() {
+        Step::Rows(_) => false,
+        Step::Pending => true,
+        other => panic!("{other:?}"),
+    };
+    while !pending(&mut reader) {}
+    let mut events = Vec::new();
+    while reader.port.has_work() {
+        reader.port.poll(&mut events);
+    }
+    let mut writer = Worker::new(&engine, 1);
+    let mut port = reader.leave();
+    for _ in 0..10 {
+        port.poll(&mut events);
+    }
+    assert!(!port.has_orphans(), "its transaction has ended");
+    bank.add_to_all(&mut writer, 1).unwrap();
+    writer.close();
+    engine.shutdown().unwrap();
 }
