@@ -50,6 +50,8 @@ pub struct Mix {
     pub by_value: u64,
     /// FOR KEY SHARE that waits.
     pub key_shares: u64,
+    /// Connections that end in a block, before a statement or during one.
+    pub hang_ups: u64,
 }
 
 /// One session's choices.
@@ -108,6 +110,11 @@ impl Script {
     /// Whether to cancel the statement that has just been started.
     pub fn cancels(&mut self) -> bool {
         self.rng.percent(self.mix.cancels)
+    }
+
+    /// Whether the connection ends now: its client has gone, or somebody has terminated the session.
+    pub fn hangs_up(&mut self) -> bool {
+        self.mix.hang_ups > 0 && self.rng.percent(self.mix.hang_ups)
     }
 
     /// For how many turns of its event loop the client leaves the rest of a result unread.

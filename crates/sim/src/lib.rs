@@ -19,6 +19,8 @@ pub mod views;
 pub mod world;
 
 #[cfg(shuttle)]
+pub mod answers;
+#[cfg(shuttle)]
 pub mod campaign;
 #[cfg(shuttle)]
 pub mod disk;

@@ -7,6 +7,7 @@ mod rot;
 
 pub use rot::Rotten;
 
+use crate::answers;
 use crate::chronicle::Chronicle;
 use crate::disk::TracedDisk;
 use crate::execution::{self, Outcome, Report};
@@ -15,7 +16,7 @@ use crate::history::{Found, compare};
 use crate::model::{Answer, Model, show};
 use crate::rng::Rng;
 use crate::schedule::Signals;
-use crate::session::{self, Session, Shared};
+use crate::session::{Session, Shared};
 use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
 use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
@@ -266,6 +267,7 @@ impl Story<'_> {
             stopping: AtomicBool::new(false),
             progress: self.watch.progress.clone(),
             parts: AtomicU64::new(0),
+            hang_ups: AtomicU64::new(0),
             doing: Mutex::default(),
             backups: Mutex::default(),
             faults: AtomicBool::new(faulty),
@@ -286,6 +288,7 @@ impl Story<'_> {
             self.leaks = true;
         }
         self.report.count("parts of results", shared.parts.load(Ordering::Relaxed));
+        self.report.count("connections that ended in a block", shared.hang_ups.load(Ordering::Relaxed));
         // A thread that was killed may have the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };
         for plan in plans {
@@ -377,7 +380,7 @@ impl Story<'_> {
         names.sort_unstable();
         let mut found = Found::new();
         for name in names {
-            let rows = session::rows(&reader.run(&format!("SELECT d, k, a, u, v FROM {name}"))?)?;
+            let rows = answers::rows(&reader.run(&format!("SELECT d, k, a, u, v FROM {name}"))?)?;
             self.watch.progress.fetch_add(1, Ordering::Relaxed);
             found.insert(name, rows);
         }
@@ -411,14 +414,14 @@ impl Story<'_> {
             }
             for pred in preds {
                 let sql = format!("SELECT {}, v FROM {name}{pred}", COLUMNS.join(", "));
-                let rows = session::rows(&reader.run(&sql)?)?;
+                let rows = answers::rows(&reader.run(&sql)?)?;
                 if rows != table.select(&pred) {
                     let differ = crate::model::difference(&rows, &table.select(&pred));
                     return Err(format!("the scan of {name} is right, but {sql}: {differ}"));
                 }
                 self.watch.progress.fetch_add(1, Ordering::Relaxed);
             }
-            let sums: Answer = session::sums(&reader.run(&format!("SELECT count(*), count(a), sum(a) FROM {name}"))?)?;
+            let sums: Answer = answers::sums(&reader.run(&format!("SELECT count(*), count(a), sum(a) FROM {name}"))?)?;
             let expected = crate::model::sum(&table.select(&Pred::All));
             if sums != expected {
                 return Err(format!("{name}: sums {} instead of {}", show(&sums), show(&expected)));

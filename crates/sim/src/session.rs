@@ -1,24 +1,25 @@
 //! One session: makes up its next statement, runs it, and writes down what it saw.
 
+use crate::answers::{answer, end};
 use crate::generate::{Block, Script};
 use crate::history::{End, History, Transaction};
 use crate::life::Rotten;
 use crate::model::{Answer, show};
 use crate::schedule::Signals;
-use crate::sql::{Row, Stmt};
+use crate::sql::Stmt;
 use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
-use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, Tag, TxnStatus};
+use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, TxnStatus};
 use clearway_env::{Duty, FaultPlan};
 use clearway_plan::{Env, Plan, SessionEnv};
-use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Plans that a statement may need because others change the catalog.
 const REPLANS: u32 = 50;
 /// What COMMIT of a failed block answers.
-const NO_COMMIT: &str = "ROLLBACK";
+pub const NO_COMMIT: &str = "ROLLBACK";
 
 /// What a life's sessions share.
 pub struct Shared {
@@ -34,6 +35,8 @@ pub struct Shared {
     pub progress: Arc<std::sync::atomic::AtomicU64>,
     /// Parts of results that sessions have taken.
     pub parts: std::sync::atomic::AtomicU64,
+    /// Connections that have ended in a block.
+    pub hang_ups: std::sync::atomic::AtomicU64,
     /// What each session that is not over is about, for when nothing moves any more.
     pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
     /// The disk may fail, so that errors of any kind are to be expected.
@@ -202,6 +205,10 @@ impl Session {
                         }
                         return Ok(true);
                     }
+                    if block != Block::None && self.script.hangs_up() {
+                        self.hang_up(port, None);
+                        continue;
+                    }
                     self.left = self.left.saturating_sub(1);
                     self.acknowledged = self.shared.history.acknowledged_up_to();
                     let stmt = if stopping { Stmt::Rollback } else { self.script.next(block, &client.catalog()) };
@@ -215,6 +222,7 @@ impl Session {
                     self.state = State::Running { stmt, replans, rows };
                     return Ok(true);
                 }
+                State::Running { stmt, .. } if self.ends_in(&stmt) => self.hang_up(port, Some(stmt)),
                 State::Running { stmt, replans, mut rows } => {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
                     match client.resume(port) {
@@ -352,6 +360,24 @@ impl Session {
         Ok(())
     }
 
+    /// Whether the connection ends during this statement. Not during COMMIT: nobody would know whether it was done.
+    fn ends_in(&mut self, stmt: &Stmt) -> bool {
+        !self.open.is_empty() && *stmt != Stmt::Commit && self.script.hangs_up()
+    }
+
+    /// The connection ends in a block, in a statement of it if one is given; the next one has the session's number at once.
+    fn hang_up(&mut self, port: &mut Port, running: Option<Stmt>) {
+        self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // One thread of the operating system.
+        self.shared.trace.event("session", self.name.as_bytes(), || format!("{} hangs up", self.name));
+        self.shared.hang_ups.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if let Some(client) = self.client.replace(Client::new(port, self.number)) {
+            client.close(port);
+        }
+        self.open.extend(running.map(|stmt| (stmt, Answer::Done)));
+        self.write_down(End::Aborted, Lsn(0));
+        self.state = State::Idle;
+    }
+
     /// Writes the open transaction down; its number.
     fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
         let statements = std::mem::take(&mut self.open);
@@ -434,53 +460,4 @@ pub fn plan(sql: &str, client: &Client) -> SqlResult<Arc<Plan>> {
     let parsed = clearway_planner::parse(sql)?;
     let stmt = parsed.first().ok_or_else(|| SqlError::internal("no statement"))?;
     Ok(Arc::new(clearway_planner::plan(stmt, &client.catalog(), &[], &SessionEnv::default())?))
-}
-
-/// What a statement answered.
-pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
-    Ok(match (stmt, outcome.tag) {
-        (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
-        (Stmt::Select { .. } | Stmt::Keys { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
-        (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),
-        // A failed block's COMMIT.
-        (Stmt::Commit, Tag::Plain(NO_COMMIT)) => Answer::Refused(NO_COMMIT.into()),
-        _ => Answer::Done,
-    })
-}
-
-fn datums(batch: &RowBatch) -> Result<Vec<Vec<Datum>>, String> {
-    batch.iter().map(|row| row.to_datums().map_err(|_| "a row that cannot be read".to_owned())).collect()
-}
-
-/// The rows of a SELECT d, k, a, u, v, sorted.
-pub fn rows(batch: &RowBatch) -> Result<Vec<Row>, String> {
-    let mut rows = Vec::with_capacity(batch.len());
-    for row in datums(batch)? {
-        let [d, k, a, u, v] = &row[..] else { return Err(format!("a row of {} columns", row.len())) };
-        let Datum::Text(v) = v else { return Err(format!("a text that is {v:?}")) };
-        let int = |d: &Datum| d.as_i64().map(|n| n as i32);
-        rows.push(Row { n: [int(d), int(k), int(a), int(u)], v: v.as_ref().into() });
-    }
-    rows.sort_unstable();
-    Ok(rows)
-}
-
-/// The row of a SELECT count(*), count(a), sum(a).
-pub fn sums(batch: &RowBatch) -> Result<Answer, String> {
-    let all = datums(batch)?;
-    let [row] = &all[..] else { return Err(format!("{} rows of sums", all.len())) };
-    let number = |d: &Datum| d.as_i64();
-    match &row[..] {
-        [n, values, sum] => {
-            Ok(Answer::Sum(number(n).unwrap_or(-1) as u64, number(values).unwrap_or(-1) as u64, number(sum)))
-        }
-        _ => Err(format!("{} columns of sums", row.len())),
-    }
-}
-
-/// Where a backup ends, as BACKUP answers it: bytes, begin, end, milliseconds.
-fn end(batch: &RowBatch) -> Result<Lsn, String> {
-    let all = datums(batch)?;
-    let end = all.first().and_then(|row| row.get(2)).and_then(Datum::as_i64);
-    end.map(|end| Lsn(end as u64)).ok_or_else(|| "BACKUP did not say where it ends".into())
 }

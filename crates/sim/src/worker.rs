@@ -40,7 +40,7 @@ pub fn doorbells(workers: u16) -> (Vec<Arc<Doorbell>>, Vec<Waker>) {
 pub struct Crew {
     /// One a worker.
     pub bells: Vec<Arc<Doorbell>>,
-    /// Workers whose sessions are not all over.
+    /// Workers whose sessions are not all over, with what those have left.
     pub busy: AtomicU32,
     /// The process is killed, or somebody has found something: whatever still runs is left as it is.
     pub killed: AtomicBool,
@@ -79,7 +79,7 @@ fn work_with(port: &mut Port, worker: u16, crew: &Crew, sessions: &mut [Session]
         for session in &mut *sessions {
             moved |= session.advance(port)?;
         }
-        if busy && sessions.iter().all(Session::is_over) {
+        if busy && sessions.iter().all(Session::is_over) && !port.has_orphans() {
             busy = false;
             // Relaxed: one thread of the operating system.
             crew.busy.fetch_sub(1, Ordering::Relaxed);

@@ -322,6 +322,7 @@ impl World {
             repeatable: 0,
             by_value: 0,
             key_shares: 0,
+            hang_ups: 0,
         };
         let mut world = Self {
             seed,
@@ -431,6 +432,14 @@ impl World {
         }
         if rng.percent(50) {
             self.engine.partition.version_linger = rng.pick(&[0, 2, 20]);
+        }
+        self.draw_hang_ups(&mut Rng::new(self.seed, "eighth generator"));
+    }
+
+    /// What came with the eighth generator: connections that end in a block.
+    fn draw_hang_ups(&mut self, rng: &mut Rng) {
+        if rng.percent(30) {
+            self.mix.hang_ups = rng.pick(&[1, 5, 20]);
         }
     }
 

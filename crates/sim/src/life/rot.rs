@@ -10,8 +10,9 @@
 //! 5. While bits flip, XX001 always names such a page, everything else is answered, and who cannot be rolled back keeps nobody waiting.
 
 use super::Story;
+use crate::answers;
 use crate::model::{Answer, Model};
-use crate::session::{self, Shared};
+use crate::session::Shared;
 use crate::sql::{A, D, K, Pred, Row, Set, Stmt, U};
 use crate::worker::Reader;
 use clearway_buffer::PAGE_SIZE;
@@ -163,7 +164,7 @@ impl Story<'_> {
 
     /// Runs a statement: in the model, too, unless damage is in its way.
     fn answer(&self, reader: &mut Reader, model: &mut Model, stmt: &Stmt, hits: &Hits) -> Result<(), String> {
-        let answer = reader.outcome(&stmt.to_string()).and_then(|outcome| session::answer(stmt, &outcome));
+        let answer = reader.outcome(&stmt.to_string()).and_then(|outcome| answers::answer(stmt, &outcome));
         self.watch.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let answer = match answer {
             Ok(answer) => answer,
