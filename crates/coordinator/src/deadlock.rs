@@ -226,7 +226,12 @@ impl WaitsFor {
             let wait = self.waits.get(txn)?.iter().find(|w| w.edge() == Some(*line))?;
             Some(((wait.stake, Reverse(*txn)), Victim { txn: *txn, partition: wait.partition, wait: wait.wait }))
         };
-        circle.iter().filter_map(wait).min_by_key(|(stake, _)| *stake).map(|(_, victim)| victim)
+        let waits = circle.iter().filter_map(wait);
+        let found = match canary::on(Bug::RichestVictim) {
+            true => waits.max_by_key(|(stake, _)| *stake),
+            false => waits.min_by_key(|(stake, _)| *stake),
+        };
+        found.map(|(_, victim)| victim)
     }
 
     /// A circle through the line, by way of this member of it if one is given: the transactions, and the line in which each waits. Each is in the way
@@ -436,5 +441,23 @@ mod tests {
         n.line(1, 1, &[1, 2]);
         let number = n.number(1);
         assert_eq!(n.take(1, number, waiting_with(9, 1, Stake::Rows(5))), [2, 1]);
+    }
+
+    #[cfg(shuttle)]
+    #[test]
+    fn canaries_are_found() {
+        use clearway_sync::canary::BUGS_OF_DEADLOCKS;
+        let all = || {
+            the_victim_has_the_least_at_stake();
+            a_line_that_is_told_anew_may_close_a_circle();
+        };
+        let finds = || shuttle::check_random(all, 1);
+        finds();
+        for &bug in BUGS_OF_DEADLOCKS {
+            canary::plant(Some(bug));
+            let found = std::panic::catch_unwind(finds);
+            canary::plant(None);
+            assert!(found.is_err(), "{bug:?} is not found");
+        }
     }
 }

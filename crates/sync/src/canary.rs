@@ -58,6 +58,12 @@ pub enum Bug {
     PackedForgotten,
     /// When a line is told anew, nobody looks whether that closes a circle.
     SkippedSearch,
+    /// Who comes to wait for a stranded transaction after it was stranded is not turned away.
+    UnnamedStranded,
+    /// A request by a holder does not go before those who wait for it.
+    StuckUpgrade,
+    /// The victim of a deadlock has the most at stake.
+    RichestVictim,
     /// Whoever reads a snapshot takes a commit of which the partition has not been told for one that is to come.
     HalfCommit,
     /// What active transactions have changed before images are kept has none.
@@ -95,6 +101,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SkippedSearch,
     Bug::ForgottenKeyShare,
     Bug::PackedForgotten,
+    Bug::UnnamedStranded,
     Bug::HalfCommit,
     Bug::LateImage,
     Bug::EarlyFree,
@@ -102,6 +109,12 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::LostUpdate,
     Bug::DirtyRead,
 ];
+
+/// What the lock table's model must find: it tells a deadlock that need not be from one that must.
+pub const BUGS_OF_LOCKS: &[Bug] = &[Bug::StuckUpgrade, Bug::StaleEdge];
+
+/// What the tests of the waits-for graph must find: any victim ends a deadlock.
+pub const BUGS_OF_DEADLOCKS: &[Bug] = &[Bug::RichestVictim, Bug::SkippedSearch];
 
 /// What the checker of histories alone must find: what breaks isolation, or loses what was acknowledged.
 pub const BUGS_OF_HISTORIES: &[Bug] = &[

@@ -17,6 +17,10 @@ const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 /// The engine as the simulation builds it.
 const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D warnings";
 
+/// Planted bugs that the tests of the lock table and of the waits-for graph must find, and no client can see.
+const LOCK_CANARIES: &str =
+    "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
+
 /// The fabric with the provider that needs libibverbs; without a device its tests say so.
 const VERBS: &str = "-p clearway-fabric --features verbs";
 
@@ -62,6 +66,7 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("loom", &format!("test {LOOM} --release loom"), &[LOOM_FLAGS])?;
     cargo("clippy for the simulation", SIM_CLIPPY, &[crate::sim::FLAGS])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
+    cargo("canaries of the lock table", LOCK_CANARIES, &[crate::sim::FLAGS])?;
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
     let of_histories = Options { canaries: true, histories: true, ..Options::default() };
     step("canaries of the checker of histories", || crate::sim::run(&of_histories))?;

@@ -364,3 +364,18 @@ fn what_the_table_does_is_what_it_may() {
     let [deadlocks, passed, joined] = sums;
     assert!(deadlocks > 1_000 && passed > 100 && joined > 50, "{deadlocks}, {passed} passed, {joined} joined");
 }
+
+/// The model finds what nobody else would: a deadlock that need not be looks to clients like one that must.
+#[cfg(shuttle)]
+#[test]
+fn canaries_are_found() {
+    use clearway_sync::canary::{self, BUGS_OF_LOCKS};
+    let finds = || shuttle::check_random(what_the_table_does_is_what_it_may, 1);
+    finds();
+    for &bug in BUGS_OF_LOCKS {
+        canary::plant(Some(bug));
+        let found = std::panic::catch_unwind(finds);
+        canary::plant(None);
+        assert!(found.is_err(), "{bug:?} is not found");
+    }
+}
