@@ -17,6 +17,7 @@ use crate::deadlock::WaitsFor;
 use crate::learned::LearnedLocks;
 use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
+use crate::slices::Slices;
 use crate::system::System;
 use clearway_buffer::Pool;
 use clearway_env::Registered;
@@ -100,6 +101,7 @@ pub struct Engine {
     partitions: Vec<Combiner<Partition, Message>>,
     node: Node,
     mailboxes: Vec<Mailbox>,
+    slices: Slices,
     /// Waits in progress at each partition, for locks and for the partition. A hint: changes may come in another order.
     waiting: Vec<AtomicI64>,
     /// Workers that wait for the log to become durable.
@@ -152,6 +154,7 @@ impl Engine {
             awaiting: wakers.iter().map(|_| AtomicBool::new(false)).collect(),
             ended: wakers.iter().map(|_| CachePadded::default()).collect(),
             mailboxes: wakers.into_iter().map(Mailbox::new).collect(),
+            slices: Slices::default(),
             dispatch: config.dispatch,
             chunk_rows: config.chunk_rows.max(1),
             stream_bytes: config.stream_bytes,
@@ -302,6 +305,9 @@ impl Engine {
     }
     pub(crate) fn mailbox(&self, worker: u16) -> &Mailbox {
         &self.mailboxes[usize::from(worker)]
+    }
+    pub(crate) fn slices(&self) -> &Slices {
+        &self.slices
     }
     pub(crate) fn ended(&self) -> &Workers {
         &self.ended

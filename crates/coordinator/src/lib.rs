@@ -32,6 +32,7 @@ mod outcome;
 mod pace;
 mod port;
 mod query;
+mod slices;
 mod snapshot;
 mod statement;
 mod stream;

@@ -28,7 +28,7 @@ pub(crate) enum Mail {
     Fetched { partition: PartitionId, txn: TxnId, held: crate::fetch::Held },
     /// A partition has messages left over from a full drain.
     Leftover(PartitionId),
-    /// A transaction's slice was over and others have had a turn, or the log that it needs has been read.
+    /// The log that a transaction needs has been read, or a partition is to go on with what it has left; pinned dispatch: a slice is over, too.
     Resume { partition: PartitionId, txn: TxnId },
     /// Poll a client's task again.
     Wake { token: u32 },

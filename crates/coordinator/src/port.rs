@@ -13,7 +13,7 @@ use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
 use clearway_latch::lockstat::Wait;
-use clearway_partition::{Body, Failure, Message, Origin, Out, Outbox, Reply, Stake};
+use clearway_partition::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply, Stake};
 use clearway_plan::Catalog;
 use clearway_types::{Lsn, PartitionId, SqlState, TxnId};
 use hashbrown::HashMap;
@@ -82,6 +82,7 @@ impl Port {
     pub fn poll(&mut self, events: &mut Vec<Event>) {
         let inner = &self.inner;
         inner.engine.mailbox(inner.worker).drain(|mail| inner.handle(mail));
+        inner.run_slice();
         loop {
             let ready = std::mem::take(&mut *inner.ready.borrow_mut());
             if ready.is_empty() {
@@ -105,7 +106,7 @@ impl Port {
 
     /// Whether [`Port::poll`] has work that no wake-up announces: do not sleep.
     pub fn has_work(&self) -> bool {
-        !self.inner.ready.borrow().is_empty()
+        !self.inner.ready.borrow().is_empty() || !self.inner.engine.slices().is_empty()
     }
 
     /// Whether transactions of clients that have gone are still being undone here: call [`Port::poll`] until they are.
@@ -291,9 +292,10 @@ impl PortInner {
                     engine.mailbox(worker).post(Mail::Resume { partition, txn });
                 }));
             }
-            Out::Yield { partition, txn } => {
+            Out::Yield { partition, txn } if txn == NOBODY || self.engine.dispatch() == Dispatch::Pinned => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }
+            Out::Yield { partition, txn } => self.engine.slices().put(&self.engine, self.worker, partition, txn),
             Out::Waits { txn, partition, order, wait, stake, asker, line, wanted, class, caller } => {
                 let counted = class.wait(caller);
                 self.change_waits(partition, order, Change::Waits { txn, wait, stake, asker, line, wanted, counted });
@@ -361,6 +363,13 @@ impl PortInner {
             }
             Mail::Resume { partition, txn } => self.submit(partition, control(txn, Body::Resume(Vec::new()))),
             Mail::Wake { token } => self.make_ready(token),
+        }
+    }
+
+    /// Goes on with one long fragment, if one is waiting: [`crate::slices`].
+    fn run_slice(self: &Rc<Self>) {
+        if let Some((partition, txn)) = self.engine.slices().take() {
+            self.submit(partition, control(txn, Body::Resume(Vec::new())));
         }
     }
 

@@ -3,7 +3,7 @@
 /// A partition's limits. Where 0 would stand still, it is taken for 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rows that a fragment visits before others have a turn. Default 2048.
+    /// Rows that a fragment visits before others have a turn. One of more than 128 bytes counts as several. Default 2048.
     pub slice_rows: usize,
     /// Keys collected at a time by a change that cannot meet itself, and rows by the building of an index. Default 256.
     pub collect: usize,

@@ -39,6 +39,16 @@ pub fn open_config(
     workers: usize,
     change: impl FnOnce(&mut EngineConfig),
 ) -> Arc<Engine> {
+    open_woken(disk, partitions, (0..workers).map(|_| Arc::new(|| {}) as Waker).collect(), change)
+}
+
+/// The same with other wakers, one a worker.
+pub fn open_woken(
+    disk: &MemDisk,
+    partitions: u16,
+    wakers: Vec<Waker>,
+    change: impl FnOnce(&mut EngineConfig),
+) -> Arc<Engine> {
     let mut config = EngineConfig {
         node: NodeConfig {
             partitions: Some(partitions),
@@ -54,7 +64,6 @@ pub fn open_config(
         ..EngineConfig::default()
     };
     change(&mut config);
-    let wakers = (0..workers).map(|_| Arc::new(|| {}) as Waker).collect();
     Engine::open(Arc::new(disk.clone()), FilePath::new("/data"), config, wakers).unwrap()
 }
 
@@ -324,14 +333,19 @@ impl Bank {
         worker.lazy = false;
     }
     pub fn total(&self, worker: &mut Worker) -> i64 {
+        let plan = self.totalling(worker);
+        let rows = worker.run(&plan).unwrap().rows;
+        rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap_or(0)
+    }
+    /// The statement that adds all balances up.
+    pub fn totalling(&self, worker: &mut Worker) -> Arc<Plan> {
         let sum = Aggregate { func: AggFunc::Sum, arg: Some(Expr::Column(1)), distinct: false, ty: SqlType::Int8 };
         let group = Group { keys: Vec::new(), aggregates: vec![sum] };
         let access = self.access(worker, Path::Full);
         let program = Program::Scan { access, group: Some(group.clone()), project: Vec::new(), limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::All };
         let query = Query { once: None, source, finish: vec![Finish::Merge(group)] };
-        let rows = worker.plain(Statement::Query(query)).unwrap().rows;
-        rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap_or(0)
+        plan(Statement::Query(query))
     }
     pub fn truncate(&self, worker: &mut Worker) {
         worker.plain(Statement::Truncate { names: vec![self.name.clone()] }).unwrap();

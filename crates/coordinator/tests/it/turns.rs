@@ -1,12 +1,14 @@
-//! Statements over many rows: other sessions of their worker have a turn after each chunk.
+//! Statements over many rows: other sessions of their worker have a turn after each chunk, and all workers take part.
 
-use crate::common::{Worker, open, plan};
-use clearway_coordinator::Step;
+use crate::common::{Bank, Worker, open, open_woken, plan};
+use clearway_coordinator::{Limits, Step, Waker};
 use clearway_env::MemDisk;
 use clearway_plan::program::{AggFunc, Aggregate};
 use clearway_plan::statement::{Finish, Query, SortKey, Source};
 use clearway_plan::{Expr, Statement};
 use clearway_types::{Datum, SqlType};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Rows of each statement, and how many chunks of the default length they are.
 const ROWS: i64 = 20_000;
@@ -56,5 +58,45 @@ fn each_finishing_step_is_done_in_turns() {
         assert!(rows >= ROWS as usize - 1, "{name}: {rows} rows");
     }
     worker.close();
+    engine.shutdown().unwrap();
+}
+
+/// One worker has asked, and another one does all that is left, a slice a turn.
+#[test]
+fn any_worker_goes_on_with_a_long_scan() {
+    const ACCOUNTS: i32 = 400;
+    const SLICE: usize = 10;
+    const PARTITIONS: u16 = 4;
+    let rung: Arc<[AtomicU32; 2]> = Arc::default();
+    let ringing = |worker: usize| {
+        let rung = rung.clone();
+        let ring = move || {
+            rung[worker].fetch_add(1, Ordering::Relaxed);
+        };
+        Arc::new(ring) as Waker
+    };
+    let limits = Limits { slice_rows: SLICE, ..Limits::default() };
+    let disk = MemDisk::new();
+    let engine = open_woken(&disk, PARTITIONS, vec![ringing(0), ringing(1)], |config| config.partition = limits);
+    let mut asker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut asker, ACCOUNTS, 2);
+    let mut other = engine.port(1);
+    other.poll(&mut Vec::new());
+    let before = rung[1].load(Ordering::Relaxed);
+    let total = bank.totalling(&mut asker);
+    assert!(matches!(asker.start(&total), Step::Pending), "each partition has had one slice");
+    assert_eq!(rung[1].load(Ordering::Relaxed), before + 1, "there is more than one worker can do at once");
+    let mut turns = 0;
+    while other.has_work() {
+        other.poll(&mut Vec::new());
+        turns += 1;
+    }
+    let slices = ACCOUNTS as usize / SLICE;
+    let least = slices - usize::from(PARTITIONS);
+    assert!((least..=slices + usize::from(PARTITIONS)).contains(&turns), "{turns} turns for {slices} slices");
+    asker.port.poll(&mut Vec::new());
+    let Step::Done(Ok(outcome)) = asker.resume() else { panic!("all partitions have answered") };
+    assert_eq!(outcome.rows.get(0).get(0).unwrap().to_owned(), Datum::Int8(i64::from(ACCOUNTS) * 2));
+    asker.close();
     engine.shutdown().unwrap();
 }

@@ -13,6 +13,9 @@ use clearway_types::{RowView, SqlError, SqlResult, SqlState};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+/// Bytes of a row for which it takes as much of a turn as another row.
+const ROW_BYTES: usize = 128;
+
 #[derive(Default)]
 pub(super) struct Scan {
     state: Option<State>,
@@ -205,11 +208,16 @@ impl State {
         }
         if !self.returned.keys.contains(key) && may_take(cx, plan, key, self.row_mode)? {
             let mut rows = Rows { plan, out, groups: &mut self.groups, left: &mut self.left };
-            let mut result = Ok(());
-            if !cx.get(table.tree, key, &mut |value| result = rows.take(RowView::new(value)))? {
+            let (mut result, mut cost_of_row) = (Ok(()), 0);
+            let mut take = |value: &[u8]| {
+                cost_of_row = cost(value);
+                result = rows.take(RowView::new(value));
+            };
+            if !cx.get(table.tree, key, &mut take)? {
                 return Err(missing_row(&table.name).into());
             }
             result?;
+            cx.budget = (cx.budget + 1).saturating_sub(cost_of_row);
             let by_index = matches!(&self.keys, Keys::Range(r) if r.by_index);
             if by_index && plan.wait == LockWait::Skip {
                 self.returned.insert(key);
@@ -280,6 +288,11 @@ fn go_on<T: Trees>(
     if absent == 0 { Err(Stop::Slice) } else { Ok(()) }
 }
 
+/// What visiting a row takes of a turn.
+const fn cost(row: &[u8]) -> usize {
+    1 + row.len() / ROW_BYTES
+}
+
 /// [`go_on`], until the turn is over, too.
 pub(super) fn go_on_in_turn<T: Trees>(
     cx: &mut Cx<'_, T>,
@@ -292,7 +305,7 @@ pub(super) fn go_on_in_turn<T: Trees>(
     let given = cx.budget;
     let mut budget = given;
     let result = go_on(cx, r, |key, value| {
-        budget -= 1;
+        budget = budget.saturating_sub(cost(value));
         let flow = visit(key, value)?;
         Ok(if budget == 0 { ControlFlow::Break(()) } else { flow })
     });
