@@ -18,10 +18,10 @@ const HEIGHT_LEAST: i32 = 400;
 const LEFT: i32 = 90;
 const BELOW: i32 = 52;
 const ABOVE: i32 = 14;
-const BOTTOM: i32 = 6;
+const EDGE: i32 = 6;
 const FONT: (&str, i32) = ("sans-serif", 16);
 /// A legend's line is as wide as its name: about so much a letter.
-const LETTER: i32 = 7;
+const LETTER: i32 = 8;
 const LEGEND_LEAST: i32 = 110;
 const LEGEND_MOST: i32 = 300;
 const LEGEND_LINE: i32 = 22;
@@ -112,12 +112,13 @@ fn chart(svg: &mut String, samples: &Samples, marks: &[Vec<Mark>], across: &Rule
     let height = HEIGHT_LEAST.max(ABOVE + LEGEND_LINE * samples.series.len() as i32);
     let root = SVGBackend::with_string(svg, (WIDTH as u32, height as u32)).into_drawing_area();
     let longest = samples.series.iter().map(|s| s.name.chars().count()).max().unwrap_or(0) as i32;
-    let right = WIDTH - (longest * LETTER + 56).clamp(LEGEND_LEAST, LEGEND_MOST);
+    let right = WIDTH - (longest * LETTER + 64).clamp(LEGEND_LEAST, LEGEND_MOST);
     let (plot, _) = root.split_horizontally(right);
     let text = TextStyle::from(FONT.into_font()).color(&INK);
     let mut chart = ChartBuilder::on(&plot)
         .margin_top(ABOVE)
-        .margin_bottom(BOTTOM)
+        .margin_left(EDGE)
+        .margin_bottom(EDGE)
         .x_label_area_size(BELOW)
         .y_label_area_size(LEFT)
         .build_cartesian_2d(across.clone(), up.clone())?;
