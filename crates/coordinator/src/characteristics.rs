@@ -82,6 +82,7 @@ impl Characteristics {
     }
 }
 
-fn too_late(text: &str) -> SqlError {
+/// 25001.
+pub(crate) fn too_late(text: &str) -> SqlError {
     SqlError::new(SqlState::ACTIVE_TRANSACTION, text)
 }

@@ -9,6 +9,7 @@
 use crate::characteristics::{Characteristics, Progress};
 use crate::client::RunOptions;
 use crate::engine::Engine;
+use crate::exports::Exported;
 use crate::multi;
 use crate::outcome::Part;
 use crate::port::{PortInner, control};
@@ -77,6 +78,8 @@ pub(crate) struct Txn {
     pub queried: bool,
     /// What its queries read.
     pub view: View,
+    /// The snapshots that it has exported.
+    pub exported: Vec<Exported>,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
     /// Trees made by this transaction.
@@ -261,6 +264,11 @@ impl Core {
         {
             let mut txn = self.txn();
             txn.failed |= txn.block != Block::None;
+            if txn.failed && txn.savepoints.is_empty() {
+                // Nothing goes back to before the error: nobody needs what it has seen.
+                txn.view = View::Undecided;
+                txn.exported.iter().for_each(Exported::fail);
+            }
         }
         let wait = self.answered(Lsn(0), true);
         if shows_data(error.state()) { wait } else { Lsn(0) }

@@ -14,6 +14,7 @@ use crate::bootstrap;
 use crate::catalog_rows::FIRST_USER_ID;
 use crate::checkpointer::Checkpointer;
 use crate::deadlock::WaitsFor;
+use crate::exports::Exports;
 use crate::learned::LearnedLocks;
 use crate::mailbox::{Mailbox, Waker};
 use crate::port::Port;
@@ -122,6 +123,7 @@ pub struct Engine {
     waits_for: Latch<WaitsFor>,
     learned: Latch<LearnedLocks>,
     snapshots: Arc<Snapshots>,
+    exports: Arc<Exports>,
     /// The log's end when it was opened: all that was committed before.
     started_at: Lsn,
     /// Plain std: set once, before there are sessions.
@@ -168,6 +170,7 @@ impl Engine {
             waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
             learned: Latch::new(&LEARNED, LearnedLocks::default()),
             snapshots: snapshots.clone(),
+            exports: Arc::default(),
             started_at: node.wal().appended(),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
@@ -371,6 +374,11 @@ impl Engine {
     /// The open snapshots.
     pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
         &self.snapshots
+    }
+
+    /// The exported snapshots.
+    pub(crate) fn exports(&self) -> &Arc<Exports> {
+        &self.exports
     }
 
     /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.

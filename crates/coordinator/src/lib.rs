@@ -21,6 +21,7 @@ mod core;
 mod ddl;
 mod deadlock;
 mod engine;
+mod exports;
 mod fetch;
 mod finish;
 mod guards;

@@ -1,6 +1,7 @@
 //! Queries, and UPDATE and DELETE: routing a program, gathering rows, finishing them.
 
 use crate::core::Core;
+use crate::exports;
 use crate::finish;
 use crate::guards::{self, Entries};
 use crate::insert::{self, Rounds};
@@ -51,6 +52,12 @@ pub(crate) async fn run(core: &Core, query: &Query, env: &Arc<Env>) -> Result<Ro
             // It may show a catalog that is newer than the statement's plan.
             core.show(core.engine().catalog_commit());
             rows
+        }
+        Source::ExportSnapshot => {
+            let id = exports::export(core, env)?;
+            let mut exported = RowBatch::new();
+            exported.push_with(|row| row.push(DatumRef::Text(&id)));
+            exported
         }
         Source::ResetContention => {
             core.engine().system()?.reset_contention();

@@ -21,7 +21,6 @@ use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
 use clearway_plan::{GuardOp, Path, Program};
 use clearway_types::{Lsn, RowBatch, TxnId};
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// What the transaction reads.
@@ -33,7 +32,7 @@ pub(crate) enum View {
     /// What is newest, under locks.
     Newest,
     /// What was committed then.
-    AsOf(Rc<Snapshot>),
+    AsOf(Arc<Snapshot>),
     /// Each statement another snapshot, and none now.
     Between,
 }
@@ -73,7 +72,7 @@ impl Txn {
         self.characteristics.isolation < Isolation::RepeatableRead
     }
 
-    fn snapshot(&self) -> Option<Rc<Snapshot>> {
+    pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {
         match &self.view {
             View::AsOf(snapshot) => Some(snapshot.clone()),
             _ => None,
@@ -93,7 +92,8 @@ impl Txn {
 
     /// The snapshot that it has open, and whether all statements of the transaction see it.
     pub(crate) fn open_snapshot(&self) -> Option<(Lsn, bool)> {
-        self.snapshot().map(|snapshot| (snapshot.lsn(), !self.sees_each()))
+        let own = self.snapshot().map(|snapshot| (snapshot.lsn(), !self.sees_each()));
+        own.or_else(|| Some((self.exported.first()?.snapshot()?.lsn(), true)))
     }
 }
 
@@ -183,6 +183,7 @@ pub(crate) async fn seeing<T>(
 ) -> Result<T, Stop> {
     match source {
         Source::Table { program, route } => seeing_rows(core, program, route, work).await,
+        Source::ExportSnapshot => seeing_at(core, Needs::Snapshot, work).await,
         _ => work.await,
     }
 }
@@ -194,7 +195,11 @@ pub(crate) async fn seeing_rows<T>(
     route: &Route,
     work: impl Future<Output = Result<T, Stop>>,
 ) -> Result<T, Stop> {
-    begin(core, Needs::of(program, route)).await?;
+    seeing_at(core, Needs::of(program, route), work).await
+}
+
+async fn seeing_at<T>(core: &Core, needs: Needs, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+    begin(core, needs).await?;
     // The client may take its time for the rows, and run other statements meanwhile, which end this one's view.
     let held = core.txn().snapshot();
     let done = work.await;
@@ -221,7 +226,7 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
     }
     let snapshot = opening.open(|| core.engine().appended());
     core.read_at.set(ReadAt::Snapshot(snapshot.lsn()));
-    core.txn().view = View::AsOf(Rc::new(snapshot));
+    core.txn().view = View::AsOf(Arc::new(snapshot));
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub(crate) async fn run(core: &Rc<Core>, plan: &Arc<Plan>, env: &Arc<Env>) -> Re
         Statement::RollbackTo(name) => txn::rollback_to(core, name).await,
         Statement::Release(name) => txn::release(core, name),
         Statement::SetTransaction { options, session: false } => txn::set_options(core, *options),
+        Statement::SetSnapshot(id) => txn::set_snapshot(core, id),
         Statement::Explain(lines) => Ok(explain(lines)),
         Statement::Maintain { kind, skipped } => Box::pin(maintain(core, *kind, skipped)).await,
         Statement::Skip { tag, notice } => Ok(skipping(tag, std::slice::from_ref(notice))),
@@ -111,6 +112,7 @@ pub(crate) fn controls(statement: &Statement) -> bool {
             | Statement::RollbackTo(_)
             | Statement::Release(_)
             | Statement::SetTransaction { .. }
+            | Statement::SetSnapshot(_)
     )
 }
 

@@ -14,6 +14,7 @@
 //! A crash before the commit record is durable leaves a loser that recovery undoes; after it, a winner.
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
+use crate::exports::{self, Exported};
 use crate::multi;
 use crate::outcome::{End, Outcome, Stop, stopped};
 use crate::snapshot::View;
@@ -229,7 +230,9 @@ pub(crate) async fn give_up(core: Rc<Core>, error: SqlError) -> End {
     let mut txn = {
         let mut txn = core.txn();
         let Txn { block, characteristics, queried, .. } = *txn;
-        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, failed: true, ..Txn::default() })
+        let exported = std::mem::take(&mut txn.exported);
+        exported.iter().for_each(Exported::fail);
+        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, exported, failed: true, ..Txn::default() })
     };
     if let Err(e) = finish(&core, &mut txn, None).await {
         tracing::error!("transaction {} has failed ({error}), and could not be undone: {e}", txn.id);
@@ -247,6 +250,7 @@ pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
 async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
     // Before the partitions hear of the end: they let go of what nobody needs any more.
     txn.view = View::Undecided;
+    txn.exported.clear();
     if txn.participants.len() > 1 {
         txn.participants.sort_by_cached_key(|partition| Reverse(core.engine().waiting(*partition)));
     }
@@ -387,11 +391,24 @@ pub(crate) fn release(core: &Core, name: &str) -> Result<Outcome, Stop> {
 pub(crate) fn set_options(core: &Core, options: TxnOptions) -> Result<Outcome, Stop> {
     let mut txn = core.txn();
     if txn.block == Block::None {
-        let text = "SET TRANSACTION can only be used in transaction blocks";
-        return Ok(Outcome::plain("SET").warn(SqlState::NO_ACTIVE_TRANSACTION, text));
+        return Ok(Outcome::plain("SET").warn(SqlState::NO_ACTIVE_TRANSACTION, SET_WITHOUT_BLOCK));
     }
     txn.change(options)?;
     Ok(Outcome::plain("SET"))
+}
+
+const SET_WITHOUT_BLOCK: &str = "SET TRANSACTION can only be used in transaction blocks";
+
+/// SET TRANSACTION SNAPSHOT.
+pub(crate) fn set_snapshot(core: &Core, id: &str) -> Result<Outcome, Stop> {
+    if core.txn().block != Block::None {
+        exports::import(core, id)?;
+        return Ok(Outcome::plain("SET"));
+    }
+    // Outside a block it is refused for the same reasons, and has no effect. A refusal, too, comes after the warning.
+    core.notice(SqlState::NO_ACTIVE_TRANSACTION, SET_WITHOUT_BLOCK.to_owned());
+    exports::check(core, id)?;
+    Ok(Outcome { notices: core.take_notices(), ..Outcome::plain("SET") })
 }
 
 static ANSWER: Class = Class::new("coordinator.checkpoint_answer");

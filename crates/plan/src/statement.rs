@@ -155,6 +155,8 @@ pub enum Statement {
         /// For all later transactions.
         session: bool,
     },
+    /// SET TRANSACTION SNAPSHOT: the id that pg_export_snapshot gave.
+    SetSnapshot(String),
     /// SET name = value; `None`: to its default.
     Set {
         /// Lower-case name.
@@ -236,6 +238,8 @@ pub enum Source {
     View(SystemView),
     /// `clearway.reset_contention()`: one row with the empty text, when the counts are 0.
     ResetContention,
+    /// `pg_export_snapshot()`: one row with the id.
+    ExportSnapshot,
     /// A table, by a program at partitions.
     Table {
         /// `Program::Scan`.

@@ -45,6 +45,15 @@ pub(crate) enum Aggregates {
     Nested,
 }
 
+/// Whether calls of pg_export_snapshot() are bound: to the only column of the statement's source.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Exports {
+    Refused,
+    Allowed,
+    /// One has been bound.
+    Called,
+}
+
 /// Binds the expressions of one statement.
 pub(crate) struct Binder<'a> {
     pub(crate) sql: &'a str,
@@ -53,6 +62,7 @@ pub(crate) struct Binder<'a> {
     pub(crate) scope: Scope,
     pub(crate) mode: Aggregates,
     pub(crate) aggregates: Vec<Aggregate>,
+    pub(crate) exports: Exports,
     /// Calls of random() so far.
     pub(crate) randoms: i32,
     /// Which schemas a name without one means.
@@ -69,6 +79,7 @@ impl<'a> Binder<'a> {
             scope: Scope::default(),
             mode: Aggregates::Refused("this clause"),
             aggregates: Vec::new(),
+            exports: Exports::Refused,
             randoms: 0,
             path,
             seen: Vec::new(),

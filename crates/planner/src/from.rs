@@ -14,9 +14,16 @@ use std::sync::Arc;
 /// What FROM names.
 pub(crate) enum From {
     Nothing,
+    /// Nothing, and the select list calls pg_export_snapshot().
+    Export,
     Table(Arc<TableDef>),
     View(SystemView),
-    Series { start: Expr, stop: Expr, step: Expr, ty: SqlType },
+    Series {
+        start: Expr,
+        stop: Expr,
+        step: Expr,
+        ty: SqlType,
+    },
 }
 
 /// Binds FROM and puts its columns in scope.

@@ -1,6 +1,6 @@
 //! Function calls: scalar functions and aggregates.
 
-use crate::bind::{AGGREGATE, Aggregates, Binder, Typed};
+use crate::bind::{AGGREGATE, Aggregates, Binder, Exports, Typed};
 use crate::coerce::{cast_expr, is_time};
 use crate::position::is_undecided;
 use crate::relation::{cross_database, no_schema};
@@ -250,6 +250,14 @@ fn scalar(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> 
         // We have no advisory locks: there is never one to let go.
         ("pg_advisory_unlock_all", 0) => return Ok(Typed::new(Expr::Literal("".into()), T::Void)),
         ("pg_backend_pid", 0) => return call(Func::PgBackendPid, vec![], T::Int4),
+        ("pg_export_snapshot", 0) => {
+            if b.exports == Exports::Refused {
+                return Err(SqlError::unsupported("pg_export_snapshot() in this place")
+                    .hint("Call it in the select list of a query without FROM and aggregates."));
+            }
+            b.exports = Exports::Called;
+            return Ok(Typed::new(Expr::Column(0), T::Text));
+        }
         ("random", 0) => {
             b.randoms += 1;
             return call(Func::Random, vec![Expr::Literal(Datum::Int4(b.randoms))], T::Float8);
@@ -364,6 +372,7 @@ const OURS: &[&str] = &[
     "min",
     "now",
     "pg_cancel_backend",
+    "pg_export_snapshot",
     "repeat",
     "replace",
     "right",

@@ -1,7 +1,7 @@
 //! SELECT: binding its clauses, and the steps that make its result.
 
 use crate::access::{choose, split};
-use crate::bind::{AGGREGATE, Aggregates, Binder};
+use crate::bind::{AGGREGATE, Aggregates, Binder, Exports};
 use crate::from::{From, from, locked};
 use crate::locking::{self, Lock};
 use crate::query::{self, Output, Planned};
@@ -63,7 +63,12 @@ pub(crate) fn plan(
     b.mode = Aggregates::Refused("WHERE");
     let filter = s.selection.as_ref().map(|e| condition(b, e, "WHERE")).transpose()?;
     b.mode = Aggregates::Allowed;
+    if matches!(from, From::Nothing) {
+        b.exports = Exports::Allowed;
+    }
     let items = items(b, &s.projection, targets)?;
+    let exports = std::mem::replace(&mut b.exports, Exports::Refused) == Exports::Called;
+    let from = if exports { From::Export } else { from };
     let keys = group_keys(b, &s.group_by, &items)?;
     let having = s.having.as_ref().map(|e| condition(b, e, "HAVING")).transpose()?;
     let distinct = match &s.distinct {
@@ -86,12 +91,15 @@ pub(crate) fn plan(
         }
     }
     let (once, filter) = match &from {
-        From::Nothing => (None, filter),
+        From::Nothing | From::Export => (None, filter),
         _ => once(filter),
     };
     let limits = query::limits(b, &tail)?;
     let lock = locking::combined(&tail.locks);
     let mut shape = Shape { from, once, filter, items, order, having, distinct, limits, lock };
+    if grouped && exports {
+        return Err(SqlError::unsupported("pg_export_snapshot() beside aggregates, GROUP BY or HAVING"));
+    }
     if grouped {
         let mut group = Group { keys, aggregates: b.aggregates.clone() };
         shape.add_dependent(&mut group);
@@ -387,6 +395,7 @@ fn ungroup(group: Group) -> (Vec<Expr>, Group) {
 fn rows(from: From) -> Source {
     match from {
         From::View(view) => Source::View(view),
+        From::Export => Source::ExportSnapshot,
         From::Series { start, stop, step, ty } => Source::Series { start, stop, step, ty },
         _ => Source::Rows(vec![Vec::new()]),
     }

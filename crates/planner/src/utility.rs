@@ -145,6 +145,13 @@ fn setting_name(c: &mut Cursor<'_>) -> SqlResult<String> {
 
 fn set(c: &mut Cursor<'_>) -> SqlResult<Statement> {
     c.next();
+    if c.clone().accept(&["local", "transaction", "snapshot"]) {
+        let text = "SET LOCAL TRANSACTION SNAPSHOT is not implemented";
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, text));
+    }
+    if c.accept(&["transaction", "snapshot"]) {
+        return Ok(Statement::SetSnapshot(c.string()?));
+    }
     if c.accept(&["transaction"]) {
         return Ok(Statement::SetTransaction { options: options(c)?, session: false });
     }

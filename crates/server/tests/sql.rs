@@ -57,6 +57,7 @@ scripts! {
     readonly
     select
     settings
+    snapshots
     system
     transactions
     unique

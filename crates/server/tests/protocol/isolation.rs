@@ -2,7 +2,7 @@
 //!
 //! `isolation.txt` has the scenarios: a title (`# title`), then a line for each step. `a: sql => answer` runs a statement in session a; `b~ sql` sends one that
 //! comes to wait for a lock; `b= answer` is what it answers at last. An answer is the rows, or the tag, or the SQLSTATE of an error. Where
-//! Clearway's differs, it stands behind PostgreSQL's and a bar of two strokes.
+//! Clearway's differs, it stands behind PostgreSQL's and a bar of two strokes. The answer `[$id]` is any single value; `$id` in later statements stands for it.
 
 use crate::raw::{Fixture, LIMIT};
 use clearway_harness::Endpoint;
@@ -59,7 +59,7 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
     let mut owner = Client::connect(endpoint, LIMIT)?;
     owner.query(SETUP).map_err(|e| e.to_string())?;
     let mut sessions: BTreeMap<&str, Client> = BTreeMap::new();
-    let mut waits = 0;
+    let (mut waits, mut id) = (0, String::new());
     for step in steps {
         let (name, rest) = step.split_at(1);
         if !sessions.contains_key(name) {
@@ -68,7 +68,7 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
         let session = sessions.get_mut(name).ok_or("no session")?;
         let (kind, rest) = rest.split_at(1);
         let found = match kind {
-            ":" => show(session.query(rest.split(" => ").next().unwrap_or_default())),
+            ":" => show(session.query(&rest.split(" => ").next().unwrap_or_default().replace("$id", &id))),
             "~" => {
                 session.send(rest).map_err(|e| e.to_string())?;
                 waits += 1;
@@ -82,7 +82,10 @@ fn play(who: Who, endpoint: &Endpoint, title: &str, steps: &[&str]) -> Result<()
             _ => return Err(format!("{title}: {step}: what is that?")),
         };
         let expected = rest.rsplit(" => ").next().map_or("", |expected| who.part(expected.trim()));
-        if found != expected {
+        if expected == "[$id]" {
+            let value = found.strip_prefix('[').and_then(|value| value.strip_suffix(']'));
+            id = value.ok_or_else(|| format!("{title}: {step}: {found}"))?.to_owned();
+        } else if found != expected {
             return Err(format!("{title}: {step}: {found}"));
         }
     }
