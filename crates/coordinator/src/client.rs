@@ -259,12 +259,12 @@ impl Client {
         if txn.block == Block::None { Ok(()) } else { txn.change(options) }
     }
 
-    /// A statement failed before it came here, in the parser say: that fails an open transaction block all the same. Returns what the error must wait for,
-    /// as [`Refusal::wait`].
-    pub fn fail(&mut self, error: &SqlError) -> Lsn {
+    /// A statement failed before it came here, in the parser for example: that fails an open transaction block all the same. The step ends with the
+    /// error, after what the block has done is undone.
+    pub fn fail(&mut self, _port: &mut Port, error: SqlError) -> Step {
         // It may show the catalog: a table that is not there.
         self.core.show(self.core.engine().catalog_commit());
-        self.core.refused(error)
+        self.failed(error)
     }
 
     /// The connection is gone: aborts its transaction in the background. The session's number may be used again at once.

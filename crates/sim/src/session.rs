@@ -282,8 +282,8 @@ impl Session {
         let plan = match planned {
             Ok(plan) => plan,
             Err(error) => {
-                let wait = client.fail(&error);
-                return self.done(port, stmt, Err(Refusal { error, wait }));
+                let step = client.fail(port, error);
+                return self.after(port, stmt, replans, step);
             }
         };
         let step = client.start(port, &plan, &Arc::new(Env::default()), RunOptions::default());

@@ -61,6 +61,11 @@ pub(super) enum Task {
     CopyRows,
     /// The end of a COPY.
     CopyEnd,
+    /// The undo of a block, before its error is told.
+    Fail {
+        /// The error is of a message of the extended protocol.
+        extended: bool,
+    },
 }
 
 impl Session {
@@ -226,6 +231,11 @@ impl Session {
                 let result = self.answered(cx, result);
                 self.copy_ended(cx, result);
             }
+            (Task::Fail { extended }, Step::Done(result)) => {
+                let result = self.answered(cx, result);
+                self.failed(cx, extended, result);
+            }
+            (Task::Fail { extended }, Step::Replan | Step::Rows(_)) => self.failed(cx, extended, Err(unplanned())),
             (Task::EndImplicit { .. }, Step::Replan | Step::Rows(_)) => {
                 self.implicit_ended(cx, false, Err(unplanned()))
             }
@@ -298,37 +308,44 @@ impl Session {
         }
     }
 
-    /// An error of a statement, or before one: says so, and does what the protocol wants after it.
+    /// An error of a statement, or before one: fails the block, says so, and does what the protocol wants after it.
     pub(super) fn fail(&mut self, cx: &mut Context<'_>, origin: &Origin, error: &SqlError) {
         if error.state() == SqlState::ADMIN_SHUTDOWN {
             return self.fatal(cx, error);
         }
-        self.say_error(cx, error);
+        let Some(client) = &mut self.client else { return };
+        let step = client.fail(cx.port, error.clone());
+        self.after_step(cx, Task::Fail { extended: matches!(origin, Origin::Portal { .. }) }, step);
+    }
+
+    /// The block has failed, if there is one.
+    fn failed(&mut self, cx: &mut Context<'_>, extended: bool, result: SqlResult<Outcome>) {
+        if let Err(error) = result {
+            self.say_error(cx, &error);
+        }
         self.phase = Phase::Idle;
-        match origin {
-            Origin::Simple => {
-                self.simple = None;
-                self.end_implicit(cx, false);
-            }
-            Origin::Portal { .. } => {
-                self.skip_to_sync = true;
-                // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself is skipped.
-                self.io.release();
-            }
+        if extended {
+            self.skip_to_sync = true;
+            // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself is skipped.
+            self.io.release();
+        } else {
+            self.simple = None;
+            self.end_implicit(cx, false);
         }
     }
 
-    fn say_error(&mut self, cx: &mut Context<'_>, error: &SqlError) {
+    fn say_error(&mut self, cx: &Context<'_>, error: &SqlError) {
         cx.counters().error(error.state());
-        if let Some(client) = &mut self.client {
-            let wait = client.fail(error);
-            self.hold(cx, wait);
-        }
         backend::error(&mut self.io.out, backend::Severity::Error, error);
     }
 
     /// An error after which nobody knows where the client's next message begins.
     pub(super) fn fail_and_end(&mut self, cx: &mut Context<'_>, error: &SqlError) {
+        if let Some(client) = &mut self.client
+            && let Step::Done(result) = client.fail(cx.port, error.clone())
+        {
+            self.hold(cx, result.map_or_else(|refusal| refusal.wait, |outcome| outcome.wait));
+        }
         self.say_error(cx, error);
         let text = "terminating connection because protocol synchronization was lost";
         self.fatal(cx, &SqlError::new(SqlState::PROTOCOL_VIOLATION, text));

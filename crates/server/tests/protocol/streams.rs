@@ -229,3 +229,19 @@ fn a_slow_reader_of_a_snapshot_stops_no_writer() {
     }
     server.stop();
 }
+
+/// An error of the extended protocol before its statement runs undoes a block, too.
+#[test]
+fn a_parse_that_fails_lets_go_of_the_locks_of_its_block() {
+    let (server, mut asker) = fixture("stream-parse");
+    let mut c = server.connect();
+    c.query("begin; update t set n = 1");
+    c.send_all(&[parse("", "selec", &[]), sync()]);
+    let messages = c.until_ready();
+    assert_eq!((tags(&messages), messages[0].code()), ("EZ".to_owned(), "42601".to_owned()));
+    assert_eq!(asker.query("update t set n = n + 2")[0].text(), format!("UPDATE {ROWS}"));
+    c.query("begin");
+    assert_eq!(c.query("commit")[0].text(), "ROLLBACK");
+    assert_eq!(asker.column("select sum(n) from t"), [(ROWS * 2).to_string()]);
+    server.stop();
+}
