@@ -81,7 +81,7 @@ impl Client {
         self.core.reads_at()
     }
 
-    /// The snapshot that it has open, and whether all statements of the transaction see it.
+    /// The oldest snapshot that it has open, and whether it may outlast the statement that runs.
     pub fn snapshot(&self) -> Option<(Lsn, bool)> {
         self.core.txn().open_snapshot()
     }
@@ -427,6 +427,7 @@ impl Client {
         if txn.block == Block::None {
             txn.block = Block::Implicit;
         }
+        txn.suspend_view();
         Some(Suspended(task))
     }
 

@@ -14,14 +14,14 @@ use crate::multi;
 use crate::outcome::Part;
 use crate::port::{PortInner, control};
 use crate::snapshot::{ReadAt, View};
-use clearway_partition::{Body, Failure, Message, Reply, Stake};
+use clearway_partition::{Body, Failure, Message, Reply, Snapshot, Stake};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Asker, Catalog};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TableId, TreeId, TxnId};
 use std::cell::{Cell, RefCell, RefMut};
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 /// A call's answer.
@@ -80,6 +80,8 @@ pub(crate) struct Txn {
     pub view: View,
     /// The snapshots that it has exported.
     pub exported: Vec<Exported>,
+    /// Those that suspended statements see, and that may have been closed.
+    pub held: Vec<Weak<Snapshot>>,
     /// The catalog with this transaction's own changes.
     pub overlay: Option<Arc<Catalog>>,
     /// Trees made by this transaction.

@@ -13,6 +13,7 @@
 //! Locking: none of its own. A crash leaves nothing.
 
 use crate::core::{Block, Core, Txn};
+use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
 use crate::txn::everywhere;
@@ -21,7 +22,7 @@ use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
 use clearway_plan::{GuardOp, Path, Program};
 use clearway_types::{Lsn, RowBatch, TxnId};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What the transaction reads.
 #[derive(Default)]
@@ -90,10 +91,21 @@ impl Txn {
         }
     }
 
-    /// The snapshot that it has open, and whether all statements of the transaction see it.
+    /// Its statement is suspended: below REPEATABLE READ that alone keeps its snapshot.
+    pub(crate) fn suspend_view(&mut self) {
+        if let Some(snapshot) = self.snapshot().filter(|_| self.sees_each()) {
+            self.held.retain(|held| held.strong_count() > 0);
+            self.held.push(Arc::downgrade(&snapshot));
+            self.view = View::Between;
+        }
+    }
+
+    /// The oldest snapshot that it has open, and whether it may outlast the statement that runs.
     pub(crate) fn open_snapshot(&self) -> Option<(Lsn, bool)> {
         let own = self.snapshot().map(|snapshot| (snapshot.lsn(), !self.sees_each()));
-        own.or_else(|| Some((self.exported.first()?.snapshot()?.lsn(), true)))
+        let exported = self.exported.iter().filter_map(Exported::snapshot);
+        let held = self.held.iter().filter_map(Weak::upgrade);
+        exported.chain(held).map(|snapshot| (snapshot.lsn(), true)).chain(own).min()
     }
 }
 

@@ -13,6 +13,10 @@ pub enum Tag {
     Update(u64),
     /// `DELETE n`
     Delete(u64),
+    /// `FETCH n`
+    Fetch(u64),
+    /// `MOVE n`
+    Move(u64),
     /// `COPY n`
     Copy(u64),
     /// A tag without a count.
@@ -28,6 +32,8 @@ impl Tag {
             Self::Insert(_) => Self::Insert(n),
             Self::Update(_) => Self::Update(n),
             Self::Delete(_) => Self::Delete(n),
+            Self::Fetch(_) => Self::Fetch(n),
+            Self::Move(_) => Self::Move(n),
             Self::Copy(_) => Self::Copy(n),
             Self::Plain(_) => self,
         }
@@ -41,6 +47,8 @@ impl fmt::Display for Tag {
             Self::Insert(n) => write!(f, "INSERT 0 {n}"),
             Self::Update(n) => write!(f, "UPDATE {n}"),
             Self::Delete(n) => write!(f, "DELETE {n}"),
+            Self::Fetch(n) => write!(f, "FETCH {n}"),
+            Self::Move(n) => write!(f, "MOVE {n}"),
             Self::Copy(n) => write!(f, "COPY {n}"),
             Self::Plain(s) => f.write_str(s),
         }

@@ -188,9 +188,24 @@ pub enum Statement {
     },
     /// DEALLOCATE name, or ALL.
     Deallocate(Option<String>),
+    /// DECLARE name CURSOR FOR query.
+    Declare {
+        /// The cursor's name.
+        name: String,
+        /// The query.
+        plan: Arc<Plan>,
+        /// BINARY.
+        binary: bool,
+        /// NO SCROLL.
+        no_scroll: bool,
+    },
+    /// FETCH, MOVE.
+    Fetch(Fetch),
+    /// CLOSE name, or ALL.
+    Close(Option<String>),
     /// COPY.
     Copy(Copy),
-    /// DISCARD ALL, CLOSE ALL, UNLISTEN *: nothing to do but say this tag.
+    /// DISCARD ALL, UNLISTEN *: nothing to do but say this tag.
     Noop(&'static str),
     /// An empty query.
     Empty,
@@ -325,6 +340,32 @@ pub struct Backup {
     pub target: String,
     /// At most so many bytes a second, more than 0.
     pub bytes_a_second: Option<u64>,
+}
+
+/// FETCH or MOVE.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The cursor's name.
+    pub cursor: String,
+    /// Which rows.
+    pub rows: FetchRows,
+    /// MOVE: the rows are passed over.
+    pub moves: bool,
+}
+
+/// Which rows FETCH asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchRows {
+    /// The next n, the last -n backward, or the current one again if 0.
+    By(i64),
+    /// All that are left.
+    AllForward,
+    /// All before the current one, backward.
+    AllBackward,
+    /// The nth of all, or the nth from the end if negative.
+    Absolute(i64),
+    /// The nth behind the current one, or before it if negative.
+    Relative(i64),
 }
 
 /// What maintenance.

@@ -15,6 +15,7 @@ mod coerce;
 mod copy;
 mod create;
 mod cursor;
+mod cursors;
 mod ddl;
 mod dml;
 mod error;

@@ -1,6 +1,7 @@
 //! Text to statements: one pass of sqlparser's tokenizer over the whole text, so that places stay those of the text.
 
 use crate::cursor::Cursor;
+use crate::cursors;
 use crate::error::{from_parser, place, syntax_at};
 use crate::lexical;
 use crate::locking;
@@ -96,6 +97,11 @@ pub(crate) enum Kind {
     Execute {
         name: String,
         args: Vec<ast::Expr>,
+    },
+    Declare {
+        name: String,
+        options: cursors::Options,
+        query: Box<Kind>,
     },
 }
 
@@ -256,6 +262,9 @@ fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
                 return Err(c.unsupported(&words.join(" ").to_uppercase()));
             }
         }
+        if c.clone().accept(&["where", "current", "of"]) {
+            return Err(c.unsupported("WHERE CURRENT OF"));
+        }
         let only = before_table && c.is("only");
         if only && c.rest().get(1).is_some_and(|t| t.token == Token::LParen) {
             return Err(c.unsupported("ONLY with parentheses"));
@@ -272,13 +281,13 @@ fn without_only(cursor: &Cursor<'_>, tokens: &[TokenWithSpan]) -> SqlResult<Vec<
 /// Words that begin statements of PostgreSQL's that we do not have.
 fn is_command(word: &str) -> bool {
     const WORDS: &[&str] = &[
-        "alter", "call", "cluster", "comment", "create", "declare", "do", "drop", "fetch", "grant", "import", "listen",
-        "load", "lock", "merge", "move", "notify", "reassign", "refresh", "reindex", "revoke", "security",
+        "alter", "call", "cluster", "comment", "create", "do", "drop", "grant", "import", "listen", "load", "lock",
+        "merge", "notify", "reassign", "refresh", "reindex", "revoke", "security",
     ];
     WORDS.contains(&word)
 }
 
-/// `CREATE TYPE`, `DECLARE`: the leading keywords in upper case.
+/// `CREATE TYPE`, `LISTEN`: the leading keywords in upper case.
 fn command_name(cursor: &Cursor<'_>) -> String {
     let mut cursor = cursor.clone();
     let first = cursor.ident().unwrap_or_default();

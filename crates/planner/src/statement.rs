@@ -102,6 +102,12 @@ fn bind(b: &mut Binder<'_>, sql: &str, kind: &Kind, catalog: &Catalog) -> SqlRes
             let plan = Arc::new(plan_kind(sql, statement, catalog, &declared, &b.path)?);
             (Statement::Prepare { name: name.clone(), plan }, none())
         }
+        Kind::Declare { name, options, query } => {
+            let (statement, columns) = bind(b, sql, query, catalog)?;
+            let plan = Plan { params: b.final_params(), columns, statement, catalog: Some(catalog.version) };
+            let (name, plan) = (name.clone(), Arc::new(plan));
+            (Statement::Declare { name, plan, binary: options.binary, no_scroll: options.no_scroll }, none())
+        }
         Kind::Execute { name, args } => {
             b.mode = Aggregates::Refused("EXECUTE parameters");
             let mut bound = Vec::new();

@@ -2,7 +2,7 @@
 
 use crate::cursor::Cursor;
 use crate::parse::{Kind, data_types, expressions, statement};
-use crate::{backup, copy, create, options};
+use crate::{backup, copy, create, cursors, options};
 use clearway_plan::Statement;
 use clearway_plan::statement::{Isolation, Maintain, TxnOptions};
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -30,7 +30,10 @@ pub(crate) fn parse(c: &mut Cursor<'_>) -> SqlResult<Option<Kind>> {
             Kind::Maintain(Maintain::Checkpoint, Vec::new())
         }
         "backup" => Kind::Plain(backup::parse(c)?),
-        "discard" | "close" | "unlisten" => Kind::Plain(noop(&first, c)?),
+        "declare" => cursors::declare(c)?,
+        "fetch" | "move" => Kind::Plain(cursors::fetch(c)?),
+        "close" => Kind::Plain(cursors::close(c)?),
+        "discard" | "unlisten" => Kind::Plain(noop(&first, c)?),
         "copy" => copy::parse(c)?,
         "explain" => explain(c)?,
         "prepare" => prepare(c)?,
@@ -242,13 +245,6 @@ fn noop(first: &str, c: &mut Cursor<'_>) -> SqlResult<Statement> {
             "temp" | "temporary" => Statement::Noop("DISCARD TEMP"),
             _ => return Err(c.error()),
         },
-        "close" => {
-            if c.accept(&["all"]) {
-                Statement::Noop("CLOSE CURSOR ALL")
-            } else {
-                return Err(c.unsupported("CLOSE of a cursor"));
-            }
-        }
         _ => {
             if !c.accept_token(&Token::Mul) {
                 c.ident()?;

@@ -241,16 +241,26 @@ impl Settings {
         self.savepoints.push((name.to_owned(), saved));
     }
 
+    /// How many savepoints there are.
+    pub fn savepoints(&self) -> usize {
+        self.savepoints.len()
+    }
+
+    /// Which of them has this name, the first being 0.
+    pub fn find_savepoint(&self, name: &str) -> Option<usize> {
+        self.savepoints.iter().rposition(|(n, _)| n == name)
+    }
+
     /// RELEASE: what has been set since belongs to what was there before.
     pub fn release(&mut self, name: &str) {
-        if let Some(at) = self.savepoints.iter().rposition(|(n, _)| n == name) {
+        if let Some(at) = self.find_savepoint(name) {
             self.savepoints.truncate(at);
         }
     }
 
     /// ROLLBACK TO. Whether settings changed by that.
     pub fn rollback_to(&mut self, name: &str) -> bool {
-        let Some(at) = self.savepoints.iter().rposition(|(n, _)| n == name) else { return false };
+        let Some(at) = self.find_savepoint(name) else { return false };
         self.savepoints.truncate(at + 1);
         let Some(txn) = &mut self.txn else { return false };
         let back = match &self.savepoints[at].1 {

@@ -46,6 +46,7 @@ macro_rules! scripts {
 scripts! {
     blocks
     copy
+    cursors
     date
     datetimes
     errors

@@ -107,7 +107,8 @@ fn transactions_and_settings() {
     assert!(matches!(statement("set local statement_timeout = 5"), Statement::Set { local: true, .. }));
     assert_eq!(statement("SHOW TRANSACTION ISOLATION LEVEL"), Statement::Show("transaction_isolation".into()));
     assert_eq!(statement("discard all"), Statement::Noop("DISCARD ALL"));
-    assert_eq!(statement("CLOSE ALL"), Statement::Noop("CLOSE CURSOR ALL"));
+    assert_eq!(statement("CLOSE ALL"), Statement::Close(None));
+    assert_eq!(statement("CLOSE c"), Statement::Close(Some("c".into())));
     assert_eq!(statement("DEALLOCATE ALL"), Statement::Deallocate(None));
     assert_eq!(statement(" -- nothing\n ; "), Statement::Empty);
 }

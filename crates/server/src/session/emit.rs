@@ -48,7 +48,7 @@ impl Emit {
 impl Session {
     /// All that is left of a result.
     pub(super) fn deliver(&mut self, cx: &mut Context<'_>, run: Run, outcome: Outcome) {
-        let emit = self.prepare(run, outcome.rows, Next::End(outcome.tag));
+        let emit = self.prepare(run, outcome.rows, 0, Next::End(outcome.tag));
         self.emit(cx, emit);
     }
 
@@ -56,25 +56,34 @@ impl Session {
     pub(super) fn deliver_part(&mut self, cx: &mut Context<'_>, run: Run, part: Part) {
         self.hold(cx, part.wait);
         self.limit_wait(cx);
-        let emit = self.prepare(run, part.rows, Next::GoOn);
+        let emit = self.prepare(run, part.rows, 0, Next::GoOn);
         self.phase = Phase::Emitting(Box::new(emit));
     }
 
-    fn prepare(&mut self, mut run: Run, rows: RowBatch, next: Next) -> Emit {
-        let (formats, max_rows) = match &run.origin {
-            Origin::Simple => (ResultFormats::All(row::Format::Text), 0),
-            Origin::Portal { name, max_rows } => {
+    /// The next rows of a portal that has run; `pos`: those before it have gone out.
+    pub(super) fn hand_out(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, pos: usize, rest: Rest) {
+        let next = match rest {
+            Rest::End(tag) => Next::End(tag),
+            Rest::Suspended(suspended) => Next::WakeUp(suspended),
+        };
+        let emit = self.prepare(run, rows, pos, next);
+        self.emit(cx, emit);
+    }
+
+    fn prepare(&mut self, mut run: Run, rows: RowBatch, pos: usize, next: Next) -> Emit {
+        let formats = match &run.origin {
+            Origin::Simple if run.binary => ResultFormats::All(row::Format::Binary),
+            Origin::Simple => ResultFormats::All(row::Format::Text),
+            Origin::Portal { name, .. } => {
                 let formats = self.portal(name.as_deref()).map(|p| p.formats.clone());
-                // A COPY has no columns, and no limit.
-                let max_rows = if run.plan.columns.is_empty() { 0 } else { *max_rows as usize };
-                (formats.unwrap_or(ResultFormats::All(row::Format::Text)), max_rows)
+                formats.unwrap_or(ResultFormats::All(row::Format::Text))
             }
         };
         if !std::mem::replace(&mut run.headed, true) {
             self.head(&run, &formats);
         }
-        let end = if max_rows == 0 { rows.len() } else { rows.len().min(max_rows - run.sent) };
-        Emit { run, rows, pos: 0, end, formats, next }
+        let (pos, end) = run.window(rows.len(), pos);
+        Emit { run, rows, pos, end, formats, next }
     }
 
     /// What comes before the first row.
@@ -84,7 +93,7 @@ impl Session {
             if copy.format.header {
                 copy::header_line(&mut self.io.out, &copy.names, &copy.format);
             }
-        } else if matches!(run.origin, Origin::Simple) && !run.plan.columns.is_empty() {
+        } else if matches!(run.origin, Origin::Simple) && run.shows_rows() {
             row::row_description(&mut self.io.out, formats.apply(&run.plan.columns));
         }
     }
@@ -92,34 +101,31 @@ impl Session {
     /// Hands out the next rows of a portal that has run.
     pub(super) fn emit_portal(&mut self, cx: &mut Context<'_>, name: Option<Box<str>>, max_rows: u32) {
         let Some(portal) = self.portal_mut(name.as_deref()) else { return };
-        let (plan, env, formats) = (portal.plan.clone(), portal.env.clone(), portal.formats.clone());
-        let statement = portal.statement.clone();
+        let (plan, env, statement) = (portal.plan.clone(), portal.env.clone(), portal.statement.clone());
         let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
-        let (rows, pos, next) = match state {
-            PortalState::Rows { rows, pos, rest: Rest::End(tag) } => (rows, pos, Next::End(tag)),
-            PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) } => (rows, pos, Next::WakeUp(suspended)),
-            PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, Next::End(tag)),
+        let (rows, pos, rest) = match state {
+            PortalState::Rows { rows, pos, rest } => (rows, pos, rest),
+            PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, Rest::End(tag)),
             _ => {
                 let shown = name.as_deref().unwrap_or("");
                 let e = SqlError::new(SqlState(*b"55000"), format!("portal \"{shown}\" cannot be run"));
                 return self.fail(cx, &Origin::Portal { name, max_rows }, &e);
             }
         };
-        let n = rows.len() - pos;
-        let end = pos + if max_rows == 0 { n } else { n.min(max_rows as usize) };
-        let origin = Origin::Portal { name, max_rows };
         let run = Run {
             statement,
             plan,
             env,
-            origin,
+            origin: Origin::Portal { name, max_rows },
             implicit_block: self.implicit_open,
             replans: 0,
             began: true,
             headed: true,
             sent: 0,
+            cursor: None,
+            binary: false,
         };
-        self.emit(cx, Emit { run, rows, pos, end, formats, next });
+        self.hand_out(cx, run, rows, pos, rest);
     }
 
     /// Writes rows until there are no more, or the buffer is full.
@@ -129,7 +135,7 @@ impl Session {
         let out = &mut self.io.out;
         let mut scratch = Vec::new();
         let limit = out.len() + crate::io::HIGH_WATER;
-        let mut pos = emit.pos;
+        let mut pos = if emit.run.moves() { emit.end } else { emit.pos };
         while pos < emit.end && out.len() < limit {
             let values = rows.get(pos);
             let written = match &plan.statement {
@@ -167,21 +173,20 @@ impl Session {
     /// All rows are out that were to go out now.
     fn emitted(&mut self, cx: &mut Context<'_>, emit: Emit) {
         let Emit { run, rows, pos, next, .. } = emit;
-        let is_limited = matches!(&run.origin, Origin::Portal { max_rows, .. }
-            if *max_rows > 0 && run.sent >= *max_rows as usize && !run.plan.columns.is_empty());
+        let is_full = run.is_full();
         let Some(client) = &mut self.client else { return };
         match next {
             // Suspended also when the limit was reached exactly: whether there are more, only the next Execute says.
-            Next::End(tag) if is_limited => self.suspend(run, PortalState::Rows { rows, pos, rest: Rest::End(tag) }),
-            Next::WakeUp(suspended) if is_limited => {
-                self.suspend(run, PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) });
+            Next::End(tag) if is_full || run.fetches() => {
+                self.leave(cx, run, rows, pos, Rest::End(tag), !is_full);
             }
-            Next::GoOn if is_limited => {
+            Next::WakeUp(suspended) if is_full => self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false),
+            Next::GoOn if is_full => {
                 let Some(suspended) = client.suspend() else { return };
                 // The Sync to come ends its transaction.
                 self.implicit_open |= self.status() == clearway_coordinator::TxnStatus::Idle;
                 self.statement_ended();
-                self.suspend(run, PortalState::Rows { rows, pos, rest: Rest::Suspended(suspended) });
+                self.leave(cx, run, rows, pos, Rest::Suspended(suspended), false);
             }
             Next::GoOn => {
                 let step = client.resume(cx.port);
@@ -197,7 +202,19 @@ impl Session {
         }
     }
 
-    fn suspend(&mut self, run: Run, state: PortalState) {
+    /// Leaves what has not gone out for the next Execute or FETCH; `at_end`: that is nothing, and this one has asked for more.
+    fn leave(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, pos: usize, rest: Rest, at_end: bool) {
+        let last = pos.checked_sub(1).filter(|_| run.fetches()).map(|last| rows.get(last).bytes().into());
+        let state = PortalState::Rows { rows, pos, rest };
+        if run.fetches() {
+            self.fetched(cx, run, state, last, at_end);
+        } else {
+            self.suspend(&run, state);
+        }
+    }
+
+    /// The portal that runs has more rows than its Execute has asked for.
+    pub(super) fn suspend(&mut self, run: &Run, state: PortalState) {
         if let Origin::Portal { name, .. } = &run.origin
             && let Some(portal) = self.portal_mut(name.as_deref())
         {
@@ -208,26 +225,35 @@ impl Session {
     }
 
     /// The whole result is out.
-    fn ended(&mut self, cx: &mut Context<'_>, run: &Run, mut tag: Tag) {
-        let out = &mut self.io.out;
+    pub(super) fn ended(&mut self, cx: &mut Context<'_>, run: &Run, mut tag: Tag) {
         if matches!(run.plan.statement, Statement::Copy(_)) {
-            backend::copy_done(out);
+            backend::copy_done(&mut self.io.out);
         }
-        let has_columns = !run.plan.columns.is_empty();
-        let is_empty = matches!(run.plan.statement, Statement::Empty);
+        let has_columns = run.shows_rows();
         if matches!(run.origin, Origin::Portal { .. }) && has_columns {
             tag = tag.with_count(run.sent as u64);
         }
+        let is_empty = matches!(run.plan.statement, Statement::Empty);
         if is_empty {
-            backend::empty_query(out);
+            backend::empty_query(&mut self.io.out);
         } else {
-            command_complete(out, tag);
+            command_complete(&mut self.io.out, tag);
         }
+        self.after_command(cx, &run.origin, (has_columns || is_empty).then_some(tag));
+    }
+
+    /// A statement without rows is over.
+    pub(super) fn say_done(&mut self, cx: &mut Context<'_>, origin: &Origin, tag: Tag) {
+        command_complete(&mut self.io.out, tag);
+        self.after_command(cx, origin, None);
+    }
+
+    /// The client knows that the statement is over; `again`: what another Execute says, if that can be said again.
+    fn after_command(&mut self, cx: &mut Context<'_>, origin: &Origin, again: Option<Tag>) {
         self.phase = Phase::Idle;
-        match &run.origin {
+        match origin {
             Origin::Simple => self.after_simple(cx),
             Origin::Portal { name, .. } => {
-                let again = (has_columns || is_empty).then_some(tag);
                 if let Some(portal) = self.portal_mut(name.as_deref()) {
                     portal.state = PortalState::Done { tag: again };
                 }
@@ -242,6 +268,8 @@ fn command_complete(out: &mut Vec<u8>, tag: Tag) {
         Tag::Insert(n) => backend::command_complete_count(out, "INSERT 0", n),
         Tag::Update(n) => backend::command_complete_count(out, "UPDATE", n),
         Tag::Delete(n) => backend::command_complete_count(out, "DELETE", n),
+        Tag::Fetch(n) => backend::command_complete_count(out, "FETCH", n),
+        Tag::Move(n) => backend::command_complete_count(out, "MOVE", n),
         Tag::Copy(n) => backend::command_complete_count(out, "COPY", n),
         Tag::Plain(s) => backend::command_complete(out, s),
     }

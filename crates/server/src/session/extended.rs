@@ -121,6 +121,7 @@ impl Session {
             ));
         }
         self.refuse_in_failed_block(&plan)?;
+        let plan = self.with_columns(plan);
         if self.portals.contains_key(bind.portal) {
             let text = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(SqlState(*b"42P03"), text));
@@ -136,7 +137,8 @@ impl Session {
             Ok(formats) => (formats, Ok(())),
             Err(e) => (ResultFormats::All(Format::Text), Err(e)),
         };
-        let portal = Portal { statement: Some(statement), plan, env, formats, state };
+        let depth = self.settings.savepoints();
+        let portal = Portal { statement: Some(statement), plan, env, formats, state, depth, declared: None };
         // Also if its Bind fails: in a block it is there until the block ends.
         if name.is_empty() {
             self.unnamed_portal = Some(portal);
@@ -154,7 +156,7 @@ impl Session {
         if !statement.is_fresh(&catalog, &self.env) {
             statement.replan(&catalog, &self.env, true)?;
         }
-        let plan = statement.plan();
+        let plan = self.with_columns(statement.plan());
         self.refuse_rows_in_failed_block(&plan.columns)?;
         self.hold_for_catalog(cx, &plan);
         let out = &mut self.io.out;
@@ -204,6 +206,8 @@ impl Session {
             began: false,
             headed: false,
             sent: 0,
+            cursor: None,
+            binary: false,
         };
         self.start(cx, run);
     }

@@ -39,6 +39,7 @@ impl Session {
                 self.statements.insert(name.as_str().into(), statement);
                 done("PREPARE")
             }
+            Statement::Close(name) => done(self.close_cursor(name.as_deref())?),
             Statement::Deallocate(None) => {
                 self.statements.clear();
                 done("DEALLOCATE ALL")
@@ -186,6 +187,9 @@ impl Session {
 
     /// A savepoint has been set, released or gone back to: settings go along.
     pub(super) fn follow_savepoint(&mut self, statement: &Statement) {
+        if let Statement::Release(name) = statement {
+            self.portals_follow_savepoint(name, false);
+        }
         let changed = match statement {
             Statement::Savepoint(name) => {
                 self.settings.savepoint(name);

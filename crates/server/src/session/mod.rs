@@ -12,6 +12,7 @@
 //! Source: PostgreSQL's documentation, "Frontend/Backend Protocol", "Message Flow".
 
 mod copy;
+mod cursor;
 mod deadlines;
 mod describe;
 mod emit;

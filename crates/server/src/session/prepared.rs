@@ -1,5 +1,6 @@
 //! Prepared statements and portals.
 
+use super::cursor::Declared;
 use clearway_coordinator::{Suspended, Tag};
 use clearway_plan::search_path::SearchPath;
 use clearway_plan::{Catalog, Env, OutColumn, Plan, SessionEnv, Statement};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 pub struct Prepared {
     parsed: ParsedStatement,
     types: Vec<SqlType>,
-    /// It came as PREPARE ... AS: what is meant is the statement inside.
+    /// It came as PREPARE ... AS or DECLARE ... FOR: what is meant is the statement inside.
     inner: bool,
     plan: RefCell<Arc<Plan>>,
     /// The search path that the plan was made with.
@@ -29,7 +30,7 @@ impl Prepared {
         Ok(Self { parsed, types, inner: false, plan, path: RefCell::new(env.path.clone()) })
     }
 
-    /// The statement inside a planned PREPARE.
+    /// The statement inside a planned PREPARE or DECLARE.
     pub fn inner(&self, plan: Arc<Plan>) -> Self {
         Self {
             parsed: self.parsed.clone(),
@@ -64,7 +65,7 @@ impl Prepared {
     pub fn replan(&self, catalog: &Catalog, env: &SessionEnv, fixed: bool) -> SqlResult<()> {
         let mut plan = Arc::new(clearway_planner::plan(&self.parsed, catalog, &self.types, env)?);
         if self.inner
-            && let Statement::Prepare { plan: inside, .. } = &plan.statement
+            && let Statement::Prepare { plan: inside, .. } | Statement::Declare { plan: inside, .. } = &plan.statement
         {
             plan = inside.clone();
         }
@@ -160,6 +161,10 @@ pub struct Portal {
     pub formats: ResultFormats,
     /// How far it is.
     pub state: PortalState,
+    /// How many savepoints there were when it was made.
+    pub depth: usize,
+    /// What DECLARE adds, if it is a cursor of SQL's.
+    pub declared: Option<Declared>,
 }
 
 impl Portal {

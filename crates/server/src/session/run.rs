@@ -1,6 +1,7 @@
 //! Running one statement: start, wait, plan again if the catalog moved, and say what came of it.
 
-use super::prepared::{Portal, PortalState, Prepared, ResultFormats};
+use super::cursor::CursorUse;
+use super::prepared::{Portal, PortalState, Prepared, Rest, ResultFormats};
 use super::rest::Drain;
 use super::{Context, Phase, Session, sleep};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
@@ -44,6 +45,10 @@ pub(super) struct Run {
     pub(super) headed: bool,
     /// Rows that have gone out since it was asked for.
     pub(super) sent: usize,
+    /// What it does with a cursor.
+    pub(super) cursor: Option<CursorUse>,
+    /// As a simple query its rows go out in binary: they are of a BINARY cursor.
+    pub(super) binary: bool,
 }
 
 /// What is to be done when the engine has done its part.
@@ -93,6 +98,9 @@ impl Session {
 
     /// Carries a statement out that has begun.
     pub(super) fn carry_out(&mut self, cx: &mut Context<'_>, run: Run) {
+        if let Statement::RollbackTo(name) = &run.plan.statement {
+            self.portals_follow_savepoint(name, true);
+        }
         let Some(run) = self.drain(cx, run) else { return };
         match &run.plan.statement {
             Statement::Set { .. }
@@ -101,11 +109,14 @@ impl Session {
             | Statement::Show(_)
             | Statement::Prepare { .. }
             | Statement::Deallocate(_)
+            | Statement::Close(_)
             | Statement::Empty => {
                 let result = self.run_local(cx, &run);
                 self.complete(cx, run, result);
             }
             Statement::Execute { .. } => self.run_execute(cx, run),
+            Statement::Declare { .. } => self.run_declare(cx, run),
+            Statement::Fetch(_) => self.run_fetch(cx, run),
             Statement::Backup(_) if !self.control => {
                 let e =
                     SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "BACKUP is for the data directory's own socket")
@@ -150,11 +161,19 @@ impl Session {
     fn after_statement_step(&mut self, cx: &mut Context<'_>, mut run: Run, step: Step) {
         match step {
             Step::Pending => self.wait(cx, Task::Statement(run)),
-            Step::Rows(part) => self.deliver_part(cx, run, part),
-            Step::Done(result) => {
-                let result = self.answered(cx, result);
-                self.complete(cx, run, result);
+            Step::Rows(part) if run.declares() => {
+                self.hold(cx, part.wait);
+                let Some(suspended) = self.client.as_mut().and_then(Client::suspend) else { return };
+                self.declared(cx, run, part.rows, Rest::Suspended(suspended));
             }
+            Step::Rows(part) => self.deliver_part(cx, run, part),
+            Step::Done(result) => match self.answered(cx, result) {
+                Ok(outcome) if run.declares() => {
+                    self.notices(&outcome.notices);
+                    self.declared(cx, run, outcome.rows, Rest::End(outcome.tag));
+                }
+                result => self.complete(cx, run, result),
+            },
             Step::Replan => {
                 run.replans += 1;
                 if run.replans > MAX_REPLANS {
@@ -275,7 +294,8 @@ impl Session {
     /// A simple query has failed: in a block the unnamed portal, in which it ran, is there until the block ends.
     pub(super) fn leave_portal(&mut self, plan: Arc<Plan>, env: Arc<Env>) {
         let (formats, state) = (ResultFormats::All(row::Format::Text), PortalState::Done { tag: None });
-        self.unnamed_portal = Some(Portal { statement: None, plan, env, formats, state });
+        let depth = self.settings.savepoints();
+        self.unnamed_portal = Some(Portal { statement: None, plan, env, formats, state, depth, declared: None });
     }
 
     /// Holds what follows until what the engine's answer shows is durable.
@@ -324,6 +344,7 @@ impl Session {
             self.say_error(cx, &error);
         }
         self.phase = Phase::Idle;
+        self.abandon_portals();
         if extended {
             self.skip_to_sync = true;
             // A client that has sent Flush, and no Sync yet, waits for this error; the Flush itself is skipped.

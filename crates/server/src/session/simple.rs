@@ -107,6 +107,8 @@ impl Session {
             began: false,
             headed: false,
             sent: 0,
+            cursor: None,
+            binary: false,
         };
         self.start(cx, run);
     }

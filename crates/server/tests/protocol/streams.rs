@@ -179,7 +179,11 @@ fn portals_are_read_in_parts_beside_other_statements() {
     assert_eq!(c.tags(), "12DDDDDsZT");
     c.query("rollback to s; update t set n = 3 where id < 100");
     assert_eq!(read_portal(&mut c, "q", 0), (0, ROWS - 3));
-    assert_eq!(read_portal(&mut c, "r", 0), (ROWS as i64 - 5, ROWS - 5));
+    // What was made behind the savepoint ends with it.
+    c.query("savepoint s");
+    c.send_all(&[execute("r", 0), sync()]);
+    assert_eq!(c.until_ready()[0].code(), "34000");
+    c.query("rollback to s");
     c.send_all(&[wide_portal("left").concat(), execute("left", 5), sync()]);
     assert_eq!(c.tags(), "12DDDDDsZT");
     assert_eq!(c.query("commit")[0].text(), "COMMIT");
@@ -227,6 +231,124 @@ fn a_slow_reader_of_a_snapshot_stops_no_writer() {
         assert_eq!(read_portal(&mut slow, "p", 0), ((value - 1) * (ROWS as i64 - 10), ROWS - 10));
         slow.query("commit");
     }
+    server.stop();
+}
+
+/// Reads rows of a cursor: the sum of `n` in them, and how many there are.
+fn fetch(c: &mut Raw, which: &str) -> (i64, usize) {
+    let messages = c.query(&format!("fetch {which}"));
+    let rows: Vec<_> = messages.iter().filter(|m| m.tag == 'D').collect();
+    let n = |row: &&Message| String::from_utf8(row.values()[2].clone().unwrap()).unwrap().parse::<i64>().unwrap();
+    assert_eq!(messages[messages.len() - 2].text(), format!("FETCH {}", rows.len()), "{which}");
+    (rows.iter().map(n).sum(), rows.len())
+}
+
+/// A cursor holds the snapshot of its DECLARE, one part of its result, and no lock.
+#[test]
+fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
+    let (server, mut writer) = fixture("stream-cursor");
+    let mut c = server.connect();
+    let snapshots =
+        |asker: &mut Raw, pid: i32| asker.column(&format!("select count(*) from clearway.snapshots where pid = {pid}"));
+    for (value, level) in [(1, "read committed"), (2, "repeatable read")] {
+        c.query(&format!("begin isolation level {level}; declare c cursor for {WIDE}"));
+        assert_eq!(writer.query(&format!("update t set n = {value}"))[0].text(), format!("UPDATE {ROWS}"));
+        let before = value - 1;
+        assert_eq!(fetch(&mut c, "10 from c"), (10 * before, 10));
+        assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
+        if level == "read committed" {
+            assert_eq!(c.column("select sum(n) from t"), [(ROWS as i64 * value).to_string()]);
+        }
+        // Beyond the part that DECLARE has read.
+        assert_eq!(c.query("move 5000 in c")[0].text(), "MOVE 5000");
+        assert_eq!(fetch(&mut c, "relative 1000 from c"), (before, 1));
+        c.send(&query("fetch all from c"));
+        waits_for_client(&mut writer, c.pid);
+        assert_eq!(writer.column("update t set n = n where id = 5 returning n"), [value.to_string()]);
+        let (others, rows) = summary(&mut c);
+        assert_eq!((tags(&others), rows), ("TCZ".to_owned(), ROWS - 6010));
+        assert_eq!(others[1].text(), format!("FETCH {rows}"));
+        assert_eq!(fetch(&mut c, "all from c"), (0, 0));
+        if level == "read committed" {
+            assert_eq!(snapshots(&mut writer, c.pid), ["0"], "it has read all of it");
+        }
+        c.query("commit");
+    }
+    // A block that has failed has no cursors, and so no snapshots.
+    c.query(&format!("begin; declare c cursor for {WIDE}"));
+    assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
+    assert_eq!(c.query("selec")[0].code(), "42601");
+    assert_eq!(snapshots(&mut writer, c.pid), ["0"]);
+    c.query("rollback");
+    // One that is closed, or gone with its connection.
+    c.query(&format!("begin; declare c cursor for {WIDE}; declare d cursor for {WIDE}"));
+    c.query("close c");
+    assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
+    c.query("close d");
+    assert_eq!(snapshots(&mut writer, c.pid), ["0"]);
+    server.stop();
+}
+
+/// A transaction's own changes are not seen by its cursors: what is left of these is read before.
+#[test]
+fn a_cursor_does_not_see_later_changes_of_its_transaction() {
+    let (server, _asker) = fixture("stream-insensitive");
+    let mut c = server.connect();
+    c.query(&format!("begin; declare c cursor for {WIDE}; declare d cursor for {WIDE}"));
+    assert_eq!(fetch(&mut c, "10 from c"), (0, 10));
+    assert_eq!(c.query("update t set n = 1")[0].text(), format!("UPDATE {ROWS}"));
+    assert_eq!(fetch(&mut c, "100 from c"), (0, 100));
+    assert_eq!(c.query("delete from t where id > 100")[0].text(), format!("DELETE {}", ROWS - 100));
+    assert_eq!(fetch(&mut c, "all from c"), (0, ROWS - 110));
+    assert_eq!(fetch(&mut c, "all from d"), (0, ROWS));
+    assert_eq!(c.column("select sum(n) from t"), ["100"]);
+    c.query("rollback");
+    server.stop();
+}
+
+/// FETCH by the extended protocol has the columns and formats that its client asks for, and a row limit of its own.
+#[test]
+fn fetch_works_in_the_extended_protocol() {
+    let (server, _asker) = fixture("stream-fetch");
+    let mut c = server.connect();
+    c.query("begin; declare c cursor for select id, n from t order by id; declare b binary cursor for select id from t where id = 7");
+    c.send_all(&[
+        parse("", "fetch 5 from c", &[]),
+        describe('S', ""),
+        bind("f", "", &[], true),
+        describe('P', "f"),
+        execute("f", 2),
+        sync(),
+    ]);
+    assert_eq!(c.tags(), "1tT2TDDsZT");
+    c.send_all(&[execute("f", 2), execute("f", 2), execute("f", 2), sync()]);
+    let messages = c.until_ready();
+    assert_eq!(tags(&messages[..messages.len() - 1]), "DDsDCC");
+    assert_eq!(messages[0].values()[0], Some(3i32.to_be_bytes().to_vec()), "in binary, as Bind has asked");
+    assert_eq!((messages[4].text(), messages[5].text()), ("FETCH 1".to_owned(), "FETCH 0".to_owned()));
+    // The cursor is a portal as others are.
+    c.send_all(&[execute("c", 2), describe('P', "c"), sync()]);
+    let messages = c.until_ready();
+    assert_eq!(tags(&messages), "DDsTZ");
+    assert_eq!(messages[0].values()[0], Some(b"6".to_vec()));
+    let messages = c.query("fetch from b");
+    assert_eq!(messages[1].values()[0], Some(7i32.to_be_bytes().to_vec()), "a BINARY cursor");
+    // And other portals are cursors, executed or not.
+    c.send_all(&[wide_portal("p").concat(), wide_portal("q").concat(), execute("q", 3), sync()]);
+    assert_eq!(c.tags(), "1212DDDsZT");
+    assert_eq!((fetch(&mut c, "4 from p"), fetch(&mut c, "4 from q")), ((0, 4), (0, 4)));
+    assert_eq!(c.query("move 10 in p")[0].text(), "MOVE 10");
+    c.send_all(&[
+        parse("", "declare d cursor for select id from t where id = $1", &[23]),
+        bind("", "", &["9"], false),
+        execute("", 0),
+        sync(),
+    ]);
+    assert_eq!(c.tags(), "12CZT");
+    assert_eq!(c.column("fetch d"), ["9"]);
+    c.send_all(&[parse("", "move from nothing", &[]), bind("", "", &[], false), execute("", 0), sync()]);
+    assert_eq!(c.until_ready()[2].code(), "34000");
+    c.query("rollback");
     server.stop();
 }
 

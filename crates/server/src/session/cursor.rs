@@ -1,0 +1,357 @@
+//! Cursors of SQL: DECLARE, FETCH, MOVE, CLOSE.
+//!
+//! A cursor is a portal with a name of SQL's. DECLARE starts its query, so that it sees the snapshot of that moment, and keeps the first part of the
+//! result; FETCH hands out rows from there, and reads the next part when that is used up. So a cursor costs one part, the snapshot of its query, and no
+//! lock that the query would not take anyway.
+//!
+//! Invariants
+//! 1. While a FETCH runs, its cursor's portal is `Done`: the FETCH has its rows and its suspended statement, and puts back what is left at its end. If it
+//!    fails, the cursor cannot be run any more, as in PostgreSQL.
+//! 2. A cursor is declared in a transaction block, and ends with it. ROLLBACK TO ends the portals that were made behind the savepoint.
+//! 3. When a block has failed and has no savepoint to go back to, no portal keeps a suspended statement, and with it a snapshot.
+//!
+//! Locking: none. A crash leaves nothing.
+//!
+//! Source: PostgreSQL 15, portalcmds.c and `DoPortalRunFetch` in pquery.c.
+
+use super::prepared::{Portal, PortalState, Rest, ResultFormats};
+use super::run::{Origin, Run};
+use super::{Context, Session};
+use clearway_coordinator::{Outcome, Tag, TxnStatus};
+use clearway_plan::statement::{Fetch, FetchRows};
+use clearway_plan::{OutColumn, Plan, Statement};
+use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use clearway_wire::row::Format;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What DECLARE adds to a portal.
+#[derive(Default)]
+pub struct Declared {
+    no_scroll: bool,
+    binary: bool,
+    /// How many rows have been passed.
+    position: u64,
+    /// The row where it is, encoded; `None`: before the first or behind the last.
+    current: Option<Box<[u8]>>,
+}
+
+/// What a statement does with a cursor.
+pub(super) enum CursorUse {
+    /// Makes it.
+    Declare {
+        name: Box<str>,
+        declared: Declared,
+    },
+    Fetch(Fetching),
+}
+
+/// A FETCH or MOVE under way.
+pub(super) struct Fetching {
+    cursor: Box<str>,
+    /// Rows that are still to be passed over.
+    skip: usize,
+    /// How many rows it takes then.
+    take: usize,
+    /// Takes them without showing them.
+    moves: bool,
+    /// Rows that have been passed over.
+    skipped: usize,
+}
+
+/// Where a FETCH goes.
+enum Motion {
+    Stay,
+    Forward { skip: usize, take: usize },
+}
+
+fn no_cursor(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_CURSOR, format!("cursor \"{name}\" does not exist"))
+}
+
+fn not_ready(text: String) -> SqlError {
+    SqlError::new(SqlState(*b"55000"), text)
+}
+
+fn cannot_run(name: &str) -> SqlError {
+    not_ready(format!("portal \"{name}\" cannot be run"))
+}
+
+impl Declared {
+    fn motion(&self, rows: FetchRows) -> SqlResult<Motion> {
+        let skip = |rows: i64| usize::try_from(rows).unwrap_or(usize::MAX);
+        match rows {
+            FetchRows::By(n) if n > 0 => Ok(Motion::Forward { skip: 0, take: skip(n) }),
+            FetchRows::AllForward => Ok(Motion::Forward { skip: 0, take: usize::MAX }),
+            FetchRows::Relative(n) if n > 0 => Ok(Motion::Forward { skip: skip(n - 1), take: 1 }),
+            FetchRows::Absolute(n) if u64::try_from(n).is_ok_and(|n| n > self.position) => {
+                Ok(Motion::Forward { skip: skip(n - 1 - self.position as i64), take: 1 })
+            }
+            FetchRows::By(0) | FetchRows::Relative(0) => Ok(Motion::Stay),
+            _ => Err(self.backward()),
+        }
+    }
+
+    fn backward(&self) -> SqlError {
+        if self.no_scroll {
+            return not_ready("cursor can only scan forward".to_owned())
+                .hint("Declare it with SCROLL option to enable backward scan.");
+        }
+        SqlError::unsupported("a backward scan of a cursor").hint("A cursor moves forward only.")
+    }
+}
+
+impl Run {
+    fn fetching(&self) -> Option<&Fetching> {
+        match &self.cursor {
+            Some(CursorUse::Fetch(fetching)) => Some(fetching),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a DECLARE whose query runs.
+    pub(super) fn declares(&self) -> bool {
+        matches!(self.cursor, Some(CursorUse::Declare { .. }))
+    }
+
+    /// Whether it takes rows from a cursor.
+    pub(super) fn fetches(&self) -> bool {
+        self.fetching().is_some()
+    }
+
+    /// Whether it is a MOVE.
+    pub(super) fn moves(&self) -> bool {
+        self.fetching().is_some_and(|fetching| fetching.moves)
+    }
+
+    /// Whether the client sees its rows.
+    pub(super) fn shows_rows(&self) -> bool {
+        !self.plan.columns.is_empty() && !self.moves()
+    }
+
+    /// How many rows it hands out now, at most.
+    pub(super) fn most(&self) -> usize {
+        let by_fetch = self.fetching().map_or(usize::MAX, |fetching| fetching.take);
+        match self.origin {
+            // A COPY has no columns, and no limit.
+            Origin::Portal { max_rows, .. } if max_rows > 0 && self.shows_rows() => by_fetch.min(max_rows as usize),
+            _ => by_fetch,
+        }
+    }
+
+    /// Whether it has handed out as many rows as it may now.
+    pub(super) fn is_full(&self) -> bool {
+        self.sent >= self.most()
+    }
+
+    /// Which of so many rows, those before `pos` being gone, go out now.
+    pub(super) fn window(&mut self, rows: usize, mut pos: usize) -> (usize, usize) {
+        if let Some(CursorUse::Fetch(fetching)) = &mut self.cursor {
+            let skipped = fetching.skip.min(rows - pos);
+            fetching.skip -= skipped;
+            fetching.skipped += skipped;
+            pos += skipped;
+        }
+        (pos, pos + (rows - pos).min(self.most().saturating_sub(self.sent)))
+    }
+}
+
+impl Session {
+    /// DECLARE: runs its query as far as its first rows.
+    pub(super) fn run_declare(&mut self, cx: &mut Context<'_>, mut run: Run) {
+        match self.begin_declare(&mut run) {
+            Ok(()) => self.carry_out(cx, run),
+            Err(e) => self.complete(cx, run, Err(e)),
+        }
+    }
+
+    fn begin_declare(&self, run: &mut Run) -> SqlResult<()> {
+        let Statement::Declare { name, plan, binary, no_scroll } = &run.plan.statement else { return Ok(()) };
+        // Several statements in one message are a block here, as in PostgreSQL.
+        let in_block = matches!(run.origin, Origin::Simple) && run.implicit_block;
+        if !in_block && self.status() != TxnStatus::InBlock {
+            let text = "DECLARE CURSOR can only be used in transaction blocks";
+            return Err(SqlError::new(SqlState::NO_ACTIVE_TRANSACTION, text));
+        }
+        if self.portals.contains_key(name.as_str()) {
+            return Err(SqlError::new(SqlState(*b"42P03"), format!("cursor \"{name}\" already exists")));
+        }
+        let outer = run.statement.as_ref().ok_or_else(|| SqlError::internal("a DECLARE without its text"))?;
+        run.statement = Some(Rc::new(outer.inner(plan.clone())));
+        let declared = Declared { no_scroll: *no_scroll, binary: *binary, ..Declared::default() };
+        run.cursor = Some(CursorUse::Declare { name: name.as_str().into(), declared });
+        run.plan = plan.clone();
+        Ok(())
+    }
+
+    /// The query of a DECLARE has its first rows, or all.
+    pub(super) fn declared(&mut self, cx: &mut Context<'_>, run: Run, rows: RowBatch, rest: Rest) {
+        self.statement_ended();
+        self.warn_of_unknown();
+        let Run { statement, plan, env, origin, cursor, .. } = run;
+        let Some(CursorUse::Declare { name, declared }) = cursor else { return };
+        let formats = ResultFormats::All(if declared.binary { Format::Binary } else { Format::Text });
+        let (state, depth) = (PortalState::Rows { rows, pos: 0, rest }, self.settings.savepoints());
+        let portal = Portal { statement, plan, env, formats, state, depth, declared: Some(declared) };
+        self.portals.insert(name, portal);
+        self.say_done(cx, &origin, Tag::Plain("DECLARE CURSOR"));
+    }
+
+    /// FETCH and MOVE.
+    pub(super) fn run_fetch(&mut self, cx: &mut Context<'_>, run: Run) {
+        let Statement::Fetch(fetch) = &run.plan.statement else { return };
+        let fetch = fetch.clone();
+        match self.motion(&fetch) {
+            Err(e) => self.complete(cx, run, Err(e)),
+            Ok(Motion::Stay) => self.stay(cx, run, &fetch),
+            Ok(Motion::Forward { skip, take }) => {
+                let Fetch { cursor, moves, .. } = fetch;
+                let fetching = Fetching { cursor: cursor.as_str().into(), skip, take, moves, skipped: 0 };
+                self.go_forward(cx, run, fetching);
+            }
+        }
+    }
+
+    fn motion(&self, fetch: &Fetch) -> SqlResult<Motion> {
+        let portal = self.portals.get(fetch.cursor.as_str()).ok_or_else(|| no_cursor(&fetch.cursor))?;
+        let can_run = match portal.state {
+            PortalState::New => matches!(portal.plan.statement, Statement::Query(_)),
+            PortalState::Rows { .. } | PortalState::Done { tag: Some(_) } => !portal.plan.columns.is_empty(),
+            PortalState::Undefined | PortalState::Done { tag: None } => false,
+        };
+        if !can_run {
+            return Err(cannot_run(&fetch.cursor));
+        }
+        portal.declared.as_ref().unwrap_or(&Declared::default()).motion(fetch.rows)
+    }
+
+    /// FETCH 0: the current row again, if there is one.
+    fn stay(&mut self, cx: &mut Context<'_>, mut run: Run, fetch: &Fetch) {
+        let Some(portal) = self.portals.get(fetch.cursor.as_str()) else { return };
+        let declared = portal.declared.as_ref();
+        let current = declared.and_then(|declared| declared.current.as_deref());
+        let count = u64::from(current.is_some());
+        if fetch.moves {
+            self.statement_ended();
+            return self.say_done(cx, &run.origin, Tag::Move(count));
+        }
+        let mut rows = RowBatch::new();
+        if let Some(row) = current {
+            if let Some(declared) = declared.filter(|declared| declared.no_scroll) {
+                let e = declared.backward();
+                return self.complete(cx, run, Err(e));
+            }
+            rows.push_encoded(row);
+        }
+        run.binary = declared.is_some_and(|declared| declared.binary);
+        run.plan = portal.plan.clone();
+        self.statement_ended();
+        self.deliver(cx, run, Outcome { rows, tag: Tag::Fetch(count), wait: Lsn(0), notices: Vec::new() });
+    }
+
+    fn go_forward(&mut self, cx: &mut Context<'_>, mut run: Run, fetching: Fetching) {
+        let Some(portal) = self.portals.get_mut(&*fetching.cursor) else { return };
+        run.binary = portal.declared.as_ref().is_some_and(|declared| declared.binary);
+        run.plan = portal.plan.clone();
+        run.statement.clone_from(&portal.statement);
+        run.cursor = Some(CursorUse::Fetch(fetching));
+        let state = std::mem::replace(&mut portal.state, PortalState::Done { tag: None });
+        let (rows, pos, rest) = match state {
+            PortalState::Rows { rows, pos, rest } => (rows, pos, rest),
+            PortalState::Done { tag: Some(tag) } => (RowBatch::new(), 0, Rest::End(tag)),
+            PortalState::New | PortalState::Undefined | PortalState::Done { tag: None } => {
+                // A portal of the protocol that nobody has executed.
+                run.env = portal.env.clone();
+                return self.carry_out(cx, run);
+            }
+        };
+        self.hand_out(cx, run, rows, pos, rest);
+    }
+
+    /// A FETCH has what it has asked for, or all that it may have now; `state`: what is left of the cursor, `last`: the last of the rows that it has
+    /// passed, `at_end`: it has asked for more than there are.
+    pub(super) fn fetched(
+        &mut self,
+        cx: &mut Context<'_>,
+        run: Run,
+        state: PortalState,
+        last: Option<Box<[u8]>>,
+        at_end: bool,
+    ) {
+        let Some(fetching) = run.fetching() else { return };
+        if let Some(portal) = self.portals.get_mut(&*fetching.cursor) {
+            portal.state = state;
+            if let Some(declared) = &mut portal.declared {
+                declared.position += (fetching.skipped + run.sent) as u64;
+                declared.current = last.filter(|_| !at_end);
+            }
+        }
+        if !at_end && run.sent < fetching.take {
+            return self.fetch_later(&run, fetching);
+        }
+        self.statement_ended();
+        self.warn_of_unknown();
+        let sent = run.sent as u64;
+        let tag = if fetching.moves { Tag::Move(sent) } else { Tag::Fetch(sent) };
+        self.ended(cx, &run, tag);
+    }
+
+    /// The row limit of an Execute has come before the end of its FETCH: another Execute goes on.
+    fn fetch_later(&mut self, run: &Run, fetching: &Fetching) {
+        let left = match fetching.take {
+            usize::MAX => FetchRows::AllForward,
+            take => FetchRows::By((take - run.sent) as i64),
+        };
+        let fetch = Fetch { cursor: fetching.cursor.to_string(), rows: left, moves: false };
+        let columns = run.plan.columns.clone();
+        let plan = Plan { params: Vec::new(), columns, statement: Statement::Fetch(fetch), catalog: None };
+        if let Origin::Portal { name, .. } = &run.origin
+            && let Some(portal) = self.portal_mut(name.as_deref())
+        {
+            portal.plan = Arc::new(plan);
+        }
+        self.suspend(run, PortalState::New);
+    }
+
+    /// CLOSE.
+    pub(super) fn close_cursor(&mut self, name: Option<&str>) -> SqlResult<&'static str> {
+        let Some(name) = name else {
+            self.portals.clear();
+            return Ok("CLOSE CURSOR ALL");
+        };
+        self.portals.remove(name).map(|_| "CLOSE CURSOR").ok_or_else(|| no_cursor(name))
+    }
+
+    /// The plan, with the columns that it will have if it is a FETCH.
+    pub(super) fn with_columns(&self, plan: Arc<Plan>) -> Arc<Plan> {
+        let Statement::Fetch(Fetch { cursor, moves: false, .. }) = &plan.statement else { return plan };
+        let columns = self.portals.get(cursor.as_str()).map(Portal::columns).map_or(Vec::new(), <[OutColumn]>::to_vec);
+        Arc::new(Plan { columns, ..Plan::clone(&plan) })
+    }
+
+    /// RELEASE of a savepoint: what was made behind it is as if made before it. `back`: ROLLBACK TO, which ends that.
+    pub(super) fn portals_follow_savepoint(&mut self, name: &str, back: bool) {
+        let Some(at) = self.settings.find_savepoint(name) else { return };
+        let ends = |portal: &Portal| back && portal.depth > at;
+        self.portals.retain(|_, portal| !ends(portal));
+        if self.unnamed_portal.as_ref().is_some_and(ends) {
+            self.unnamed_portal = None;
+        }
+        let depth = if back { at + 1 } else { at };
+        for portal in self.portals.values_mut().chain(&mut self.unnamed_portal) {
+            portal.depth = portal.depth.min(depth);
+        }
+    }
+
+    /// Invariant 3.
+    pub(super) fn abandon_portals(&mut self) {
+        if self.status() != TxnStatus::Failed || self.settings.savepoints() > 0 {
+            return;
+        }
+        for portal in self.portals.values_mut().chain(&mut self.unnamed_portal) {
+            if matches!(portal.state, PortalState::Rows { .. }) {
+                portal.state = PortalState::Done { tag: None };
+            }
+        }
+    }
+}
