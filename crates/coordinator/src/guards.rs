@@ -12,14 +12,11 @@ use crate::outcome::Stop;
 use crate::{finish, insert};
 use clearway_partition::Reply;
 use clearway_plan::program::Env;
-use clearway_plan::{Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef, UniqueKey, guard};
+use clearway_plan::{Expr, GuardOp, OnConflict, Program, TableDef, UniqueKey, guard};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, PartitionId, RowBatch, RowView, SqlError, SqlResult};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// A search by whoever will put an entry there.
-const FIND_TO_CHANGE: GuardOp = GuardOp::Find { lock: RowLock::Update, wait: LockWait::Wait };
 
 /// What one row has in one guard.
 struct Entry {
@@ -115,10 +112,11 @@ impl Entries {
         Ok(())
     }
 
-    /// Whether an entry of a key that is to be ignored is there; that it is not is locked.
+    /// Returns true if an entry of a key exists whose conflicts ON CONFLICT ignores; otherwise locks its absence. 40001 at REPEATABLE READ if others have
+    /// made it since the snapshot.
     pub(crate) async fn clash(&self, core: &Core, on_conflict: OnConflict, env: &Arc<Env>) -> Result<bool, Stop> {
         for (key, entries) in self.guards.iter().filter(|(key, _)| on_conflict.ignores(*key)) {
-            let replies = self.send(core, *key, FIND_TO_CHANGE, entries, env).await?;
+            let replies = self.send(core, *key, GuardOp::Clash, entries, env).await?;
             if replies.iter().any(|r| !r.rows.is_empty()) {
                 return Ok(true);
             }

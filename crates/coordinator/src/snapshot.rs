@@ -20,7 +20,7 @@ use crate::txn::everywhere;
 use clearway_partition::{Batch, Body, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
-use clearway_plan::{GuardOp, Path, Program};
+use clearway_plan::{GuardOp, OnConflict, Path, Program};
 use clearway_types::{Lsn, RowBatch, TxnId};
 use std::sync::{Arc, Weak};
 
@@ -268,18 +268,19 @@ impl Work<'_> {
         let Self { program, env, rows, batch, fresh, learns } = self;
         let (program, env) = (program.clone(), env.clone());
         // What this transaction has made nobody else changes.
-        match sees.filter(|_| !fresh && looks(&program)) {
+        match sees.filter(|sees| !fresh && looks(&program, *sees)) {
             Some(Sees { at, repeatable }) => Body::StatementAt { at, repeatable, program, env, rows, batch },
             None => Body::Statement { program, env, rows, batch, fresh, learns },
         }
     }
 }
 
-/// Whether it finds what it reads or changes.
-fn looks(program: &Program) -> bool {
+/// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what it finds.
+fn looks(program: &Program, sees: Sees) -> bool {
     match program {
         Program::Scan { .. } | Program::Update { .. } | Program::Delete { .. } => true,
-        Program::Guard { op, .. } => matches!(op, GuardOp::Find { .. }),
-        Program::Insert { .. } | Program::BuildIndex { .. } => false,
+        Program::Guard { op, .. } => matches!(op, GuardOp::Find { .. } | GuardOp::Clash),
+        Program::Insert { on_conflict, .. } => *on_conflict != OnConflict::Fail && sees.repeatable,
+        Program::BuildIndex { .. } => false,
     }
 }

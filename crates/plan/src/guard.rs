@@ -47,6 +47,8 @@ pub enum GuardOp {
         /// What becomes of those that others have locked: one that is skipped is not put out.
         wait: LockWait,
     },
+    /// As `Find` by an INSERT that ignores conflicts: locks keys exclusively, and puts out the home of each that is there now, whatever its snapshot has.
+    Clash,
 }
 
 impl TableDef {

@@ -1,6 +1,6 @@
 //! The steps that one row's change consists of, and the errors that a change can meet.
 
-use super::{Cx, Stop};
+use super::{Cx, Stop, recheck};
 use crate::lock::Mode;
 use crate::trees::Trees;
 use clearway_plan::program::Env;
@@ -116,14 +116,22 @@ impl Steps {
         Ok(())
     }
 
-    /// Whether an insert among the steps would meet an equal key that is to be ignored. One key at a time: what has been looked at is locked, and need not be
-    /// in the pool any more.
-    pub(super) fn would_clash<T: Trees>(&mut self, cx: &Cx<'_, T>, on_conflict: OnConflict) -> Result<bool, Stop> {
+    /// Whether an insert among the steps would meet an equal key that is to be ignored; 40001 if it belongs to a row that a repeatable snapshot does not
+    /// have. One key at a time: what has been looked at is locked, and need not be in the pool any more.
+    pub(super) fn would_clash<T: Trees>(
+        &mut self,
+        cx: &Cx<'_, T>,
+        table: &TableDef,
+        on_conflict: OnConflict,
+    ) -> Result<bool, Stop> {
         while let Some(step) = self.steps.get(self.checked) {
             if let Step::Insert { tree, key, unique, .. } = step
                 && on_conflict.ignores(*unique)
                 && cx.trees.get(*tree, key, &mut |_| {})?
             {
+                if let Some(as_of) = cx.as_of {
+                    recheck::since(cx, as_of, table, *tree, key)?;
+                }
                 return Ok(true);
             }
             self.checked += 1;

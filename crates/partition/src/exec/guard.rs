@@ -5,7 +5,7 @@ use super::{Cx, Locking, Output, Stop, recheck};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::Env;
-use clearway_plan::{GuardOp, LockWait, Program, TableDef};
+use clearway_plan::{GuardOp, LockWait, Program, RowLock, TableDef};
 use clearway_storage::Inserted;
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState, key};
 
@@ -31,6 +31,7 @@ impl Guard {
         let guard = table.guard(*key).ok_or_else(|| SqlError::internal("a key without a guard"))?;
         let (mode, wait) = match op {
             GuardOp::Find { lock, wait } => (Mode::of_row(*lock), *wait),
+            GuardOp::Clash => (Mode::of_row(RowLock::Update), LockWait::Wait),
             GuardOp::Insert | GuardOp::Delete => (Mode::Exclusive, LockWait::Wait),
         };
         if !self.locked {
@@ -59,11 +60,16 @@ impl Guard {
                         return Err(vanished(table).into());
                     }
                 }
-                GuardOp::Find { .. } => {
+                GuardOp::Find { .. } | GuardOp::Clash => {
                     let mut found = None;
-                    cx.get(guard.tree, &entry, &mut |value| found = Some(value.try_into()))?;
+                    let mut show = |value: &[u8]| found = Some(value.try_into());
+                    if *op == GuardOp::Clash {
+                        cx.trees.get(guard.tree, &entry, &mut show)?;
+                    } else {
+                        cx.get(guard.tree, &entry, &mut show)?;
+                    }
                     if let Some(as_of) = cx.as_of.filter(|_| found.is_some() && cx.locking == Locking::Take) {
-                        // The row may not be there any more.
+                        // The row may not be there any more, or not yet.
                         recheck::since(cx, as_of, table, guard.tree, &entry)?;
                     }
                     if let Some(value) = found {

@@ -57,7 +57,7 @@ impl Insert {
                 let row = rows.get(self.at);
                 if *on_conflict != OnConflict::Fail && !self.steps.begun() {
                     self.steps.lock(cx, table)?;
-                    if self.steps.would_clash(cx, *on_conflict)? {
+                    if self.steps.would_clash(cx, table, *on_conflict)? {
                         self.noted = false;
                         self.at += 1;
                         continue;
