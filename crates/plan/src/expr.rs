@@ -139,7 +139,7 @@ pub enum Func {
     PgBackendPid,
     /// pg_cancel_backend(pid)
     PgCancelBackend,
-    /// pg_terminate_backend(pid)
+    /// pg_terminate_backend(pid [, timeout in milliseconds])
     PgTerminateBackend,
     /// current_setting(name)
     CurrentSetting,

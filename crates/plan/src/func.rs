@@ -70,7 +70,7 @@ pub(crate) fn call<'a>(f: Func, args: &'a [Expr], row: RowView<'a>, env: &'a Env
         Func::DateTrunc => date_trunc(a, b, env),
         Func::CurrentSetting => current_setting(a, b, env),
         Func::PgCancelBackend => signal(Signal::Cancel, a, env),
-        Func::PgTerminateBackend => signal(Signal::Terminate, a, env),
+        Func::PgTerminateBackend => check_timeout(b).and_then(|()| signal(Signal::Terminate, a, env)),
         _ => text(f, a, b, c),
     }
 }
@@ -116,6 +116,16 @@ fn of_session<'a>(f: Func, env: &'a Env) -> Option<Value<'a>> {
         Func::PgSleep => Value::Ref(DatumRef::Text("")),
         _ => return None,
     })
+}
+
+/// Refuses the timeout of pg_terminate_backend: expressions cannot wait. Calls where the server can are gone by now.
+fn check_timeout(timeout: DatumRef<'_>) -> SqlResult<()> {
+    match timeout {
+        DatumRef::Int8(ms) if ms < 0 => Err(SqlError::new(SqlState::OUT_OF_RANGE, "\"timeout\" must not be negative")),
+        DatumRef::Int8(ms) if ms > 0 => Err(SqlError::unsupported("pg_terminate_backend with a timeout in this place")
+            .hint("Call it in the select list of a query without FROM.")),
+        _ => Ok(()),
+    }
 }
 
 /// Whether there is a session that was told. One that tells itself fails at once, before its statement has come to an end.

@@ -373,6 +373,7 @@ const OURS: &[&str] = &[
     "now",
     "pg_cancel_backend",
     "pg_export_snapshot",
+    "pg_terminate_backend",
     "repeat",
     "replace",
     "right",
@@ -419,6 +420,7 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         ("current_setting", 2) => (Func::CurrentSetting, &[T::Text, T::Bool], T::Text),
         ("pg_cancel_backend", 1) => (Func::PgCancelBackend, &[T::Int4], T::Bool),
         ("pg_terminate_backend", 1) => (Func::PgTerminateBackend, &[T::Int4], T::Bool),
+        ("pg_terminate_backend", 2) => (Func::PgTerminateBackend, &[T::Int4, T::Int8], T::Bool),
         ("pg_sleep", 1) => (Func::PgSleep, &[T::Float8], T::Void),
         _ => return Err(undefined(name, &args.iter().map(|a| a.ty).collect::<Vec<_>>())),
     };
@@ -429,7 +431,9 @@ fn fixed(b: &mut Binder<'_>, name: &str, args: Vec<Typed>) -> SqlResult<Typed> {
         out.push(match (arg.ty, want) {
             (have, want) if have == want => arg.expr,
             (have, T::Text) if have.is_string() => arg.expr,
-            (T::Int2, T::Int4) | (T::Timestamp | T::Date, T::Timestamptz) => b.cast_to(arg, want)?.expr,
+            (T::Int2, T::Int4) | (T::Int2 | T::Int4, T::Int8) | (T::Timestamp | T::Date, T::Timestamptz) => {
+                b.cast_to(arg, want)?.expr
+            }
             (have, T::Float8 | T::Numeric) if crate::ops::numeric_common(have, want) == Some(want) => {
                 b.cast_to(arg, want)?.expr
             }

@@ -45,14 +45,36 @@ pub enum Note {
         /// As in [`Note::Cancel`].
         pid: i32,
     },
+    /// A session that another one has waited for has ended.
+    Ended {
+        /// The place at the worker of the one that has waited.
+        slot: u32,
+        /// As in [`Note::Cancel`].
+        pid: i32,
+        /// The one that has ended.
+        ended: i32,
+    },
     /// Tell this which sessions there are.
     Roll(Arc<Roll>),
+}
+
+/// A session that waits for another one's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watcher {
+    /// Its worker.
+    pub worker: u16,
+    /// Its place there.
+    pub slot: u32,
+    /// Its backend id, in case the place has been taken by another.
+    pub pid: i32,
 }
 
 struct Target {
     secret: i32,
     worker: u16,
     slot: u32,
+    /// Who is to be told of its end: each session once.
+    watchers: Vec<Watcher>,
 }
 
 static INBOX: Class = Class::new("server.inbox");
@@ -174,15 +196,29 @@ impl Shared {
             // Relaxed: uniqueness is the registry's.
             let pid = self.next_pid.fetch_add(1, Ordering::Relaxed) & i32::MAX;
             if pid != 0 && !registry.contains_key(&pid) {
-                registry.insert(pid, Target { secret, worker, slot });
+                registry.insert(pid, Target { secret, worker, slot, watchers: Vec::new() });
                 return (pid, secret);
             }
         }
     }
 
-    /// The session has ended.
+    /// The session has ended: tells whoever waits for that.
     pub fn unregister(&self, pid: i32) {
-        self.registry.lock().remove(&pid);
+        let target = self.registry.lock().remove(&pid);
+        for watcher in target.into_iter().flat_map(|target| target.watchers) {
+            let note = Note::Ended { slot: watcher.slot, pid: watcher.pid, ended: pid };
+            self.post(usize::from(watcher.worker), note);
+        }
+    }
+
+    /// Has the watcher told, by [`Note::Ended`], when the session ends; false if there is no such session.
+    pub fn watch(&self, pid: i32, watcher: Watcher) -> bool {
+        let mut registry = self.registry.lock();
+        let Some(target) = registry.get_mut(&pid) else { return false };
+        if !target.watchers.contains(&watcher) {
+            target.watchers.push(watcher);
+        }
+        true
     }
 
     /// Passes a cancel request on; one with a wrong key is ignored, as it must be.

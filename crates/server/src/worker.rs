@@ -425,6 +425,14 @@ impl Worker {
                     });
                     self.list(slot);
                 }
+                Note::Ended { slot, pid, ended } => {
+                    self.with(slot, |session, cx, _| {
+                        if session.pid() == pid {
+                            session.backend_has_ended(cx, ended);
+                        }
+                    });
+                    self.list(slot);
+                }
                 Note::Roll(roll) => self.rolls.push((roll, 0)),
             }
         }

@@ -130,6 +130,9 @@ impl Session {
             d.idle = 0;
             return self.silence_is_due(cx);
         }
+        if matches!(self.phase, Phase::Ending(_)) {
+            return self.ending_is_due(cx, ticket);
+        }
         if matches!(&self.phase, Phase::Sleeping { ticket: t, .. } if *t == ticket)
             && let Phase::Sleeping { run, .. } = std::mem::replace(&mut self.phase, Phase::Idle)
         {

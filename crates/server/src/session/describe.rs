@@ -50,6 +50,7 @@ impl Session {
     fn wait_event(&self) -> Option<&'static str> {
         match &self.phase {
             Phase::Sleeping { .. } => Some("sleep"),
+            Phase::Ending(_) => Some("session"),
             Phase::CopyIn => Some("client"),
             _ if self.io.is_full() => Some("client"),
             Phase::Running { .. } => None,

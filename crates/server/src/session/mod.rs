@@ -26,6 +26,7 @@ mod signals;
 mod simple;
 mod sleep;
 mod startup;
+mod terminate;
 
 pub use prepared::Prepared;
 
@@ -88,6 +89,8 @@ enum Phase {
     Running { task: Task },
     /// It sleeps in pg_sleep until the deadline with this ticket.
     Sleeping { run: Run, ticket: u64 },
+    /// It waits in pg_terminate_backend until another session has ended.
+    Ending(Box<terminate::Ending>),
     /// It is between two statements of a simple query.
     NextStatement,
     /// It writes rows.
@@ -271,7 +274,9 @@ impl Session {
                 }
             }
             match &mut self.phase {
-                Phase::Running { .. } | Phase::Sleeping { .. } | Phase::Closing => return Turn::Waits,
+                Phase::Running { .. } | Phase::Sleeping { .. } | Phase::Ending(_) | Phase::Closing => {
+                    return Turn::Waits;
+                }
                 Phase::Emitting(_) => {
                     if let Phase::Emitting(emit) = std::mem::replace(&mut self.phase, Phase::Idle) {
                         self.emit(cx, *emit);
@@ -409,6 +414,7 @@ impl Session {
                 self.phase = Phase::Running { task };
             }
             Phase::Sleeping { run, .. } => self.complete(cx, run, Err(error)),
+            Phase::Ending(ending) => self.complete(cx, ending.into_run(), Err(error)),
             Phase::Emitting(emit) if emit.is_running() => self.break_off(cx, *emit, error),
             Phase::CopyIn => {
                 self.phase = Phase::CopyIn;

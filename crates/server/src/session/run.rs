@@ -3,7 +3,7 @@
 use super::cursor::CursorUse;
 use super::prepared::{Portal, PortalState, Prepared, Rest, ResultFormats};
 use super::rest::Drain;
-use super::{Context, Phase, Session, sleep};
+use super::{Context, Phase, Session, sleep, terminate};
 use clearway_coordinator::{Client, Outcome, Refusal, RunOptions, Step, Tag, TxnStatus};
 use clearway_plan::statement::{Copy, CopyDirection, Maintain};
 use clearway_plan::{Env, Plan, Statement};
@@ -128,6 +128,7 @@ impl Session {
                 self.complete(cx, run, Err(SqlError::new(SqlState::INVALID_PARAMETER, text)));
             }
             Statement::Copy(Copy { direction: CopyDirection::From { .. }, .. }) => self.start_copy_in(cx, run),
+            _ if terminate::first_call(&run.plan).is_some() => self.end_backends(cx, run),
             _ => match sleep::duration(&run.plan, &run.env) {
                 None => self.start_in_engine(cx, run),
                 Some(Err(e)) => self.complete(cx, run, Err(e)),

@@ -2,6 +2,7 @@
 
 mod backup;
 mod check;
+mod ends;
 mod exits;
 mod full;
 mod held;

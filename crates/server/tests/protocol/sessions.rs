@@ -133,6 +133,13 @@ fn cancel_and_terminate_answer_as_postgresql() {
         assert_eq!(c.column(&format!("select {function}('x')")), ["22P02"]);
     }
     assert_eq!(c.column("select pg_cancel_backend(1::bigint)"), ["42883"]);
+    let answer = c.query("select pg_terminate_backend(999999, 1000)");
+    assert_eq!((warnings(&answer), &answer[2].values()), (vec![nobody.to_owned()], &vec![Some(b"f".to_vec())]));
+    assert_eq!(warnings(&c.query("select pg_terminate_backend(999999, 0) from t")), [nobody]);
+    for (arguments, answer) in [("null, 5", ""), ("5, null", ""), ("5, -1", "22003"), ("5, 1.5", "42883")] {
+        assert_eq!(c.column(&format!("select pg_terminate_backend({arguments})")), [answer], "{arguments}");
+    }
+    assert_eq!(c.column("select pg_terminate_backend(1, 1, 1)"), ["42883"]);
     // For each row; in a read-only transaction; not by an EXPLAIN.
     c.query("insert into t values (2, 0)");
     assert_eq!(warnings(&c.query("select pg_cancel_backend(999999) from t")), [nobody, nobody]);
@@ -242,6 +249,15 @@ fn terminate_ends_a_session_wherever_it_is() {
     is_terminated(&mut waiter);
     holder.query("commit");
     assert_eq!(asker.column("select n from t"), ["1"]);
+    let mut idle = server.connect();
+    let pid = idle.pid;
+    assert_eq!(asker.column(&format!("select pg_terminate_backend({pid}, 100000000)")), ["t"]);
+    assert_eq!(asker.column(&format!("select count(*) from clearway.sessions where pid = {pid}")), ["0"]);
+    is_terminated(&mut idle);
+    // PostgreSQL waits there, too.
+    let elsewhere = format!("select pg_terminate_backend(pid, 5) from clearway.sessions where pid = {}", holder.pid);
+    assert_eq!(asker.column(&elsewhere), ["0A000"]);
+    assert_eq!(holder.column("select 1"), ["1"]);
     let gone = waiter.pid;
     assert_eq!(warnings(&asker.query(&format!("select pg_terminate_backend({gone})"))).len(), 1);
 }
