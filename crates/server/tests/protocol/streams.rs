@@ -2,6 +2,7 @@
 //! statement can end.
 
 use crate::raw::{Fixture, LIMIT, Message, Raw, bind, close, describe, execute, parse, query, sync};
+use clearway_server::Config;
 use std::time::Instant;
 
 /// Rows of the table, each 1 kB in the result: more than any socket takes on its own.
@@ -10,7 +11,14 @@ const WIDE: &str = "select id, repeat('x', 1000), n from t";
 
 /// A server with one worker, and the table.
 fn fixture(name: &str) -> (Fixture, Raw) {
-    let server = Fixture::with(name, |config| config.workers = 1);
+    fixture_with(name, |_| {})
+}
+
+fn fixture_with(name: &str, change: impl FnOnce(&mut Config)) -> (Fixture, Raw) {
+    let server = Fixture::with(name, |config| {
+        config.workers = 1;
+        change(config);
+    });
     let mut c = server.connect();
     c.query("create table t (id int primary key, n int)");
     c.query("create table other (id int primary key)");
@@ -286,6 +294,27 @@ fn a_cursor_stops_no_writer_and_shows_the_moment_of_its_declare() {
     assert_eq!(snapshots(&mut writer, c.pid), ["1"]);
     c.query("close d");
     assert_eq!(snapshots(&mut writer, c.pid), ["0"]);
+    server.stop();
+}
+
+/// A cursor over much more than a statement may take of memory takes a part of it at a time. What its own transaction is about to change is read as a whole.
+#[test]
+fn a_cursor_takes_bounded_memory() {
+    let (server, mut asker) = fixture_with("stream-memory", |config| config.query_memory = 2 << 20);
+    let mut c = server.connect();
+    c.query(&format!("begin; declare c cursor for {WIDE}; declare d cursor for {WIDE}"));
+    let mut rows = 0;
+    while let (_, n @ 1..) = fetch(&mut c, "5000 from c") {
+        rows += n;
+    }
+    assert_eq!((rows, fetch(&mut c, "all from d")), (ROWS, (0, ROWS)));
+    c.query(&format!("close all; savepoint s; declare c cursor for {WIDE}"));
+    assert_eq!(c.query("delete from other")[0].text(), "DELETE 0", "another table");
+    assert_eq!(c.query("update t set n = 1 where id = 1")[0].code(), "53200");
+    c.query("rollback to s");
+    assert_eq!(c.query("update t set n = 1 where id = 1")[0].text(), "UPDATE 1");
+    c.query("commit");
+    assert_eq!(asker.column("select sum(n) from t"), ["1"]);
     server.stop();
 }
 
