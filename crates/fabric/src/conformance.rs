@@ -22,7 +22,7 @@ type Check<F> = (&'static str, fn(&F, &F));
 /// # Panics
 /// If a check fails.
 pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
-    let checks: [Check<F>; 15] = [
+    let checks: [Check<F>; 16] = [
         ("reads_return_what_was_written", reads_return_what_was_written),
         ("atomics_return_the_old_value", atomics_return_the_old_value),
         ("completions_keep_the_order_of_posting", completions_keep_the_order_of_posting),
@@ -33,6 +33,7 @@ pub fn run<F: Fabric>(mut make: impl FnMut() -> (F, F)) {
         ("a_full_queue_pair_refuses_requests", a_full_queue_pair_refuses_requests),
         ("messages_arrive_in_order", messages_arrive_in_order),
         ("a_message_too_long_breaks_both_ends", a_message_too_long_breaks_both_ends),
+        ("recvs_are_flushed_when_their_peer_is_gone", recvs_are_flushed_when_their_peer_is_gone),
         ("an_atomic_publishes_earlier_writes", an_atomic_publishes_earlier_writes),
         ("atomics_exclude_one_another", atomics_exclude_one_another),
         ("a_fenced_write_does_not_overtake_a_read", a_fenced_write_does_not_overtake_a_read),
@@ -360,6 +361,33 @@ fn a_message_too_long_breaks_both_ends<F: Fabric>(a: &F, b: &F) {
     client.post(again, &[send(1, 0, 2)]);
     let (sent, received) = finish_both((&mut client, 1), (&mut server, 1));
     assert_eq!((sent[0].result, received[0].result), (Ok(2), Ok(2)));
+}
+
+fn recvs_are_flushed_when_their_peer_is_gone<F: Fabric>(a: &F, b: &F) {
+    if !a.guarantees().recvs_end_with_peer {
+        return;
+    }
+    let (mut client, queue, mut server, accepted) = two_sided(a, b);
+    server.post(accepted, &[recv(1, 0, 2), recv(2, 2, 2), recv(3, 4, 2)]);
+    client.worker.store(0, 8);
+    client.post(queue, &[send(1, 0, 1)]);
+    let (sent, received) = finish_both((&mut client, 1), (&mut server, 1));
+    assert_eq!((sent[0].result, received[0].result, server.worker.load(0)), (Ok(1), Ok(1), 8));
+    // The end that accepted loses the one that connected.
+    drop(client);
+    assert_eq!(server.results(2), [Err(Flushed), Err(Flushed)]);
+    server.post(accepted, &[recv(4, 0, 2)]);
+    assert_eq!(server.results(1), [Err(Flushed)]);
+    // The end that connected loses the one that accepted, before and after it posts its RECV.
+    let mut client = Driver::new(a, 2);
+    let early = client.connect(server.worker.address());
+    let late = client.connect(server.worker.address());
+    (server.accept(), server.accept());
+    client.post(early, &[recv(5, 0, 2)]);
+    drop(server);
+    assert_eq!(client.results(1), [Err(Flushed)]);
+    client.post(late, &[recv(6, 0, 2)]);
+    assert_eq!(client.results(1), [Err(Flushed)]);
 }
 
 fn an_atomic_publishes_earlier_writes<F: Fabric>(a: &F, b: &F) {

@@ -23,6 +23,8 @@ pub struct Guarantees {
     pub queue_depth: usize,
     /// The longest READ, WRITE or message, in words.
     pub max_words: usize,
+    /// A RECV ends as flushed after the worker at the other end has gone, even if nothing is sent to it.
+    pub recvs_end_with_peer: bool,
 }
 
 /// A node's attachment to a fabric.

@@ -24,7 +24,8 @@
 //!
 //! # What a crash leaves
 //! The memory of a dead process, its locks included, as it is: half a WRITE, if it died inside. Its node can be attached again, its
-//! regions stay under their keys. SENDs to it fail once its end is noticed ([`crate::FabricWorker::wait`] looks).
+//! regions stay under their keys. SENDs to it and RECVs from it fail once its end is noticed
+//! ([`crate::FabricWorker::wait`] looks). Whole messages in its rings are taken first.
 
 mod channel;
 mod layout;

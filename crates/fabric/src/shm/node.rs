@@ -93,6 +93,7 @@ pub(super) fn guarantees() -> Guarantees {
         inline_words: LONGEST,
         queue_depth: 1024,
         max_words: LONGEST,
+        recvs_end_with_peer: true,
     }
 }
 

@@ -89,6 +89,8 @@ fn other_process() {
     let node = ShmSegment::attach(path.as_ref()).unwrap().node(FabricNode(1), Duration::ZERO).unwrap();
     let mut worker = node.worker(0, 8).unwrap();
     let queue = worker.connect(WorkerAddr { node: FabricNode(0), port: 0 }).unwrap();
+    // Nothing is ever sent on this one.
+    worker.connect(WorkerAddr { node: FabricNode(0), port: 0 }).unwrap();
     let remote = RemoteAddr { key: crate::RegionKey { key, base: 0 }, word: 0 };
     for id in 0..1000 {
         worker.post(queue, &[Request::new(id, Verb::Faa { remote, add: 1, old: 0 })]).unwrap();
@@ -121,13 +123,14 @@ fn a_process_may_be_killed_and_its_memory_stays() {
     let region = node.register(1).unwrap();
     let mut worker = node.worker(0, 64).unwrap();
     let mut other = start_other(&segment, &region);
-    let accepted = loop {
+    let mut accept = |worker: &mut ShmWorker| loop {
         match worker.accept() {
-            Some((accepted, _)) => break accepted,
+            Some((accepted, _)) => return accepted,
             None => assert!(other.try_wait().unwrap().is_none(), "the other process ended"),
         }
         worker.wait();
     };
+    let (accepted, silent) = (accept(&mut worker), accept(&mut worker));
     // Both processes add at the same time, this one by its processor.
     for _ in 0..1000 {
         region.fetch_add(0, 1);
@@ -137,8 +140,12 @@ fn a_process_may_be_killed_and_its_memory_stays() {
     assert_eq!(finish(&mut worker, 1)[0].result, Ok(1));
     assert_eq!(region.load(0), 2000);
     let theirs = RemoteAddr { key: crate::RegionKey { key: worker.load(0), base: 0 }, word: 7 };
+    worker.post(silent, &[recv(4)]).unwrap();
     other.kill().unwrap();
     other.wait().unwrap();
+    // A RECV from the dead fails, after a while.
+    let flushed = Completion { queue: silent, id: 4, result: Err(VerbError::Flushed) };
+    assert_eq!(finish(&mut worker, 1), [flushed]);
     // A message to the dead fails, after a while; its memory is still there.
     worker.post(accepted, &[Request::new(2, Verb::Send { local: ScratchRange::new(0, 1) })]).unwrap();
     assert_eq!(finish(&mut worker, 1)[0].result, Err(VerbError::PeerDead));
@@ -151,6 +158,24 @@ fn a_process_may_be_killed_and_its_memory_stays() {
     // The node can be attached again.
     let again = segment.node(FabricNode(1), Duration::ZERO).unwrap();
     assert!(again.worker(0, 1).is_ok());
+}
+
+#[test]
+fn whole_messages_of_a_dropped_peer_are_taken() {
+    // A ring of 16 words holds the first message, and a part of the second.
+    let segment = ShmSegment::create(small()).unwrap();
+    let (a, b) = nodes(&segment, Duration::ZERO);
+    let mut server = b.worker(1, 64).unwrap();
+    let mut client = a.worker(1, 64).unwrap();
+    let queue = client.connect(server.address()).unwrap();
+    let (accepted, _) = server.accept().unwrap();
+    let send = |words| Request::new(0, Verb::Send { local: ScratchRange::new(0, words) });
+    client.post(queue, &[send(4), send(30)]).unwrap();
+    drop(client);
+    let recv = |id| Request::new(id, Verb::Recv { local: ScratchRange::new(0, 40) });
+    server.post(accepted, &[recv(1), recv(2), recv(3)]).unwrap();
+    let results: Vec<_> = finish(&mut server, 3).iter().map(|c| c.result).collect();
+    assert_eq!(results, [Ok(4), Err(VerbError::Flushed), Err(VerbError::Flushed)]);
 }
 
 #[test]

@@ -49,6 +49,10 @@ pub struct ShmWorker {
 struct Queue {
     end: ChannelEnd,
     peer: WorkerAddr,
+    /// The process of the peer's node when the queue pair was made; none if it had ended already.
+    process: Option<Pid>,
+    /// That process has ended.
+    gone: bool,
     /// A message that does not fit into the ring yet and requests behind it, with what they carry; of a message, its length and words,
     /// or what is left of them.
     stalled: VecDeque<(Request, Vec<u64>)>,
@@ -86,6 +90,8 @@ impl ShmWorker {
         self.queues.push(Queue {
             end,
             peer,
+            process: self.attachment.segment.process(peer.node),
+            gone: false,
             stalled: VecDeque::new(),
             sent: VecDeque::new(),
             recvs: VecDeque::new(),
@@ -153,6 +159,8 @@ impl ShmWorker {
                 queue.end_with(segment, request.id, result);
             }
         }
+        // Acquire: pairs with the Release in `drop`: what the peer has sent and taken is seen below.
+        let gone = queue.gone || queue.end.other().closed(segment).load(Ordering::Acquire) != 0;
         let due = due(self.attachment.latency);
         let id = QueueId(index as u32);
         let ready = &mut self.ready;
@@ -165,8 +173,7 @@ impl ShmWorker {
             why if why == TOO_LONG + queue.end.end as u64 => queue.break_off(segment, VerbError::MessageTooLong),
             _ => queue.break_off(segment, VerbError::Flushed),
         }
-        // Acquire: pairs with the Release in `drop`: what the peer has taken is seen below.
-        if queue.end.other().closed(segment).load(Ordering::Acquire) != 0 {
+        if gone {
             queue.notice_death(segment);
         }
         if queue.broken {
@@ -312,12 +319,20 @@ impl Queue {
         }
     }
 
-    /// The peer is gone: what it has not taken, it never will.
+    /// The peer is gone: what it has not taken, it never will, and nothing more arrives.
     fn notice_death(&mut self, segment: &Segment) {
         let waits = |(_, sent): &(u64, Sent)| matches!(*sent, Sent::Taken { at, .. } if !self.has_taken(segment, at));
-        if !self.stalled.is_empty() || self.sent.iter().any(waits) {
+        let offers = !self.recvs.is_empty() || self.arriving.is_some();
+        if offers || !self.stalled.is_empty() || self.sent.iter().any(waits) {
             self.break_off(segment, VerbError::PeerDead);
+            // Release: pairs with the Acquire in `progress` of a worker that accepts the other end later.
+            let _ = self.end.error(segment).compare_exchange(0, BROKEN, Ordering::Release, Ordering::Relaxed);
         }
+    }
+
+    /// Whether the process that the peer was in has ended.
+    fn has_lost_process(&self, segment: &Segment) -> bool {
+        self.process.is_none_or(|pid| segment.process(self.peer.node) != Some(pid) || !is_alive(pid))
     }
 
     fn waits_for_peer(&self) -> bool {
@@ -397,9 +412,7 @@ impl FabricWorker for ShmWorker {
         if self.waits.is_multiple_of(CALLS_A_LOOK) {
             let segment = &self.attachment.segment;
             for queue in self.queues.iter_mut().filter(|queue| !queue.broken && queue.waits_for_peer()) {
-                if !segment.process(queue.peer.node).is_some_and(is_alive) {
-                    queue.notice_death(segment);
-                }
+                queue.gone = queue.has_lost_process(segment);
             }
         }
         std::thread::yield_now();

@@ -60,6 +60,7 @@ impl SimConfig {
             inline_words: self.inline_words,
             queue_depth: self.queue_depth,
             max_words: 1 << 20,
+            recvs_end_with_peer: true,
         }
     }
 }

@@ -134,11 +134,20 @@ impl Region for SimRegion {
     }
 }
 
-/// A worker of a simulated node.
+/// A worker of a simulated node. Dropped, it is gone as if it had crashed.
 pub struct SimWorker {
     core: Rc<RefCell<Core>>,
     index: usize,
     address: WorkerAddr,
+}
+
+impl Drop for SimWorker {
+    fn drop(&mut self) {
+        // Borrowed only by a call that panics.
+        if let Ok(mut core) = self.core.try_borrow_mut() {
+            core.crash_worker(self.address);
+        }
+    }
 }
 
 impl FabricWorker for SimWorker {

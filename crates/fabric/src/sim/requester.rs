@@ -40,6 +40,10 @@ impl Core {
         }
         if let Verb::Recv { local } = request.verb {
             self.ends[end].recvs.push_back((request.id, local));
+            if !self.is_alive(self.ends[end].other) {
+                let at_ns = self.now_ns + self.config.timeout_ns;
+                self.schedule(at_ns, Event::GiveUp(end));
+            }
             return;
         }
         let mut op = Op { end, request, payload: Vec::new(), taken: false, arrived: false, cut: false, result: None };
@@ -159,7 +163,8 @@ impl Core {
 
     pub fn give_up(&mut self, end: usize) {
         let mut open = self.ends[end].requests.iter().map(|id| &self.ops[id]).filter(|op| op.result.is_none());
-        if open.any(|op| self.is_in_vain(end, op)) {
+        let offers = !self.ends[end].recvs.is_empty() && !self.is_alive(self.ends[end].other);
+        if offers || open.any(|op| self.is_in_vain(end, op)) {
             self.break_end(end, VerbError::PeerDead);
         }
     }

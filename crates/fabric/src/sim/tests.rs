@@ -261,6 +261,32 @@ fn the_memory_of_a_dead_worker_stays_and_its_messages_do_not() {
 }
 
 #[test]
+fn a_recv_is_flushed_after_the_timeout() {
+    for node in [false, true] {
+        let mut world = World::new(1, 1);
+        let mut server = world.owner.worker(0, 4).unwrap();
+        let (queue, _) = server.accept().unwrap();
+        let recv = Request::new(7, Verb::Recv { local: ScratchRange::new(0, 1) });
+        server.post(queue, &[recv]).unwrap();
+        world.post(0, &[recv]);
+        // Nobody is gone: nothing happens.
+        world.drain();
+        let timeout_ns = SimConfig::default().timeout_ns;
+        let dead = world.workers[0].0.address();
+        match node {
+            true => world.network.crash_node(dead.node),
+            false => world.network.crash_worker(dead),
+        }
+        assert_eq!(world.network.now_ns(), 0);
+        world.drain();
+        let mut done = Vec::new();
+        server.poll(&mut done);
+        assert_eq!(done, [Completion { queue, id: 7, result: Err(VerbError::Flushed) }]);
+        assert_eq!(world.network.now_ns(), timeout_ns);
+    }
+}
+
+#[test]
 fn a_read_takes_about_two_microseconds() {
     let mut world = World::new(1, 1);
     let read = world.read(0, 16);

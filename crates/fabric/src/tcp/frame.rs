@@ -14,8 +14,9 @@
 //! | 18 | a CAS or FAA is done | the old value |
 //! | 19 | a READ, WRITE, CAS or FAA was refused | |
 //! | 20 | a SEND is done | 0: taken; 1: too long; 2: nobody is there |
+//! | 21 | the worker that accepted has gone | |
 //!
-//! Codes 1 to 4 go from the connecting side to the other, 16 to 19 back, 5 and 20 both ways. Answers come in the order of requests:
+//! Codes 1 to 4 go from the connecting side to the other, 16 to 19 and 21 back, 5 and 20 both ways. Answers come in the order of requests:
 //! 16 to 19 among themselves, 20 among themselves.
 
 use std::fmt;
@@ -90,6 +91,8 @@ pub enum Frame<'a> {
     Refused,
     /// The end of a SEND.
     SendDone(SendStatus),
+    /// The worker at the accepting side has gone: it sends nothing more.
+    Left,
 }
 
 /// Words as bytes.
@@ -173,6 +176,7 @@ fn decode_body(code: u8, fields: &[u8]) -> Result<Frame<'_>, Malformed> {
             [2] => Ok(Frame::SendDone(SendStatus::Gone)),
             _ => Err(Malformed),
         },
+        21 => exactly(0).and(Ok(Frame::Left)),
         _ => Err(Malformed),
     }
 }
@@ -235,6 +239,11 @@ pub fn atomic_done(out: &mut Vec<u8>, old: u64) {
 /// Appends the refusal of a READ, WRITE, CAS or FAA.
 pub fn refused(out: &mut Vec<u8>) {
     encode(out, 19, &[], &[]);
+}
+
+/// Appends the notice that the accepting worker has gone.
+pub fn left(out: &mut Vec<u8>) {
+    encode(out, 21, &[], &[]);
 }
 
 /// Appends the end of a SEND.

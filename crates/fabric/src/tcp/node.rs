@@ -94,6 +94,7 @@ pub(super) fn guarantees() -> Guarantees {
         inline_words: frame::MAX_WORDS,
         queue_depth: QUEUE_DEPTH,
         max_words: frame::MAX_WORDS,
+        recvs_end_with_peer: true,
     }
 }
 

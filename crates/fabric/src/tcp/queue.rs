@@ -31,6 +31,8 @@ pub(super) struct Queue {
     requests: VecDeque<(Request, Option<Result<usize, VerbError>>)>,
     recvs: VecDeque<(u64, ScratchRange)>,
     inbox: VecDeque<Vec<u64>>,
+    /// The worker that accepted this connection has gone: what is in the inbox is all that comes.
+    left: bool,
     pub broken: bool,
 }
 
@@ -39,7 +41,8 @@ pub(super) type Ended = (u64, Result<usize, VerbError>);
 
 impl Queue {
     pub fn new(link: Link) -> Self {
-        Self { link, requests: VecDeque::new(), recvs: VecDeque::new(), inbox: VecDeque::new(), broken: false }
+        let (requests, recvs, inbox) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { link, requests, recvs, inbox, left: false, broken: false }
     }
 
     /// Requests, and RECVs, that are not completed.
@@ -144,6 +147,10 @@ impl Queue {
                 return Ok(());
             }
             Frame::SendDone(status) => return self.send_done(status),
+            Frame::Left => {
+                self.left = true;
+                return Ok(());
+            }
             _ => {}
         }
         if self.broken {
@@ -224,6 +231,9 @@ impl Queue {
 
     /// Gives messages to RECVs, and appends to `out` what the sender is told. Returns each RECV that has ended.
     pub fn match_messages(&mut self, scratch: &mut [u64], out: &mut Vec<u8>) -> Option<Ended> {
+        if self.left && self.inbox.is_empty() && !self.recvs.is_empty() {
+            self.break_off(VerbError::PeerDead);
+        }
         if self.broken {
             return self.recvs.pop_front().map(|(id, _)| (id, Err(VerbError::Flushed)));
         }
@@ -252,11 +262,12 @@ impl Queue {
         Some(ended)
     }
 
-    /// Tells the other end that nobody takes its messages any more.
+    /// Tells the other end that nobody takes its messages any more, and that no more come.
     pub fn leave(&mut self) {
         if let Link::Accepted(peer) = &self.link {
             let mut out = Vec::new();
             self.inbox.iter().for_each(|_| frame::send_done(&mut out, SendStatus::Gone));
+            frame::left(&mut out);
             peer.send(&out);
         }
     }

@@ -272,6 +272,7 @@ fn frames_survive_the_wire() {
     frame::cas(&mut bytes, 8, 9, 10, 11);
     frame::faa(&mut bytes, 12, 13, 14);
     frame::send_done(&mut bytes, frame::SendStatus::TooLong);
+    frame::left(&mut bytes);
     let mut found = Vec::new();
     let mut rest = &bytes[..];
     while let Some((frame, length)) = frame::decode(rest).unwrap() {
@@ -279,7 +280,8 @@ fn frames_survive_the_wire() {
         found.push(format!("{frame:?}"));
         rest = &rest[length..];
     }
-    assert_eq!(found.len(), 5);
+    assert_eq!(found.len(), 6);
+    assert_eq!(found[5], "Left");
     assert_eq!(found[0], "Read { key: 1, word: 2, words: 3 }");
     assert_eq!(found[2], "Cas { key: 8, word: 9, expected: 10, new: 11 }");
     assert_eq!(found[4], "SendDone(TooLong)");

@@ -103,7 +103,13 @@ impl TcpWorker {
                         queue.break_off(VerbError::PeerDead);
                     }
                 }),
-                Mail::Closed(peer) => self.with_peer(peer, |queue| queue.break_off(VerbError::PeerDead)),
+                Mail::Closed(peer) => {
+                    // RECVs that were posted take what the peer sent before.
+                    let index = self.by_peer.get(&peer);
+                    let id = index.and_then(|index| self.ids.iter().position(|id| id == index));
+                    id.into_iter().for_each(|id| self.progress(id));
+                    self.with_peer(peer, |queue| queue.break_off(VerbError::PeerDead));
+                }
             }
         }
     }
@@ -231,8 +237,10 @@ impl Drop for TcpWorker {
         self.take_mail();
         let late = self.attachment.state.close(self.address.port, &self.mailbox);
         for mail in late {
-            if let Mail::Message(peer, _) = mail {
-                self.with_peer(peer, |queue| queue.message(Vec::new()));
+            match mail {
+                Mail::Connected(peer, from) => self.connected(peer, from),
+                Mail::Message(peer, _) => self.with_peer(peer, |queue| queue.message(Vec::new())),
+                Mail::SendDone(..) | Mail::Closed(_) => {}
             }
         }
         self.queues.iter_mut().for_each(Queue::leave);

@@ -86,6 +86,8 @@ impl NodeState {
             inline_words: 0,
             queue_depth: QUEUE_DEPTH,
             max_words: MAX_WORDS,
+            // A reliable connection notices a dead peer only when it sends.
+            recvs_end_with_peer: false,
         }
     }
 
