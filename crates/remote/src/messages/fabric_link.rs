@@ -3,7 +3,9 @@
 //! Each queue pair has as many buffers for messages that arrive as its peer may have requests under way, and as many for
 //! those that leave. A buffer that has been read is offered again at once.
 //!
-//! A fabric does not tell of a peer that dies while nothing is sent to it.
+//! A RECV is always posted for each peer: where the fabric ends it with the peer
+//! ([`recvs_end_with_peer`](clearway_fabric::Guarantees::recvs_end_with_peer)), the link tells that a silent peer has
+//! gone. Elsewhere it tells once something is sent to that peer.
 
 use super::link::{Incoming, Link};
 use crate::RemoteError;

@@ -1,6 +1,6 @@
 //! The baselines: the same modes and histories by messages, on the simulated network, shared memory and TCP.
 
-use super::runner::{Setup, run};
+use super::runner::{Setup, message_worker, run, servers};
 use super::{PAYLOAD, store_runner, threads};
 use crate::{
     Buckets, FabricLink, Incoming, Link, LogLayout, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient,
@@ -8,6 +8,7 @@ use crate::{
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::shm::{ShmConfig, ShmSegment};
+use clearway_fabric::sim::{Network, SimConfig};
 use clearway_fabric::{Fabric, FabricNode, FabricWorker, RegionKey, WorkerAddr};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -216,6 +217,33 @@ fn locks_of_a_peer_that_is_gone_come_free() {
     server.link().incoming.push(Incoming::Gone(0));
     server.poll().unwrap();
     assert_eq!(std::mem::take(&mut server.link().sent), [(1, vec![1, 3, 1, 0, 0, 0])]);
+}
+
+/// The client dies while it holds a lock and has nothing under way.
+#[test]
+fn locks_of_a_silent_dead_client_come_free() {
+    let network = Network::new(1, SimConfig::default());
+    let nodes = [network.add_node(), network.add_node()];
+    let table = table(Mode::PUBLISHED[0], 1);
+    let (_, mut server) = servers(&nodes[..1], &table, LIMITS, 1).remove(0);
+    let mut client = message_worker(&nodes[1], 3, &table, 1, LIMITS);
+    let txn = client.begin().unwrap();
+    client.get(txn, RowId { owner: 0, index: 0 }, true).unwrap();
+    let mut events = Vec::new();
+    while events.is_empty() {
+        network.advance().unwrap();
+        server.poll().unwrap();
+        client.poll(&mut events).unwrap();
+    }
+    while network.advance().is_some() {
+        server.poll().unwrap();
+    }
+    assert!(!server.is_free(), "the client lives and holds its lock");
+    network.crash_worker(WorkerAddr { node: nodes[1].node(), port: 3 });
+    while network.advance().is_some() {
+        server.poll().unwrap();
+    }
+    assert!(server.is_free());
 }
 
 /// Invariant 2 of the lock table: after an upgrade, or a grant to an older waiter, younger ones are refused.
