@@ -4,7 +4,8 @@
 //! [`RowWorker`] runs transactions on them by READ, WRITE, CAS and FAA under strict two-phase locking, several at a
 //! time; nothing in it blocks. The protocols are NO_WAIT and WAIT_DIE, the locks mutual (M) or shared (M/S): see [`Mode`].
 //! Two kinds of lock go past the source. With [`LockKind::OneRound`] a lock and its payload arrive in one round; with
-//! [`LockKind::Line`] who waits looks at memory of its own node, and the holder hands the lock over. A [`StoreWorker`] puts keys on the
+//! [`LockKind::Line`] who waits looks at memory of its own node, and the holder hands the lock over. With
+//! [`LockKind::Adaptive`] a worker chooses M or M/S for each row that it reads. A [`StoreWorker`] puts keys on the
 //! rows, by a hash index that is in registered memory as well. A [`MessageWorker`] has the same calls ([`RowClient`]) and
 //! modes, but lets the owners' processors execute them: the source's baselines.
 //!
@@ -76,6 +77,7 @@
 mod access;
 mod client;
 mod error;
+mod kinds;
 mod mailbox;
 mod messages;
 mod mode;

@@ -39,7 +39,10 @@ pub struct HeldLock {
     pub(crate) row: RowId,
     pub(crate) holder: StartTimestamp,
     pub(crate) exclusive: bool,
-    pub(crate) slot: usize,
+    /// Adaptive: the word of the exclusive lock says that it is to read.
+    pub(crate) reads: bool,
+    /// The holder's place in the array, if it is entered there.
+    pub(crate) slot: Option<usize>,
 }
 
 /// Which transactions have committed.
@@ -90,7 +93,7 @@ pub fn rebuild(table: &Table, regions: &[&dyn Region], survivors: &[HeldLock]) -
         outcomes.committed.insert(*start);
         for (row, payload) in of_owners.values().flat_map(|record| &record.changes) {
             let (region, word) = (regions[row.owner as usize], table.word(*row, 0).word as usize);
-            if region.load(word) == table.mode.exclusive_word(*start) {
+            if table.mode.is_held_by(region.load(word), *start) {
                 outcomes.rows_completed += 1;
                 let first = word + table.mode.header_words();
                 (first..).zip(payload).for_each(|(word, value)| region.store(word, *value));
@@ -139,12 +142,12 @@ fn set_words<'l>(table: &Table, regions: &[&dyn Region], locks: impl Iterator<It
             for lock in locks.clone().filter(|lock| lock.row == row) {
                 if lock.exclusive {
                     assert_eq!(words[0], 0, "two survivors hold {row:?}");
-                    words[0] = table.mode.exclusive_word(lock.holder);
+                    words[0] = table.mode.exclusive_word(lock.holder, lock.reads);
                 } else {
                     words[0] += READER;
                 }
-                if header > 1 {
-                    words[1 + lock.slot] = lock.holder.0;
+                if let Some(slot) = lock.slot {
+                    words[1 + slot] = lock.holder.0;
                 }
             }
             let before = region.load(first);

@@ -58,6 +58,10 @@ pub struct Stats {
     pub wait_verbs: u64,
     /// READs that saw another's half-done update of the metadata.
     pub rereads: u64,
+    /// Adaptive: locks of readers, mutual ones.
+    pub reads_alone: u64,
+    /// Adaptive: locks of readers, shared ones.
+    pub reads_shared: u64,
     /// Verbs that the processor executed itself on local rows.
     pub direct: u64,
     /// Of the verbs and rounds of all phases: those on rows of the worker's own node.
@@ -85,6 +89,8 @@ impl Stats {
             (&mut self.wait_verbs, other.wait_verbs),
             (&mut self.rereads, other.rereads),
             (&mut self.direct, other.direct),
+            (&mut self.reads_alone, other.reads_alone),
+            (&mut self.reads_shared, other.reads_shared),
         ];
         for (sum, more) in pairs {
             *sum += more;

@@ -16,6 +16,10 @@ pub(crate) enum Trap {
     PayloadAfterRelease,
     /// Rows are written although the records of the transaction are not valid yet.
     EarlyWrite,
+    /// Adaptive: a reader that locks for itself writes the word of M, which means another thing where readers may share.
+    MutualWord,
+    /// Adaptive: a reader's lock is released as the kind that would be taken now, not as the kind that was.
+    ReleaseByChoice,
     /// A row at a cached location is used without a look at its key.
     TrustLocation,
     /// A bucket that was read without a lock decides that a key is absent.

@@ -14,7 +14,9 @@ mod post;
 mod recover;
 
 use crate::access::{Access, Context, Held, Progress, SCRATCH_HEADER};
+use crate::kinds::Kinds;
 use crate::mailbox::{Connected, MAX_COUNT, MAX_PLACES, Mailbox};
+use crate::mode::MAX_ADAPTIVE_COUNT;
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
@@ -104,6 +106,7 @@ pub struct RowWorker<'a, W> {
     backlog: VecDeque<(QueueId, Vec<Request>)>,
     /// What this worker has left in the marks of its records, by transaction slot and owner.
     marks: Vec<u64>,
+    kinds: Kinds,
     mailbox: Option<Connected<'a>>,
     /// Accesses that wait for a word of the mailbox.
     parked: Vec<(usize, usize)>,
@@ -161,6 +164,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             newest: 0,
             backlog: VecDeque::new(),
             marks,
+            kinds: Kinds::new(),
             mailbox: None,
             parked: Vec::new(),
             executed: VecDeque::new(),
@@ -289,6 +293,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             stats: &mut self.stats,
             newest: &mut self.newest,
             planted: self.planted,
+            kinds: &mut self.kinds,
             mailbox: self.mailbox.as_ref(),
         };
         let row = accesses[access].row;
@@ -326,7 +331,9 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn begin(&mut self) -> Option<TxnHandle> {
         self.newest += 1;
-        assert!(!self.table.mode.has_line() || self.newest <= MAX_COUNT, "no more start timestamps");
+        let mode = self.table.mode;
+        assert!(!mode.has_line() || self.newest <= MAX_COUNT, "no more start timestamps");
+        assert!(!mode.is_adaptive() || self.newest <= MAX_ADAPTIVE_COUNT, "no more start timestamps");
         self.restart(StartTimestamp::new(self.newest, self.number))
     }
 

@@ -55,6 +55,7 @@ impl Access {
             Step::Peek => Interrupted::Peek,
             Step::ReadPayload | Step::SetSlot => {
                 self.held = Held::Not;
+                self.entered = false;
                 Interrupted::Lock
             }
             Step::TakeExclusive | Step::ReadHolders | Step::ReadWord | Step::TakeShared(_) => Interrupted::Lock,
@@ -63,8 +64,8 @@ impl Access {
         Some(call)
     }
 
-    /// The holder's place in the array.
-    pub fn slot(&self) -> usize {
-        self.slot
+    /// The holder's place in the array, if it is entered there.
+    pub fn slot(&self) -> Option<usize> {
+        self.entered.then_some(self.slot)
     }
 }

@@ -8,12 +8,14 @@
 //!    orders a WRITE before a later atomic.
 //! 4. Every release verifies the word it finds; a lock that somebody else has changed is an error.
 
+mod kind;
 mod line;
 mod log;
 mod release;
 
 pub(crate) use log::Interrupted;
 
+use crate::kinds::Kinds;
 use crate::mailbox::{Connected, Stand, Word};
 use crate::mode::{HOLDERS, READER, holders, is_exclusive};
 use crate::traps::{Planted, Trap};
@@ -116,6 +118,7 @@ pub(crate) struct Context<'a, W> {
     /// The newest logical time seen in a lock word.
     pub newest: &'a mut u64,
     pub planted: Planted,
+    pub kinds: &'a mut Kinds,
     pub mailbox: Option<&'a Connected<'a>>,
 }
 
@@ -131,12 +134,15 @@ pub(crate) struct Access {
     /// Asked for, or held.
     pub exclusive: bool,
     pub held: Held,
+    /// Adaptive: the lock word says that its exclusive holder reads.
+    pub reads: bool,
     pub dirty: bool,
     /// First word of its scratch range.
     scratch: usize,
     step: Step,
-    /// The holder's place in the array.
+    /// The holder's place in the array, if it is entered there.
     slot: usize,
+    entered: bool,
     /// Verbs of the last batch that have not completed.
     pub pending: usize,
     /// Its place among all accesses of its worker.
@@ -154,10 +160,12 @@ impl Access {
             row,
             exclusive: false,
             held,
+            reads: false,
             dirty: false,
             scratch,
             step,
             slot: 0,
+            entered: false,
             pending: 0,
             place,
             waited,
@@ -176,7 +184,7 @@ impl Access {
         let mode = cx.table.mode;
         if mode.has_line() {
             self.take_free(cx)
-        } else if exclusive || !mode.shares() {
+        } else if exclusive || !mode.shares() || self.reads_alone(cx) {
             self.take_exclusive(cx)
         } else if mode.is_one_round() {
             self.faa(READER, cx);
@@ -198,12 +206,12 @@ impl Access {
         match self.held {
             Held::Not => Progress::Released,
             Held::Exclusive if cx.table.mode.has_line() => self.release_line(commit, cx),
-            Held::Exclusive => self.release_exclusive(commit, cx),
+            _ if self.releases_exclusive(cx) => self.release_exclusive(commit, cx),
             Held::Shared if cx.table.mode.is_one_round() => {
                 self.faa(READER.wrapping_neg(), cx);
                 self.post(Step::SubtractReader)
             }
-            Held::Shared => self.read_word(Step::ReadForRelease, cx),
+            Held::Shared | Held::Exclusive => self.read_word(Step::ReadForRelease, cx),
         }
     }
 
@@ -234,10 +242,11 @@ impl Access {
                 self.rest(Progress::Locked)
             }
             Step::BackOut => self.rest(Progress::Refused(AbortCause::Conflict)),
+            Step::ReadPayload | Step::SetSlot if self.entered && slot_found != 0 => {
+                self.try_next_slot(Step::SetSlot, cx)
+            }
             Step::ReadPayload | Step::SetSlot => {
-                if cx.table.mode.has_array() && slot_found != 0 {
-                    return self.try_next_slot(Step::SetSlot, cx);
-                }
+                self.count_read(cx);
                 self.rest(Progress::Locked)
             }
             Step::ReleaseExclusive => self.released_exclusive(found, slot_found, cx),
@@ -262,7 +271,8 @@ impl Access {
 
     fn take_exclusive<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
         let free = self.word_to_upgrade();
-        self.cas(free, cx.table.mode.exclusive_word(cx.txn), cx);
+        self.reads = cx.table.mode.is_adaptive() && !self.exclusive;
+        self.cas(free, self.exclusive_word(cx), cx);
         if cx.table.mode.is_one_round() && self.held == Held::Not {
             self.read_payload(cx);
         }
@@ -276,6 +286,9 @@ impl Access {
 
     fn took_exclusive<W: FabricWorker>(&mut self, found: u64, cx: &mut Context<'_, W>) -> Progress {
         let mode = cx.table.mode;
+        if self.reads {
+            self.note(found, cx);
+        }
         if found == self.word_to_upgrade() {
             let upgraded = self.held == Held::Shared;
             self.held = Held::Exclusive;
@@ -285,70 +298,73 @@ impl Access {
             self.slot = 0;
             return self.announce(cx);
         }
-        match (mode.protocol, mode.shares()) {
+        if self.reads && !is_exclusive(found) {
+            return self.join(found, cx);
+        }
+        match (mode.protocol, mode.exclusive_holder(found)) {
             (Protocol::NoWait, _) => self.rest(Progress::Refused(AbortCause::Conflict)),
-            (Protocol::WaitDie, false) => match self.older_than_me(&[found], cx) {
+            (Protocol::WaitDie, Some(holder)) => match self.older_than_me(&[holder.0], cx) {
                 Some(holder) => self.rest(Progress::Refused(AbortCause::Older(holder))),
                 None => {
                     cx.stats.wait_retries += 1;
                     self.count_wait(cx);
-                    self.take_exclusive(cx)
+                    // Adaptive: a reader may want to share the row by now.
+                    self.lock(self.exclusive, cx)
                 }
             },
-            (Protocol::WaitDie, true) => self.read_word(Step::ReadHolders, cx),
+            (Protocol::WaitDie, None) => self.read_word(Step::ReadHolders, cx),
         }
     }
 
     fn judge_holders<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
-        let array = self.array(cx);
-        if let Some(progress) = self.reread(word, &array, Step::ReadHolders, cx) {
-            return progress;
-        }
+        let Some(named) = self.named(word, cx) else { return self.reread(Step::ReadHolders, cx) };
         if word == self.word_to_upgrade() {
             cx.stats.atomicity_retries += 1;
             return self.take_exclusive(cx);
         }
-        self.wait_or_die(&array, Step::ReadHolders, cx)
+        self.wait_or_die(&named, Step::ReadHolders, cx)
     }
 
     fn judge_word<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+        self.note(word, cx);
         if !cx.table.mode.has_array() {
             if is_exclusive(word) {
                 return self.rest(Progress::Refused(AbortCause::Conflict));
             }
-            self.cas(word, word + READER, cx);
-            return self.post(Step::TakeShared(word));
+            return self.share(word, cx);
         }
-        let array = self.array(cx);
-        if let Some(progress) = self.reread(word, &array, Step::ReadWord, cx) {
-            return progress;
-        }
+        let Some(named) = self.named(word, cx) else { return self.reread(Step::ReadWord, cx) };
         if is_exclusive(word) {
-            return self.wait_or_die(&array, Step::ReadWord, cx);
+            return self.wait_or_die(&named, Step::ReadWord, cx);
         }
         if holders(word) >= HOLDERS as u64 {
             return self.rest(Progress::Refused(AbortCause::TooManyReaders));
         }
+        self.share(word, cx)
+    }
+
+    /// Adds a reader to a lock word that has no exclusive holder.
+    fn share<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
         self.cas(word, word + READER, cx);
         self.post(Step::TakeShared(word))
     }
 
-    /// Reads the metadata again if word and array contradict each other. Busy metadata is no conflict, and no reason to abort.
-    fn reread<W: FabricWorker>(
-        &mut self,
-        word: u64,
-        array: &[u64; HOLDERS],
-        step: Step,
-        cx: &mut Context<'_, W>,
-    ) -> Option<Progress> {
-        if holders(word) == array.iter().filter(|holder| **holder != 0).count() as u64 {
-            return None;
+    /// The holders that word and array name, if they do not contradict each other.
+    fn named<W: FabricWorker>(&self, word: u64, cx: &Context<'_, W>) -> Option<[u64; HOLDERS]> {
+        if let Some(holder) = cx.table.mode.exclusive_holder(word) {
+            return Some([holder.0, 0, 0, 0]);
         }
+        let array = self.array(cx);
+        (holders(word) == array.iter().filter(|holder| **holder != 0).count() as u64).then_some(array)
+    }
+
+    /// Reads the metadata again: word and array contradict each other. That is no conflict, and no reason to abort.
+    fn reread<W: FabricWorker>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
         if cx.planted.has(Trap::AbortOnBusyMetadata) {
-            return Some(self.rest(Progress::Refused(AbortCause::Conflict)));
+            return self.rest(Progress::Refused(AbortCause::Conflict));
         }
         cx.stats.rereads += 1;
-        Some(self.read_word(step, cx))
+        self.read_word(step, cx)
     }
 
     fn wait_or_die<W: FabricWorker>(
@@ -392,7 +408,9 @@ impl Access {
 
     /// Enters the new holder into the array, if there is one, and reads the payload.
     fn announce<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
-        if cx.table.mode.has_array() {
+        // Adaptive: the word itself names an exclusive holder.
+        self.entered = cx.table.mode.has_array() && !(cx.table.mode.is_adaptive() && self.held == Held::Exclusive);
+        if self.entered {
             self.set_slot(cx);
         }
         self.read_payload(cx);

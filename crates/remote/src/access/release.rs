@@ -14,14 +14,14 @@ impl Access {
         if commit && self.dirty {
             self.write_payload(cx);
         }
-        if mode.has_array() {
+        if self.entered {
             self.clear_slot(cx);
         }
         if mode.is_one_round() {
             // Readers that will back out may be in the word.
             self.faa(EXCLUSIVE.wrapping_neg(), cx);
         } else {
-            self.cas(mode.exclusive_word(cx.txn), 0, cx);
+            self.cas(self.exclusive_word(cx), 0, cx);
         }
         self.post(Step::ReleaseExclusive)
     }
@@ -34,8 +34,8 @@ impl Access {
     ) -> Progress {
         let mode = cx.table.mode;
         let unverified = cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
-        let own_word = if mode.is_one_round() { is_exclusive(found) } else { found == mode.exclusive_word(cx.txn) };
-        if !unverified && !(own_word && (!mode.has_array() || slot == cx.txn.0)) {
+        let own_word = if mode.is_one_round() { is_exclusive(found) } else { found == self.exclusive_word(cx) };
+        if !unverified && !(own_word && (!self.entered || slot == cx.txn.0)) {
             return Progress::LockLost;
         }
         self.gone()

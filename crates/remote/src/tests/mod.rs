@@ -32,8 +32,8 @@ fn assert_clean(setup: Setup, found: &Found) {
     assert!(found.is_clean(), "SEED={} {:?}: {broken:?}\n{}", setup.seed, setup.mode, found.checked);
 }
 
-/// Runs one mode under all seeds, or under that of `SEED`.
-fn run_mode(mode: Mode) {
+/// Runs one mode under all seeds, or under that of `SEED`, and returns what its workers counted.
+fn run_mode(mode: Mode) -> Stats {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = given.map_or(0..SEEDS, |seed| seed..seed + 1);
     let mut sum = Stats::default();
@@ -45,6 +45,7 @@ fn run_mode(mode: Mode) {
         sum.add(&found.stats);
     }
     println!("{mode:?}, seeds {seeds:?}: {sum:?}");
+    sum
 }
 
 #[test]
@@ -75,6 +76,16 @@ fn one_round_is_strictly_serializable() {
 #[test]
 fn lines_are_strictly_serializable() {
     run_mode(Mode::LINE);
+}
+
+/// Readers of one row take both kinds of lock, beside writers.
+#[test]
+fn adaptive_locks_are_strictly_serializable() {
+    for mode in Mode::ADAPTIVE {
+        let Stats { reads_alone, reads_shared, commits, .. } = run_mode(mode);
+        let least = commits / 50;
+        assert!(reads_alone > least && reads_shared > least, "{mode:?}: {reads_alone} alone, {reads_shared} shared");
+    }
 }
 
 /// Runs seeds until one catches the trap, and prints it; without the trap the same seed is clean.
@@ -117,6 +128,22 @@ fn comparing_owner_is_caught() {
 #[test]
 fn abort_on_busy_metadata_is_caught() {
     assert_caught(Trap::AbortOnBusyMetadata, Mode { protocol: Protocol::WaitDie, kind: LockKind::Shared });
+}
+
+/// A lock word that says something else to the readers that may share the row.
+#[test]
+fn mutual_word_among_sharing_readers_is_caught() {
+    for mode in Mode::ADAPTIVE {
+        assert_caught(Trap::MutualWord, mode);
+    }
+}
+
+/// A row whose kind of lock changes between a reader's lock and its release.
+#[test]
+fn release_by_the_present_choice_is_caught() {
+    for mode in Mode::ADAPTIVE {
+        assert_caught(Trap::ReleaseByChoice, mode);
+    }
 }
 
 #[test]

@@ -73,7 +73,7 @@ where
 }
 
 fn modes() -> impl Iterator<Item = Mode> {
-    Mode::PUBLISHED.into_iter().chain([Mode::ONE_ROUND, Mode::LINE])
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE])
 }
 
 #[test]

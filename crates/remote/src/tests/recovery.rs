@@ -328,7 +328,7 @@ impl Run<'_> {
 #[test]
 fn deaths_leave_no_lock_and_no_half_written_row() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    for mode in Mode::PUBLISHED {
+    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE) {
         let (mut completed, mut freed, mut unknown) = (0, 0, 0);
         for seed in given.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
             let (found, rows, locks) = run(seed, mode, None);
@@ -345,7 +345,7 @@ fn deaths_leave_no_lock_and_no_half_written_row() {
 /// Invariant 1 of recovery.
 #[test]
 fn rows_written_before_their_record_are_caught() {
-    for mode in Mode::PUBLISHED {
+    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE) {
         let caught = (0..100).find(|seed| !run(*seed, mode, Some(Trap::EarlyWrite)).0.is_clean());
         let seed = caught.unwrap_or_else(|| panic!("no seed below 100 catches it in {mode:?}"));
         println!("{mode:?}: SEED={seed}");
@@ -374,13 +374,14 @@ fn records_change_only_rows_that_their_transaction_holds() {
     // record at owner 1.
     record(0, ended, 0b01, [(0, 70), (1, 71)]);
     record(1, half, 0b11, [(2, 80), (3, 81)]);
-    let exclusive = |start| mode.exclusive_word(start);
+    let exclusive = |start| mode.exclusive_word(start, false);
     for (index, word, value) in [(0, exclusive(ended), 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)] {
         store(index, 0, word);
         store(index, 1, value);
     }
     // Row 3 has 3 readers, of which one survives.
-    let reader = HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, slot: 0 };
+    let reader =
+        HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, reads: false, slot: None };
     let outcomes = rebuild(&table, &[&regions[0], &regions[1]], &[reader]);
     assert!(outcomes.has_committed(ended) && !outcomes.has_committed(half));
     assert_eq!((outcomes.rows_completed, outcomes.exclusive_freed), (1, 2));

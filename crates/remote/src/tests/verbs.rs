@@ -65,6 +65,10 @@ fn verbs_of_each_mode_are_the_sources() {
     assert_eq!(nw_ms, ((4, 3), (5, 5)));
     assert_eq!(wd_m, ((4, 3), (3, 3)));
     assert_eq!(wd_ms, ((6, 3), (7, 5)));
+    // A reader that meets nobody takes M's verbs.
+    for mode in Mode::ADAPTIVE {
+        assert_eq!((sum(&count(mode, 1, 0)), sum(&count(mode, 0, 1))), wd_m);
+    }
     let one_round = Mode { protocol: Protocol::NoWait, kind: LockKind::OneRound };
     assert_eq!((sum(&count(one_round, 1, 0)), sum(&count(one_round, 0, 1))), ((4, 2), (3, 2)));
 }

@@ -9,7 +9,7 @@ fn small(mode: Mode, transport: Transport, theta: f64) -> Setup {
 }
 
 fn all_modes() -> impl Iterator<Item = Mode> {
-    Mode::PUBLISHED.into_iter().chain([Mode::ONE_ROUND, Mode::LINE])
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE])
 }
 
 /// [`run`] fails if a row lacks a change or has one too many, or a lock leaks.

@@ -1,0 +1,57 @@
+//! A reader's choice between a mutual and a shared lock: see [`crate::kinds`].
+
+use super::{Access, Context, Held, Progress, Step};
+use crate::traps::Trap;
+use crate::{Mode, Protocol};
+use clearway_fabric::FabricWorker;
+
+impl Access {
+    /// Whether a reader takes the lock for itself alone.
+    pub(super) fn reads_alone<W>(&self, cx: &Context<'_, W>) -> bool {
+        cx.table.mode.is_adaptive() && self.held == Held::Not && !cx.kinds.shares(self.row)
+    }
+
+    /// Remembers whom a reader has found in the lock word.
+    pub(super) fn note<W>(&self, word: u64, cx: &mut Context<'_, W>) {
+        if cx.table.mode.is_adaptive()
+            && let Some(met) = Mode::meets_reader(word)
+        {
+            cx.kinds.note(self.row, met);
+        }
+    }
+
+    /// A reader that wanted the lock for itself has found readers that share it.
+    pub(super) fn join<W: FabricWorker>(&mut self, word: u64, cx: &mut Context<'_, W>) -> Progress {
+        self.reads = false;
+        if cx.table.mode.protocol == Protocol::WaitDie {
+            // Their names are in the array.
+            return self.read_word(Step::ReadWord, cx);
+        }
+        self.share(word, cx)
+    }
+
+    /// The lock word while this access holds the row exclusively.
+    pub(super) fn exclusive_word<W>(&self, cx: &Context<'_, W>) -> u64 {
+        if self.reads && cx.planted.has(Trap::MutualWord) {
+            return cx.txn.0;
+        }
+        cx.table.mode.exclusive_word(cx.txn, self.reads)
+    }
+
+    /// Whether an exclusive lock is to be released; the trap asks what would be taken now.
+    pub(super) fn releases_exclusive<W>(&self, cx: &Context<'_, W>) -> bool {
+        if cx.planted.has(Trap::ReleaseByChoice) && !self.exclusive {
+            return !cx.kinds.shares(self.row);
+        }
+        self.held == Held::Exclusive
+    }
+
+    /// Counts a reader's lock by its kind.
+    pub(super) fn count_read<W>(&self, cx: &mut Context<'_, W>) {
+        match self.held {
+            _ if !cx.table.mode.is_adaptive() || self.exclusive => {}
+            Held::Exclusive => cx.stats.reads_alone += 1,
+            _ => cx.stats.reads_shared += 1,
+        }
+    }
+}
