@@ -67,7 +67,7 @@
 //!
 //! # What a crash leaves
 //! The locks of a worker that dies stay, and a row that it was writing may be half written. If the table has a log, survivors
-//! can go on: see [`recovery`]. Without one a failed verb ends the worker with an error.
+//! can go on: see [`recovery`]; a [`LeaseWatch`] notices the death. Without one a failed verb ends the worker with an error.
 //!
 //! Source: Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University), Journal of Frontiers of Computer Science and Technology
 //! 17(5), pages 1201 to 1209; one-round locks and lines: not in it.
@@ -78,6 +78,7 @@ mod access;
 mod client;
 mod error;
 mod kinds;
+mod lease;
 mod mailbox;
 mod messages;
 mod mode;
@@ -93,6 +94,7 @@ pub mod ycsb;
 
 pub use client::RowClient;
 pub use error::RemoteError;
+pub use lease::LeaseWatch;
 pub use mailbox::Mailbox;
 pub use messages::{FabricLink, Incoming, Link, MessageServer, MessageWorker, TcpLink, message_words};
 pub use mode::{HOLDERS, LockKind, Mode, Protocol, StartTimestamp};

@@ -5,7 +5,8 @@
 //! transaction's start timestamp; the transaction has committed once the records at all owners are valid. Only then are rows
 //! written and locks released.
 //!
-//! When a worker is taken for dead, rightly or not:
+//! When a worker is taken for dead, rightly or not ([`LeaseWatch`](crate::LeaseWatch) does so when its lease has run
+//! out):
 //!
 //! 1. The owners fence their regions ([`Region::fence`]). No verb of anybody has an effect from now on.
 //! 2. The survivors stop, let all verbs under way end ([`RowWorker::drain`](crate::RowWorker::drain)), and tell which locks they
@@ -25,7 +26,17 @@
 //!    no holder of anything.
 //! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a lock.
 //!
-//! The words of a worker that is no survivor are nowhere asked for. A region whose node dies is lost: rows have no copies.
+//! The words of a worker that is no survivor are nowhere asked for.
+//!
+//! # When an owner's node dies
+//! Its rows are lost: they have no copies. The verbs of every worker that uses them, renewals of leases included, fail
+//! with [`VerbError::PeerDead`](clearway_fabric::VerbError::PeerDead), which ends the worker; its locks stay at the other owners.
+//! There [`rebuild`] makes the rows whole and free, without the lost region and without survivors; then new workers use
+//! a new table. A transaction is completed if its records at all owners that are left are valid. So its changes there are
+//! made all or not at all, and a commit that was reported is kept. Invariants:
+//!
+//! 5. A transaction has written a row only after its records were valid everywhere, so also at the owners that are left.
+//! 6. What had records at the lost owner alone changes nothing elsewhere.
 
 use crate::mode::READER;
 use crate::table::RECORD_HEADER;
@@ -45,6 +56,25 @@ pub struct HeldLock {
     pub(crate) slot: Option<usize>,
 }
 
+impl HeldLock {
+    /// The lock as words, for a message to who rebuilds.
+    pub fn to_words(&self) -> [u64; 3] {
+        let slot = self.slot.map_or(0, |slot| slot as u64 + 1);
+        let row = u64::from(self.row.owner) << 32 | u64::from(self.row.index);
+        [row, self.holder.0, u64::from(self.exclusive) | u64::from(self.reads) << 1 | slot << 2]
+    }
+
+    /// The lock in such words; none if they are not one of this table's.
+    pub fn from_words([row, holder, kind]: [u64; 3], table: &Table) -> Option<Self> {
+        let row = RowId { owner: (row >> 32) as u32, index: row as u32 };
+        let known = (row.owner as usize) < table.owners.len() && row.index < table.rows + table.buckets.rows;
+        let slot = usize::try_from(kind >> 2).ok()?.checked_sub(1);
+        let fits = slot.is_none_or(|slot| 1 + slot < table.mode.header_words());
+        let (exclusive, reads) = (kind & 1 == 1, kind & 2 == 2);
+        (known && fits && holder != 0).then_some(Self { row, holder: StartTimestamp(holder), exclusive, reads, slot })
+    }
+}
+
 /// Which transactions have committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcomes {
@@ -61,6 +91,16 @@ impl Outcomes {
     pub fn has_committed(&self, start: StartTimestamp) -> bool {
         self.committed.contains(&start)
     }
+
+    /// The start timestamps of the committed transactions, for a message to the survivors.
+    pub fn to_words(&self) -> Vec<u64> {
+        self.committed.iter().map(|start| start.0).collect()
+    }
+
+    /// The outcomes in such words, without counts.
+    pub fn from_words(words: &[u64]) -> Self {
+        Self { committed: words.iter().map(|word| StartTimestamp(*word)).collect(), ..Self::default() }
+    }
 }
 
 /// A valid record of one owner.
@@ -72,27 +112,31 @@ struct Record {
 
 /// Rebuilds the locks of all owners from what the survivors hold, and completes the commits that were under way.
 ///
-/// `regions` are those of the table's owners, in their order, all of them fenced. Nobody else accesses them.
+/// `regions` are those of the table's owners, in their order, all of them fenced; none for an owner whose node is
+/// dead. Nobody else accesses them.
 ///
 /// # Panics
 /// If the number of regions is not that of the owners, or the table has no log.
-pub fn rebuild(table: &Table, regions: &[&dyn Region], survivors: &[HeldLock]) -> Outcomes {
+pub fn rebuild(table: &Table, regions: &[Option<&dyn Region>], survivors: &[HeldLock]) -> Outcomes {
     assert!(table.is_logged() && regions.len() == table.owners.len());
     let mut records: BTreeMap<StartTimestamp, BTreeMap<u32, Record>> = BTreeMap::new();
-    for (owner, region) in (0..).zip(regions) {
-        for (start, record) in records_of(table, owner, *region) {
+    let left = || (0..).zip(regions).filter_map(|(owner, region)| Some((owner, (*region)?)));
+    let lost = (0..regions.len()).filter(|owner| regions[*owner].is_none()).fold(0, |lost, owner| lost | 1 << owner);
+    for (owner, region) in left() {
+        for (start, record) in records_of(table, owner, region) {
             records.entry(start).or_default().insert(owner, record);
         }
     }
     let mut outcomes = Outcomes::default();
     for (start, of_owners) in &records {
-        let has = of_owners.keys().fold(0, |has, owner| has | 1 << owner);
+        let has = of_owners.keys().fold(lost, |has, owner| has | 1 << owner);
         if of_owners.values().any(|record| record.owners & !has != 0) {
             continue;
         }
         outcomes.committed.insert(*start);
         for (row, payload) in of_owners.values().flat_map(|record| &record.changes) {
-            let (region, word) = (regions[row.owner as usize], table.word(*row, 0).word as usize);
+            let Some(region) = regions[row.owner as usize] else { continue };
+            let word = table.word(*row, 0).word as usize;
             if table.mode.is_held_by(region.load(word), *start) {
                 outcomes.rows_completed += 1;
                 let first = word + table.mode.header_words();
@@ -101,7 +145,7 @@ pub fn rebuild(table: &Table, regions: &[&dyn Region], survivors: &[HeldLock]) -
         }
     }
     let kept = survivors.iter().filter(|lock| !outcomes.has_committed(lock.holder));
-    outcomes.exclusive_freed = set_words(table, regions, kept);
+    outcomes.exclusive_freed = left().map(|(owner, region)| set_words(table, owner, region, kept.clone())).sum();
     outcomes
 }
 
@@ -130,31 +174,34 @@ fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimes
     found
 }
 
-/// Makes all lock words and arrays anew. Returns how many rows were held exclusively by nobody who survives.
-fn set_words<'l>(table: &Table, regions: &[&dyn Region], locks: impl Iterator<Item = &'l HeldLock> + Clone) -> u64 {
+/// Makes an owner's lock words and arrays anew. Returns how many rows were held exclusively by nobody who survives.
+fn set_words<'l>(
+    table: &Table,
+    owner: u32,
+    region: &dyn Region,
+    locks: impl Iterator<Item = &'l HeldLock> + Clone,
+) -> u64 {
     let mut freed = 0;
     let header = table.mode.header_words();
-    for (owner, region) in (0..).zip(regions) {
-        for index in 0..table.rows + table.buckets.rows {
-            let row = RowId { owner, index };
-            let first = table.word(row, 0).word as usize;
-            let mut words = vec![0; header];
-            for lock in locks.clone().filter(|lock| lock.row == row) {
-                if lock.exclusive {
-                    assert_eq!(words[0], 0, "two survivors hold {row:?}");
-                    words[0] = table.mode.exclusive_word(lock.holder, lock.reads);
-                } else {
-                    words[0] += READER;
-                }
-                if let Some(slot) = lock.slot {
-                    words[1 + slot] = lock.holder.0;
-                }
+    for index in 0..table.rows + table.buckets.rows {
+        let row = RowId { owner, index };
+        let first = table.word(row, 0).word as usize;
+        let mut words = vec![0; header];
+        for lock in locks.clone().filter(|lock| lock.row == row) {
+            if lock.exclusive {
+                assert_eq!(words[0], 0, "two survivors hold {row:?}");
+                words[0] = table.mode.exclusive_word(lock.holder, lock.reads);
+            } else {
+                words[0] += READER;
             }
-            let before = region.load(first);
-            let was_exclusive = if table.mode.shares() { before & 1 == 1 } else { before != 0 };
-            freed += u64::from(was_exclusive && words[0] != before);
-            (first..).zip(words).for_each(|(word, value)| region.store(word, value));
+            if let Some(slot) = lock.slot {
+                words[1 + slot] = lock.holder.0;
+            }
         }
+        let before = region.load(first);
+        let was_exclusive = if table.mode.shares() { before & 1 == 1 } else { before != 0 };
+        freed += u64::from(was_exclusive && words[0] != before);
+        (first..).zip(words).for_each(|(word, value)| region.store(word, value));
     }
     freed
 }

@@ -62,6 +62,8 @@ pub struct Stats {
     pub reads_alone: u64,
     /// Adaptive: locks of readers, shared ones.
     pub reads_shared: u64,
+    /// Renewals of leases, a verb each. In no phase.
+    pub lease_renewals: u64,
     /// Verbs that the processor executed itself on local rows.
     pub direct: u64,
     /// Of the verbs and rounds of all phases: those on rows of the worker's own node.
@@ -89,6 +91,7 @@ impl Stats {
             (&mut self.wait_verbs, other.wait_verbs),
             (&mut self.rereads, other.rereads),
             (&mut self.direct, other.direct),
+            (&mut self.lease_renewals, other.lease_renewals),
             (&mut self.reads_alone, other.reads_alone),
             (&mut self.reads_shared, other.reads_shared),
         ];

@@ -30,8 +30,8 @@ pub struct Buckets {
     pub rows: u32,
 }
 
-/// Room behind the rows of each owner for the changes of transactions that commit: see
-/// [`recovery`](crate::recovery). None by default.
+/// Room behind the rows of each owner for the changes of transactions that commit, and for leases: see
+/// [`recovery`](crate::recovery) and [`LeaseWatch`](crate::LeaseWatch). None by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLayout {
     /// Workers that write, numbered from 0.
@@ -82,9 +82,15 @@ impl Table {
         self.payload_words.max(self.buckets.payload_words)
     }
 
-    /// Words of each owner's region, with buckets and log.
+    /// Words of each owner's region, with buckets, log and leases.
     pub fn words(&self) -> usize {
-        self.log_start() + self.log.workers as usize * self.log.transactions as usize * self.record_words()
+        self.lease(0) + self.log.workers as usize
+    }
+
+    /// The word of a worker's lease, in every owner's region.
+    pub(crate) fn lease(&self, worker: u16) -> usize {
+        let records = self.log.workers as usize * self.log.transactions as usize;
+        self.log_start() + records * self.record_words() + usize::from(worker)
     }
 
     fn log_start(&self) -> usize {

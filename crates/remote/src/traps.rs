@@ -24,6 +24,9 @@ pub(crate) enum Trap {
     TrustLocation,
     /// A bucket that was read without a lock decides that a key is absent.
     TrustBucket,
+    /// Recovery begins although the regions are not fenced.
+    #[cfg(test)]
+    Unfenced,
     /// The owner's processor executes its accesses to local rows itself where the fabric does not allow it.
     #[cfg(test)]
     DirectLocal,

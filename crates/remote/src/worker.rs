@@ -9,6 +9,7 @@
 //! each access. WAIT_DIE waits by trying again, as long as younger transactions hold the row.
 
 mod direct;
+mod lease;
 mod log;
 mod post;
 mod recover;
@@ -22,6 +23,7 @@ use crate::traps::Planted;
 use crate::traps::Trap;
 use crate::{AbortCause, Phase, RemoteError, RowClient, RowId, StartTimestamp, Stats, Table};
 use clearway_fabric::{Completion, FabricNode, FabricWorker, QueueId, Region, Request};
+use lease::{LEASE_WORDS, Leases};
 use std::collections::VecDeque;
 
 /// A transaction of one worker. Never used again, unlike its slot.
@@ -58,7 +60,7 @@ pub struct WorkerLimits {
 impl WorkerLimits {
     /// Scratch words that the worker needs for payloads of at most `payload_words`.
     pub fn scratch_words(&self, payload_words: usize) -> usize {
-        self.transactions * self.rows * (SCRATCH_HEADER + payload_words)
+        self.transactions * self.rows * (SCRATCH_HEADER + payload_words) + LEASE_WORDS
     }
 
     /// Words of a worker's mailbox.
@@ -107,6 +109,7 @@ pub struct RowWorker<'a, W> {
     /// What this worker has left in the marks of its records, by transaction slot and owner.
     marks: Vec<u64>,
     kinds: Kinds,
+    leases: Leases,
     mailbox: Option<Connected<'a>>,
     /// Accesses that wait for a word of the mailbox.
     parked: Vec<(usize, usize)>,
@@ -152,6 +155,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
         // A fence stops verbs only.
         let local =
             local.filter(|_| fabric.guarantees().cpu_atomics && !table.is_logged()).map(|region| (node, region));
+        let leases = Leases::new(table.owners.len());
         Ok(Self {
             fabric,
             txns: std::iter::repeat_with(free).take(limits.transactions).collect(),
@@ -165,6 +169,7 @@ impl<'a, W: FabricWorker> RowWorker<'a, W> {
             backlog: VecDeque::new(),
             marks,
             kinds: Kinds::new(),
+            leases,
             mailbox: None,
             parked: Vec::new(),
             executed: VecDeque::new(),
@@ -440,6 +445,9 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
         self.outstanding -= completions.len();
         for completion in completions.drain(..) {
             completion.result.map_err(RemoteError::Verb)?;
+            if self.leases.take(completion.id) {
+                continue;
+            }
             let (txn, access) = (completion.id as usize / self.limits.rows, completion.id as usize % self.limits.rows);
             self.txns[txn].accesses[access].pending -= 1;
             if self.txns[txn].accesses[access].pending == 0 {

@@ -31,6 +31,7 @@ impl<W: FabricWorker> RowWorker<'_, W> {
     pub fn pause(&mut self) -> Vec<HeldLock> {
         assert!(self.table.is_logged() && self.outstanding == 0, "no log, or verbs under way");
         self.queues.clear();
+        self.leases.pause();
         let mut locks = Vec::new();
         for txn in &mut self.txns {
             for access in &mut txn.accesses {
