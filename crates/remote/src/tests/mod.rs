@@ -5,6 +5,7 @@
 mod line;
 mod messages;
 mod one_sided;
+mod processes;
 mod records;
 mod recovery;
 mod runner;
