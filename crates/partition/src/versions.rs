@@ -395,6 +395,8 @@ impl Kept {
         if older.is_some_and(|older| older.0 > newest) {
             let gone = chain.remove(at);
             self.bytes -= size_of_image(key, &gone);
+            // Whoever does not see the older change does not see this one.
+            chain[at - 1].moved |= gone.moved;
             return false;
         }
         chain[at].commit = Some(commit);

@@ -5,8 +5,8 @@ use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, batch, plain_table, 
 use crate::trees::MemTrees;
 use crate::units::{D, add, driver, make_trees, numbers, one, select};
 use clearway_partition::{Body, Limits, Partition, Snapshot};
-use clearway_plan::TableDef;
 use clearway_plan::program::Env;
+use clearway_plan::{RowLock, TableDef};
 use clearway_types::{Lsn, SqlState, TreeId, TxnId};
 use std::sync::Arc;
 
@@ -232,6 +232,24 @@ fn a_snapshot_fails_when_its_images_take_too_much_memory() {
     assert_eq!(as_expected(&read(&mut d, &new, Find::Point(299))), Ok(vec![(299, Some(10), 1299)]));
     close(&mut d, reader);
     close(&mut d, new);
+}
+
+/// READ COMMITTED is told that a row has moved, also if another change came before.
+#[test]
+fn a_row_that_was_changed_and_then_moved_has_moved() {
+    for changes in [&[0][..], &[1, 0], &[1, 1, 0]] {
+        let mut d = driver(&numbers(3));
+        let (txn, snapshot) = open(&mut d);
+        for column in changes {
+            one(&mut d, &Stmt::Add { find: Find::Point(2), column: *column, by: 50 }).expect("a change");
+        }
+        let lock = Stmt::Select { find: Find::Point(2), limit: None, lock: Some(RowLock::Update) };
+        let (program, env) = (Arc::new(lock.program(&table())), Arc::new(Env::default()));
+        let at = Some(snapshot.lsn());
+        let answer = d.call(txn, Body::StatementAt { at, repeatable: false, program, env, rows: None, batch: None });
+        assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE), "{changes:?}");
+        close(&mut d, (txn, snapshot));
+    }
 }
 
 /// A table that a reader has used stays as it is; what has been made since its snapshot, it refuses.
