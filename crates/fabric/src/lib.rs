@@ -38,8 +38,8 @@
 //! 9. A WRITE or SEND of at most [`Guarantees::inline_words`] takes its words from the scratch area when it is posted, a longer one
 //!    at any time until it completes. The scratch words of a READ, CAS, FAA or RECV change at any time until it completes.
 //! 10. A worker that is dropped is gone, as one whose process dies. SENDs that it has not taken end as
-//!    [`VerbError::PeerDead`]. RECVs for its messages end as [`VerbError::Flushed`] if
-//!    [`Guarantees::recvs_end_with_peer`]: messages that it sent before may still be taken. Either breaks the queue pair.
+//!     [`VerbError::PeerDead`]. RECVs for its messages end as [`VerbError::Flushed`] if
+//!     [`Guarantees::recvs_end_with_peer`]: messages that it sent before may still be taken. Either breaks the queue pair.
 
 #![cfg_attr(not(feature = "verbs"), forbid(unsafe_code))]
 
