@@ -117,7 +117,10 @@ fn a_wait_costs_the_same_in_any_crowd() {
     ];
     let mut short = Vec::new();
     for (name, cost) in cases {
-        let (Some(few), Some(many)) = (cost(FEW), cost(MANY)) else { return };
+        let (Some(few), Some(many)) = (cost(FEW), cost(MANY)) else {
+            println!("SKIPPED: instructions are counted by traps, which this system does not deliver");
+            return;
+        };
         println!("{name}: {few} instructions among {FEW}, {many} among {MANY}");
         if many > 2 * few {
             short.push((name, few, many));
