@@ -2,6 +2,7 @@
 
 use crate::rng::Rng;
 use crate::{Endpoint, Res, process, tools};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -90,6 +91,26 @@ pub struct Report {
     pub latency_ms: f64,
 }
 
+/// A transaction in pgbench's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timed {
+    /// How long it took, in microseconds.
+    pub latency_us: u64,
+    /// When it ended, in microseconds since 1970.
+    pub end_us: u64,
+}
+
+impl Timed {
+    /// A line: client, number, latency, script, second and microsecond of the end.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace().skip(2);
+        let latency_us = words.next()?.parse().ok()?;
+        let mut end = words.skip(1).map(str::parse::<u64>);
+        let (second, microsecond) = (end.next()?.ok()?, end.next()?.ok()?);
+        Some(Self { latency_us, end_us: second * 1_000_000 + microsecond })
+    }
+}
+
 /// Longest that a fixed-count run or an initialisation may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -116,6 +137,25 @@ impl Run {
 
     /// As [`Run::execute`], with the random rows of this seed.
     pub fn seeded(&self, endpoint: &Endpoint, seed: u64) -> Res<Report> {
+        self.with(endpoint, seed, &[])
+    }
+
+    /// As [`Run::seeded`], with each transaction as pgbench logs it, in no order; `directory` is for the logs, and has no others.
+    pub fn timed(&self, endpoint: &Endpoint, seed: u64, directory: &Path) -> Res<(Report, Vec<Timed>)> {
+        let prefix = directory.join("pgbench").display().to_string();
+        let report = self.with(endpoint, seed, &["-l", &format!("--log-prefix={prefix}")])?;
+        let mut all = Vec::new();
+        let failed = |e: std::io::Error| format!("{}: {e}", directory.display());
+        for entry in std::fs::read_dir(directory).map_err(failed)? {
+            let log = std::fs::read_to_string(entry.map_err(failed)?.path()).map_err(failed)?;
+            for line in log.lines() {
+                all.push(Timed::parse(line).ok_or_else(|| format!("pgbench's log: `{line}` is not understood"))?);
+            }
+        }
+        Ok((report, all))
+    }
+
+    fn with(&self, endpoint: &Endpoint, seed: u64, more: &[&str]) -> Res<Report> {
         let threads = self.clients.min(2);
         let (flag, amount, limit) = match self.length {
             Length::Transactions(n) => ("-t", n, LIMIT),
@@ -125,7 +165,7 @@ impl Run {
         command.args(endpoint.client_args());
         command.args(["-b", self.script.name(), "-M", self.mode.name(), flag, &amount.to_string()]);
         command.args(["-c", &self.clients.to_string(), "-j", &threads.to_string()]);
-        command.args([&format!("--random-seed={seed}"), &endpoint.database]);
+        command.args(more).args([&format!("--random-seed={seed}"), &endpoint.database]);
         let what = format!("pgbench {}", self.name());
         let output = process::run(&mut command, "", limit).map_err(|e| format!("{what}: {e}"))?.success(&what)?;
         let report = parse(&output).ok_or_else(|| format!("{what}: output not understood:\n{output}"))?;
@@ -168,5 +208,13 @@ mod tests {
         let want = Report { processed: 32000, failed: 0, tps: 6322.104020, latency_ms: 2.531 };
         assert_eq!(parse(output), Some(want));
         assert_eq!(parse("pgbench: error"), None);
+    }
+
+    #[test]
+    fn a_line_of_the_log_is_read() {
+        let timed = Timed { latency_us: 4800, end_us: 1_700_000_000_000_200 };
+        assert_eq!(Timed::parse("3 17 4800 0 1700000000 200"), Some(timed));
+        assert_eq!(Timed::parse("3 17 4800 0 1700000000"), None);
+        assert_eq!(Timed::parse("3 17 skipped 0 1700000000 200"), None);
     }
 }

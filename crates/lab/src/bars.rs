@@ -80,9 +80,12 @@ pub enum Verdict {
 impl Bar {
     /// How our number compares to the best of the peers', as a ratio: `ours / peer`.
     pub fn ratio(name: &str, bound: Bound, ours: Reading, peer: Reading) -> Self {
-        let value = ours.value / peer.value;
-        let outcome = Outcome::Measured { value, unit: "x".into(), bound, readings: vec![ours, peer] };
-        Self { name: name.into(), outcome }
+        Self::measured(name, ours.value / peer.value, "x", bound, vec![ours, peer])
+    }
+
+    /// A number that is held against a bar by itself.
+    pub fn measured(name: &str, value: f64, unit: &str, bound: Bound, readings: Vec<Reading>) -> Self {
+        Self { name: name.into(), outcome: Outcome::Measured { value, unit: unit.into(), bound, readings } }
     }
 
     /// A bar that cannot be measured on this machine.

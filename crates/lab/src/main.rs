@@ -22,6 +22,7 @@ mod pgbench;
 mod policies;
 mod progress;
 mod published;
+mod readers;
 mod remote_locks;
 mod report;
 mod result;
@@ -40,10 +41,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 20] = [
+static EXPERIMENTS: [Experiment; 21] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
+    readers::EXPERIMENT,
     baton::EXPERIMENT,
     spinlock::EXPERIMENT,
     spinlock::server::EXPERIMENT,

@@ -3,7 +3,7 @@
 use super::scaling::{JUDGED_THREADS, Scaled};
 use super::systems::{How, POLICY, Shared};
 use super::workload::Kind;
-use crate::bars::{Bar, Bound, Outcome, Reading};
+use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
 use crate::result::Findings;
 
@@ -67,8 +67,7 @@ fn ours(of: &Scaled, name: &str) -> Option<Bar> {
 
 fn bar(of: &Scaled, name: &str, value: f64, unit: &str, bound: Bound, hows: &[How]) -> Bar {
     let readings = hows.iter().flat_map(|how| threads(of).into_iter().filter_map(|t| reading(of, *how, t)));
-    let outcome = Outcome::Measured { value, unit: unit.into(), bound, readings: readings.collect() };
-    Bar { name: name.into(), outcome }
+    Bar::measured(name, value, unit, bound, readings.collect())
 }
 
 /// What was measured here, in words.
@@ -95,6 +94,7 @@ mod tests {
     use super::super::grid::{Cell, Grid};
     use super::super::real::Ran;
     use super::*;
+    use crate::bars::Outcome;
     use crate::experiment::Options;
 
     #[test]

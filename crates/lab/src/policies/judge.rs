@@ -5,7 +5,7 @@ use super::contender::{Contender, PEERS};
 use super::measure::Measured;
 use super::race::Ran;
 use super::wrapped::{Late, THREADS};
-use crate::bars::{Bar, Bound, Outcome, Reading};
+use crate::bars::{Bar, Bound, Reading};
 use clearway_buffer::{PolicyKind, ReplacementKind, WrapperKind};
 
 /// All of them.
@@ -125,8 +125,7 @@ fn best(peers: &[Reading]) -> Option<f64> {
 }
 
 fn bar(name: &str, value: f64, unit: &str, bound: Bound, ours: Reading, beside: Vec<Reading>) -> Bar {
-    let readings = std::iter::once(ours).chain(beside).collect();
-    Bar { name: name.into(), outcome: Outcome::Measured { value, unit: unit.into(), bound, readings } }
+    Bar::measured(name, value, unit, bound, std::iter::once(ours).chain(beside).collect())
 }
 
 fn rate(of: &Measured, name: &str) -> Option<Bar> {
@@ -145,6 +144,7 @@ mod tests {
     use super::super::measure::Raced;
     use super::super::wrapped::Wrapped;
     use super::*;
+    use crate::bars::Outcome;
     use clearway_traces::Trace;
     use std::rc::Rc;
 
