@@ -18,7 +18,7 @@ use crate::snapshot::{Needs, ReadAt, Work};
 use crate::statement::{command, controls, failed_block, goes_on, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
-use crate::{copy, finish, insert, learned, multi, stream, txn};
+use crate::{copy, finish, insert, learned, multi, snapshot, stream, txn};
 use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
@@ -317,12 +317,15 @@ impl Client {
                 return None;
             }
             state.settle(needs);
+            let sees = state.sees(needs);
+            if snapshot::is_past(core, sees) {
+                return None;
+            }
             let id = txn::join(core, &mut state, partition);
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
             let learns = learned::learns(core.engine(), &state, program);
             let batch = stream::batch_of(core, &plan.statement);
-            let sees = state.sees(needs);
             core.read_at.set(ReadAt::of(sees));
             (id, Work { program, env, rows, batch, fresh, learns }.body(sees))
         };

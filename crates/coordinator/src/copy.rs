@@ -46,10 +46,10 @@ impl CopyIn {
 /// Ends a COPY.
 pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>) -> End {
     if let Some(error) = abort {
-        return txn::after_failure(&core, Stop::Error(error)).await;
+        return txn::after_failure(&core, Stop::Error(error), false).await;
     }
     match txn::in_transaction(&core, true, async { Ok(()) }).await {
         Ok(((), wait)) => End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") }),
-        Err(stop) => txn::after_failure(&core, stop).await,
+        Err(stop) => txn::after_failure(&core, stop, false).await,
     }
 }

@@ -17,6 +17,7 @@ use crate::deadlock::WaitsFor;
 use crate::exports::Exports;
 use crate::learned::LearnedLocks;
 use crate::mailbox::{Mailbox, Waker};
+use crate::past::Past;
 use crate::port::Port;
 use crate::slices::Slices;
 use crate::system::System;
@@ -115,6 +116,7 @@ pub struct Engine {
     deadlocks: u32,
     txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
+    past: Past,
     catalog_version: AtomicU64,
     /// Where the commit record of the last change of the catalog ends.
     catalog_commit: AtomicU64,
@@ -147,7 +149,7 @@ impl Engine {
         let highest_tree = stores.iter().flat_map(|s| s.trees()).map(|t| t.0).max().unwrap_or(0);
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
-        let snapshots: Arc<Snapshots> = Arc::default();
+        let (snapshots, catalog) = (Arc::<Snapshots>::default(), Arc::new(catalog));
         let partition = |store| Partition::new(store, config.partition, snapshots.clone());
         let baton = |store| Combiner::with_limit(&BATON, partition(store), config.drain_limit);
         let engine = Arc::new(Self {
@@ -165,7 +167,8 @@ impl Engine {
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
             next_catalog_version: AtomicU64::new(catalog.version + 1),
-            catalog: Latch::new(&CATALOG, Arc::new(catalog)),
+            past: Past::new(catalog.clone()),
+            catalog: Latch::new(&CATALOG, catalog),
             next_id: AtomicU32::new(next_id),
             waits_for: Latch::new(&WAITS_FOR, WaitsFor::default()),
             learned: Latch::new(&LEARNED, LearnedLocks::default()),
@@ -242,6 +245,7 @@ impl Engine {
     /// Makes a catalog the committed one, whose transaction's commit record ends at `commit`.
     pub(crate) fn publish(&self, catalog: Arc<Catalog>, commit: Lsn) {
         let version = catalog.version;
+        self.past.publish(catalog.clone(), commit, &self.snapshots);
         // Relaxed: published by the Release below.
         self.catalog_commit.fetch_max(commit.0, Ordering::Relaxed);
         let old = std::mem::replace(&mut *self.catalog.lock(), catalog);
@@ -249,6 +253,10 @@ impl Engine {
         drop(old);
         // Release: pairs with the Acquire in `catalog_version`.
         self.catalog_version.store(version, Ordering::Release);
+    }
+    /// The catalogs of open snapshots.
+    pub(crate) fn past(&self) -> &Past {
+        &self.past
     }
     /// An id for a table or a tree, never given before.
     pub(crate) fn next_id(&self) -> u32 {

@@ -155,7 +155,7 @@ fn entry(core: &Core, columns: &[usize], row: RowView<'_>, home: PartitionId) ->
 }
 
 /// The home of the row with this key, found by `op`. Without such a row any partition will do: none has it, and the key is locked. If the key was
-/// skipped, so is the row.
+/// skipped, so is the row. None: the guard is newer than the snapshot, and any partition may have the row.
 pub(crate) async fn home(
     core: &Core,
     table: &Arc<TableDef>,
@@ -163,20 +163,21 @@ pub(crate) async fn home(
     values: &Vec<Expr>,
     op: GuardOp,
     env: &Arc<Env>,
-) -> Result<PartitionId, Stop> {
+) -> Result<Option<PartitionId>, Stop> {
     let rows = finish::values(std::slice::from_ref(values), env)?;
     let columns: Vec<usize> = (0..values.len()).collect();
     let Some((_, at)) = guard::entry(&columns, rows.get(0), core.engine().partitions())? else {
-        return Ok(PartitionId(0));
+        return Ok(Some(PartitionId(0)));
     };
     let mut parts = insert::parts(core);
     parts[usize::from(at.0)] = rows;
     let program = Arc::new(Program::Guard { table: table.clone(), key, op });
     let replies = insert::deal(core, &program, parts, env).await?;
-    let Some(found) = replies.iter().find(|r| !r.rows.is_empty()) else { return Ok(at) };
+    let Some(found) = replies.iter().find(|r| !r.rows.is_empty()) else { return Ok(Some(at)) };
     match found.rows.get(0).get(0) {
+        Ok(DatumRef::Null) => Ok(None),
         Ok(DatumRef::Int4(home)) if (0..i32::from(core.engine().partitions())).contains(&home) => {
-            Ok(PartitionId(home as u16))
+            Ok(Some(PartitionId(home as u16)))
         }
         _ => Err(insert::bad_row(clearway_types::row::BadRow).into()),
     }

@@ -31,6 +31,7 @@ mod mailbox;
 mod multi;
 mod outcome;
 mod pace;
+mod past;
 mod port;
 mod query;
 mod slices;

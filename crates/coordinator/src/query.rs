@@ -8,7 +8,7 @@ use crate::insert::{self, Rounds};
 use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
-use crate::snapshot::{Needs, Work};
+use crate::snapshot::{Needs, Work, check_table};
 use crate::stream;
 use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
@@ -27,7 +27,8 @@ async fn targets(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
             Program::Update { access, .. } | Program::Delete { access, .. } => (access.write_lock(), LockWait::Wait),
             _ => (RowLock::Update, LockWait::Wait),
         };
-        return Ok(vec![guards::home(core, table, *key, values, GuardOp::Find { lock, wait }, env).await?]);
+        let home = guards::home(core, table, *key, values, GuardOp::Find { lock, wait }, env).await?;
+        return Ok(home.map_or_else(|| core.engine().all().collect(), |home| vec![home]));
     }
     Ok(match route.partition(env, core.engine().partitions())? {
         Some(one) => vec![one],
@@ -136,6 +137,7 @@ async fn send_to(
     if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;
     }
+    check_table(core, program, sees.filter(|_| !fresh))?;
     let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(sees);
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
@@ -161,6 +163,7 @@ async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
         let (access, group, project) = (access.clone(), group.clone(), project.clone());
         let program = Arc::new(Program::Scan { access, group, project, limit });
         let sees = core.txn().sees(Needs::Snapshot);
+        check_table(core, &program, sees.filter(|_| !is_fresh(&core.txn(), &program)))?;
         let body = |_| Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false }.body(sees);
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);

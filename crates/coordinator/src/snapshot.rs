@@ -16,12 +16,12 @@ use crate::core::{Block, Core, Txn};
 use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
-use crate::txn::everywhere;
+use crate::txn::{everywhere, table_of};
 use clearway_partition::{Batch, Body, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
 use clearway_plan::{GuardOp, OnConflict, Path, Program};
-use clearway_types::{Lsn, RowBatch, TxnId};
+use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::sync::{Arc, Weak};
 
 /// What the transaction reads.
@@ -267,12 +267,35 @@ impl Work<'_> {
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
         let Self { program, env, rows, batch, fresh, learns } = self;
         let (program, env) = (program.clone(), env.clone());
-        // What this transaction has made nobody else changes.
-        match sees.filter(|sees| !fresh && looks(&program, *sees)) {
+        // What this transaction has made nobody else changes. A guard may lack keys of rows that its snapshot has.
+        let is_guard = matches!(*program, Program::Guard { .. });
+        match sees.filter(|sees| looks(&program, *sees) && (!fresh || is_guard && sees.repeatable)) {
             Some(Sees { at, repeatable }) => Body::StatementAt { at, repeatable, program, env, rows, batch },
             None => Body::Statement { program, env, rows, batch, fresh, learns },
         }
     }
+}
+
+/// Whether the statement sees a snapshot that is older than the committed catalog.
+pub(crate) fn is_past(core: &Core, sees: Option<Sees>) -> bool {
+    sees.and_then(|sees| sees.at).is_some_and(|at| at < core.engine().catalog_commit())
+}
+
+/// Fails if a program looks for rows in a table that has been rewritten since the snapshot: the rows are where the snapshot does not see them.
+pub(crate) fn check_table(core: &Core, program: &Program, sees: Option<Sees>) -> SqlResult<()> {
+    let Some(at) = sees.filter(|sees| looks(program, *sees)).and_then(|sees| sees.at) else { return Ok(()) };
+    if !is_past(core, sees) {
+        return Ok(());
+    }
+    let table = table_of(program);
+    let then = core.engine().past().table(table, at);
+    // A plan that is older than the snapshot is stale, which the partitions say.
+    if then.is_none_or(|then| then.primary_key == table.primary_key || then.version > table.version) {
+        return Ok(());
+    }
+    let text = "could not serialize access: the table has been rewritten since the snapshot";
+    let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.");
+    Err(error.table(&table.name))
 }
 
 /// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what it finds.

@@ -31,7 +31,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
         match statement::run(&core, &plan, &env).await {
             Ok(outcome) => return End::Outcome(outcome),
             Err(stop) if core.has_handed_out() => {
-                return txn::after_failure(&core, Stop::Error(stopped(stop))).await;
+                return txn::after_failure(&core, Stop::Error(stopped(stop)), false).await;
             }
             Err(Stop::Error(e)) if multi::may_start_over(&core, &e, retries) => {
                 retries += 1;
@@ -39,7 +39,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
                     return End::Error(e);
                 }
             }
-            Err(stop) => return txn::after_failure(&core, stop).await,
+            Err(stop) => return txn::after_failure(&core, stop, !statement::writes(&plan.statement)).await,
         }
     }
 }

@@ -22,7 +22,7 @@ use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
 use clearway_plan::statement::TxnOptions;
-use clearway_plan::{Access, Program};
+use clearway_plan::{Access, Program, TableDef};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, SqlError, SqlResult, SqlState, TxnId};
 use std::cmp::Reverse;
@@ -111,14 +111,19 @@ fn given_up(failure: &Failure) -> SqlError {
     }
 }
 
-/// Whether the program's tree was made by this transaction: nobody else can see it.
-pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
-    let table = match program {
+/// The table that the program works on.
+pub(crate) fn table_of(program: &Program) -> &Arc<TableDef> {
+    match program {
         Program::Insert { table, .. } | Program::BuildIndex { table, .. } | Program::Guard { table, .. } => table,
         Program::Scan { access: Access { table, .. }, .. }
         | Program::Update { access: Access { table, .. }, .. }
         | Program::Delete { access: Access { table, .. }, .. } => table,
-    };
+    }
+}
+
+/// Whether the program's tree was made by this transaction: nobody else can see it.
+pub(crate) fn is_fresh(txn: &Txn, program: &Program) -> bool {
+    let table = table_of(program);
     match program {
         Program::Guard { table, key, .. } => table.guard(*key).is_some_and(|g| txn.created.contains(&g.tree)),
         _ => txn.created.contains(&table.tree),
@@ -140,10 +145,13 @@ pub(crate) async fn in_transaction<T>(
     Ok((value, commit(core).await?))
 }
 
-/// What becomes of the transaction after a statement has failed.
-pub(crate) async fn after_failure(core: &Core, stop: Stop) -> End {
+/// What becomes of the transaction after a statement has failed; `reads`: it changes nothing and locks no rows.
+pub(crate) async fn after_failure(core: &Core, stop: Stop, reads: bool) -> End {
     if core.txn().block != Block::None {
-        return End::Error(stopped(stop));
+        return match stop {
+            Stop::Replan if reads => End::Replan,
+            stop => End::Error(stopped(stop)),
+        };
     }
     // A statement that is only planned again has not ended.
     let undone = if matches!(stop, Stop::Replan) { undo(core).await } else { abort(core).await };

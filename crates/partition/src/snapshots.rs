@@ -114,6 +114,13 @@ impl Snapshots {
         self.bytes.fetch_add((now as u64).wrapping_sub(before as u64), Ordering::Relaxed);
     }
 
+    /// Every snapshot that is open, or will be, sees what commit records up to here have committed, as far as they are in the log.
+    pub fn floor(&self) -> Lsn {
+        let state = self.state.lock();
+        let oldest = state.open.first_key_value().map_or(u64::MAX, |(oldest, _)| *oldest);
+        Lsn(if state.opening > 0 { 0 } else { oldest })
+    }
+
     /// How many snapshots are open.
     pub fn open(&self) -> usize {
         self.state.lock().open.values().sum()
@@ -249,12 +256,15 @@ mod tests {
         assert_eq!((snapshots.oldest(), snapshots.newest(), snapshots.open()), (10, 20, 2));
         drop(first);
         assert_eq!((snapshots.oldest(), snapshots.newest(), second.lsn()), (20, 20, Lsn(20)));
+        assert_eq!(snapshots.floor(), Lsn(20));
         let third = snapshots.begin();
+        assert_eq!(snapshots.floor(), Lsn(0), "its place is not known");
         drop(second);
         snapshots.retire();
         assert_eq!(third.generation(), None, "images are still kept");
         drop(third);
         assert_eq!((snapshots.oldest(), snapshots.newest(), snapshots.open()), (0, 0, 0));
+        assert_eq!(snapshots.floor(), Lsn(u64::MAX));
         assert_eq!(snapshots.begin().generation(), None);
         snapshots.retire();
         assert_eq!((snapshots.oldest(), snapshots.newest()), (u64::MAX, 0));

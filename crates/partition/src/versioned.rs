@@ -38,9 +38,14 @@ impl<T: Trees> Versioned<T> {
 
     /// As [`Trees::get`], as of a snapshot.
     pub(crate) fn get_at(&self, tree: TreeId, key: &[u8], as_of: AsOf, f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
+        let is_newer = self.versions.is_newer(tree, as_of)?;
         let mut found = Ok(false);
         let mut show = |now: Option<&[u8]>| {
-            found = self.versions.value_at(tree, key, now, as_of).map(|value| value.map(&mut *f).is_some());
+            let value = match is_newer {
+                true => Ok(self.versions.own(tree, key, now, as_of.me)),
+                false => self.versions.value_at(tree, key, now, as_of),
+            };
+            found = value.map(|value| value.map(&mut *f).is_some());
         };
         if !self.trees.get(tree, key, &mut |now| show(Some(now)))? {
             show(None);
@@ -57,6 +62,9 @@ impl<T: Trees> Versioned<T> {
         as_of: AsOf,
         visit: &mut VisitAt<'_>,
     ) -> Result<(), Stop> {
+        if self.versions.is_newer(tree, as_of)? {
+            return self.scan_own(tree, (from, to), reverse, as_of, visit);
+        }
         let mut images = self.versions.between(tree, from, to, reverse);
         let mut broken = Ok(false);
         self.trees.scan(tree, from, to, reverse, &mut |key, now| {
@@ -68,6 +76,32 @@ impl<T: Trees> Versioned<T> {
         })?;
         if !broken? {
             images.before(None, as_of, visit)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Versioned::scan_at`], of a tree that is newer than the snapshot.
+    fn scan_own(
+        &self,
+        tree: TreeId,
+        bounds: (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+        as_of: AsOf,
+        visit: &mut VisitAt<'_>,
+    ) -> Result<(), Stop> {
+        let mut keys = self.versions.changed_by(tree, bounds, as_of.me);
+        if reverse {
+            keys.reverse();
+        }
+        for key in keys {
+            let mut flow = ControlFlow::Continue(());
+            let mut show = |now: Option<&[u8]>| flow = visit(&key, self.versions.own(tree, &key, now, as_of.me));
+            if !self.trees.get(tree, &key, &mut |now| show(Some(now)))? {
+                show(None);
+            }
+            if flow.is_break() {
+                break;
+            }
         }
         Ok(())
     }

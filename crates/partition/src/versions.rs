@@ -17,6 +17,9 @@
 //!
 //! Source: multi-version concurrency control with before-images (Bernstein, Hadzilacos, Goodman 1987, chapter 5; Oracle's rollback segments), in memory.
 
+mod births;
+
+use self::births::{Birth, Births};
 use crate::exec::Stop;
 use crate::snapshots::Snapshots;
 use clearway_sync::canary::{self, Bug};
@@ -68,15 +71,6 @@ struct Image {
     moved: bool,
 }
 
-/// What changes made something, and when that was committed: a tree.
-#[derive(Debug)]
-struct Birth {
-    maker: TxnId,
-    commit: Option<Lsn>,
-    /// Snapshots above this were opened later.
-    since: u64,
-}
-
 /// See above.
 pub(crate) struct Versions {
     snapshots: Arc<Snapshots>,
@@ -97,7 +91,7 @@ struct Kept {
     active: BTreeMap<TxnId, Vec<(TreeId, Key)>>,
     /// Images with a commit, as they came to have it.
     committed: VecDeque<(Lsn, TreeId, Key)>,
-    births: BTreeMap<TreeId, Birth>,
+    births: Births,
     bytes: usize,
     /// Snapshots below this have lost images.
     lost: Lsn,
@@ -143,8 +137,10 @@ impl Versions {
         active: Vec<(TxnId, TreeId, Key, Before)>,
         made: Vec<(TreeId, TxnId)>,
     ) {
-        let births = made.into_iter().map(|(tree, maker)| (tree, Birth { maker, commit: None, since: 0 })).collect();
-        let mut kept = Box::new(Kept { generation, births, ..Kept::default() });
+        let mut kept = Box::new(Kept { generation, ..Kept::default() });
+        for (tree, maker) in made {
+            kept.births.insert(tree, Birth { maker, commit: None, since: 0 });
+        }
         for (writer, tree, key, before) in active {
             kept.push(tree, key, Image { writer, commit: None, before, moved: false });
         }
@@ -213,9 +209,7 @@ impl Versions {
     pub(crate) fn committed(&mut self, writer: TxnId, commit: Lsn) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
-        for birth in kept.births.values_mut().filter(|b| b.maker == writer && b.commit.is_none()) {
-            birth.commit = Some(commit);
-        }
+        kept.births.committed(writer, commit);
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
             if kept.stamp(tree, &key, writer, commit, newest) {
                 kept.committed.push_back((commit, tree, key));
@@ -237,7 +231,7 @@ impl Versions {
     /// The transaction has been undone.
     pub(crate) fn undone(&mut self, writer: TxnId) {
         let Some(kept) = &mut self.kept else { return };
-        kept.births.retain(|_, birth| birth.maker != writer || birth.commit.is_some());
+        kept.births.undone(writer);
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
             kept.remove(tree, &key, |image| image.is_of(writer));
         }
@@ -256,7 +250,7 @@ impl Versions {
             (oldest, _) => oldest,
         };
         let Some(kept) = &mut self.kept else { return };
-        kept.births.retain(|_, birth| birth.commit.is_none_or(|commit| commit.0 > oldest));
+        kept.births.trim(oldest);
         let over = kept.bytes > self.budget;
         while let Some((commit, ..)) = kept.committed.front()
             && (over || commit.0 <= oldest)
@@ -269,24 +263,13 @@ impl Versions {
         }
     }
 
-    /// Fails if images that such a snapshot needs are gone, or if it is older than the tree.
-    pub(crate) fn check(&self, tree: TreeId, as_of: AsOf) -> Result<(), Stop> {
-        let Some(kept) = &self.kept else { return Ok(()) };
-        if as_of.at < kept.lost {
-            let text = "snapshot too old";
-            return Err(SqlError::new(SqlState::SNAPSHOT_TOO_OLD, text).hint("Run the transaction again.").into());
+    /// Fails if images that such a snapshot needs are gone.
+    pub(crate) fn check(&self, as_of: AsOf) -> Result<(), Stop> {
+        if self.kept.as_ref().is_none_or(|kept| as_of.at >= kept.lost) {
+            return Ok(());
         }
-        let Some(birth) = kept.births.get(&tree) else { return Ok(()) };
-        match self.sees(as_of.at, birth.maker, birth.commit) {
-            // An index has no entries of rows that were deleted before it was made.
-            _ if birth.maker == as_of.me && (!as_of.repeatable || as_of.at.0 > birth.since) => Ok(()),
-            Seen::Yes => Ok(()),
-            Seen::Undecided => Err(Stop::Commit(birth.maker)),
-            Seen::No => {
-                let text = "could not serialize access: a table or an index is newer than the snapshot";
-                Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.").into())
-            }
-        }
+        let text = "snapshot too old";
+        Err(SqlError::new(SqlState::SNAPSHOT_TOO_OLD, text).hint("Run the transaction again.").into())
     }
 
     /// The key's value as of a snapshot; `now`: the one in the tree.
@@ -324,6 +307,10 @@ impl Versions {
     pub(crate) fn since(&self, tree: TreeId, key: &[u8], as_of: AsOf) -> Result<Since, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
         let mut since = Since::Unchanged;
+        // What has filled a newer tree has left no images.
+        if self.is_newer(tree, as_of)? && !chain.is_some_and(|chain| chain.iter().any(|image| image.is_of(as_of.me))) {
+            since = Since::Changed;
+        }
         for image in chain.into_iter().flatten().filter(|image| !image.is_of(as_of.me)) {
             match self.sees(as_of.at, image.writer, image.commit) {
                 Seen::Yes => {}

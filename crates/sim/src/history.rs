@@ -33,7 +33,7 @@ pub struct Transaction {
     pub lsn: Lsn,
     /// The snapshot that it read: its place in the serial order, though it may have waited for a later commit.
     pub snapshot: Option<Lsn>,
-    /// The snapshots that its statements saw, if it is below SERIALIZABLE and may write; none for those that saw what is newest.
+    /// The snapshots that its statements saw, if it is below SERIALIZABLE; none for those that saw what is newest.
     pub views: Vec<Option<Lsn>>,
     /// The step at which its first statement began.
     pub began: u64,

@@ -119,7 +119,7 @@ pub struct Session {
     open: Vec<(Stmt, Answer)>,
     /// The snapshot that its queries read.
     snapshot: Option<Lsn>,
-    /// The snapshots that its statements saw, if it is below SERIALIZABLE and may write.
+    /// The snapshots that its statements saw, if it is below SERIALIZABLE.
     views: Vec<Option<Lsn>>,
     /// The step at which it began.
     began: u64,
@@ -332,7 +332,7 @@ impl Session {
             Block::Open | Block::Failed => {
                 let saw = self.client.as_ref().and_then(Client::reads_at);
                 self.open.push((stmt, answer));
-                if let Some((Stmt::BeginAt { .. }, _)) = self.open.first() {
+                if let Some((Stmt::BeginAt { .. } | Stmt::BeginReadOnly { each: false }, _)) = self.open.first() {
                     let looks = self.open.last().is_some_and(|(stmt, _)| stmt.finds());
                     self.views.push(saw.filter(|_| looks));
                 } else if self.open.last().is_some_and(|(stmt, _)| stmt.finds()) {

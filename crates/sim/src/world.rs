@@ -441,6 +441,18 @@ impl World {
         if rng.percent(30) {
             self.mix.hang_ups = rng.pick(&[1, 5, 20]);
         }
+        self.draw_ddl(&mut Rng::new(self.seed, "ninth generator"));
+    }
+
+    /// What came with the ninth generator: DDL beside transactions that keep their snapshots.
+    fn draw_ddl(&mut self, rng: &mut Rng) {
+        if rng.percent(15) {
+            // Single statements change what blocks read, mostly by the columns that indexes are made of.
+            let (ddl, read_only) = (rng.pick(&[10, 25]), rng.pick(&[0, 30]));
+            let (alone, block, reads, wide) = (rng.pick(&[50, 70]), 12, 40, 60);
+            self.mix = Mix { ddl, read_only, alone, block, reads, wide, unique: 0, scans: 0, ..self.mix };
+            (self.mix.levels, self.mix.repeatable) = (80, 80);
+        }
     }
 
     /// The world of a seed whose sessions mostly work with lists and registers, and which only the checker of histories judges.

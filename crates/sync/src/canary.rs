@@ -76,6 +76,10 @@ pub enum Bug {
     LostUpdate,
     /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
     DirtyRead,
+    /// A snapshot uses an index that is newer, and misses rows that were deleted before the index was made.
+    NewIndex,
+    /// A snapshot sees the rows that a table which is newer was filled with.
+    NewTable,
 }
 
 /// What the simulation of the whole engine must find.
@@ -108,6 +112,8 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SkippedRecheck,
     Bug::LostUpdate,
     Bug::DirtyRead,
+    Bug::NewIndex,
+    Bug::NewTable,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

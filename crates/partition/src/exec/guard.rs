@@ -60,6 +60,7 @@ impl Guard {
                         return Err(vanished(table).into());
                     }
                 }
+                GuardOp::Find { .. } if cx.by_table => out.rows.push_with(|r| r.push(DatumRef::Null)),
                 GuardOp::Find { .. } | GuardOp::Clash => {
                     let mut found = None;
                     let mut show = |value: &[u8]| found = Some(value.try_into());

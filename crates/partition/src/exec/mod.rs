@@ -14,6 +14,7 @@ mod guard;
 mod insert;
 mod learning;
 mod modify;
+mod newer;
 mod path;
 mod raw;
 mod recheck;
@@ -105,6 +106,8 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub budget: usize,
     /// Sees the database like this, not as it is now.
     pub as_of: Option<AsOf>,
+    /// The index, or the guard, that the program uses lacks rows of that: they are looked for in the table itself.
+    pub by_table: bool,
     /// What a transaction that is not over has replaced under the one key that is read.
     pub replaced: Option<Before>,
 }

@@ -4,7 +4,7 @@ use super::change::{Step, Steps, damaged, index_steps, not_null_violation};
 use super::path::{Keys, Range};
 use super::recheck::Wanted;
 use super::scan::{go_on_in_turn, missing_row, read_ahead, unless};
-use super::{Cx, Output, Stop};
+use super::{Cx, Output, Stop, newer};
 use crate::lock::Mode;
 use crate::message::Batch;
 use crate::trees::Trees;
@@ -110,6 +110,9 @@ impl Modify {
             if cx.as_of.is_some() {
                 keys.keep_bounds();
             }
+            if cx.by_table {
+                keys.search_table(plan.access.table.tree);
+            }
         }
         self.lock_path(cx, &plan)?;
         let all_first = plan.may_meet_itself();
@@ -164,7 +167,9 @@ impl Modify {
             Keys::Points { keys, .. } => self.found.append(keys),
             Keys::Range(r) => {
                 while !r.done && (all || self.found.is_empty()) {
-                    if r.by_index {
+                    if r.search.is_some() {
+                        newer::find(cx, r, &plan.access.table, plan.env, out, &mut self.found)?;
+                    } else if r.by_index {
                         cx.spend()?;
                         read_ahead(cx, r, cx.limits.collect, &mut self.found)?;
                     } else {

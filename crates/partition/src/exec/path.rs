@@ -1,5 +1,6 @@
 //! Access paths: from expressions to keys and key ranges, and the locks that cover what they find, and what they do not find.
 
+use super::newer::Search;
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
@@ -29,11 +30,27 @@ pub(super) struct Range {
     /// All rows.
     full: bool,
     pub done: bool,
-    /// The bounds at the beginning, if the newest version of what is found is held against them.
+    /// The bounds at the beginning, if rows are held against them.
     whole: Option<Bounds>,
+    /// The index lacks rows that the snapshot has.
+    pub search: Option<Box<Search>>,
 }
 
 impl Range {
+    /// All keys of a tree of rows.
+    pub(super) fn all(tree: TreeId) -> Self {
+        Self {
+            tree,
+            by_index: false,
+            from: Bound::Unbounded,
+            to: Bound::Unbounded,
+            reverse: false,
+            full: true,
+            done: false,
+            whole: None,
+            search: None,
+        }
+    }
     pub(super) fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (self.from.as_ref().map(Vec::as_slice), self.to.as_ref().map(Vec::as_slice))
     }
@@ -103,20 +120,12 @@ impl Keys {
                         full: false,
                         done: false,
                         whole: None,
+                        search: None,
                     }),
                     None => Self::Points { keys: Vec::new(), next: 0 },
                 }
             }
-            Path::Full => Self::Range(Range {
-                tree: table.tree,
-                by_index: false,
-                from: Bound::Unbounded,
-                to: Bound::Unbounded,
-                reverse: false,
-                full: true,
-                done: false,
-                whole: None,
-            }),
+            Path::Full => Self::Range(Range::all(table.tree)),
         })
     }
 
@@ -124,6 +133,16 @@ impl Keys {
     pub(super) fn keep_bounds(&mut self) {
         if let Self::Range(range) = self {
             range.whole = range.by_index.then(|| (range.from.clone(), range.to.clone()));
+        }
+    }
+
+    /// To be called before the path is followed, where [`Cx::by_table`] says so.
+    pub(super) fn search_table(&mut self, table: TreeId) {
+        self.keep_bounds();
+        if let Self::Range(range) = self
+            && range.by_index
+        {
+            range.search = Some(Box::new(Search::new(table)));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::path::{Keys, Range};
 use super::recheck::Wanted;
-use super::{Cx, Output, Stop, unavailable};
+use super::{Cx, Output, Stop, newer, unavailable};
 use crate::lock::{Mode, Target};
 use crate::message::Batch;
 use crate::trees::Trees;
@@ -92,6 +92,9 @@ impl Scan {
                 if access.lock.is_some() && cx.as_of.is_some() {
                     state.keys.keep_bounds();
                 }
+                if cx.by_table {
+                    state.keys.search_table(access.table.tree);
+                }
                 state.row_mode = cx.row_mode(access, mode);
                 state
             }
@@ -178,6 +181,12 @@ impl State {
                 Ok(true)
             }
             Keys::Range(r) if r.done => Ok(false),
+            Keys::Range(r) if r.search.is_some() => {
+                self.ahead.clear();
+                self.ahead_at = 0;
+                newer::find(cx, r, &plan.access.table, plan.env, out, &mut self.ahead)?;
+                Ok(true)
+            }
             Keys::Range(r) if r.by_index || plan.wait == LockWait::Skip || takes.is_some() => {
                 self.ahead.clear();
                 self.ahead_at = 0;

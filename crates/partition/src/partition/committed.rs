@@ -19,12 +19,12 @@ use clearway_types::TxnId;
 const TURN: usize = 2;
 
 impl<T: Trees> Cx<'_, T> {
-    /// Sees it, and, of what is committed now, what others have replaced.
-    pub(super) fn see(&mut self, as_of: Option<AsOf>, replaced: Option<Before>) {
+    /// Sees it, and, of what is committed now, what others have replaced; `by_table`: [`Cx::by_table`].
+    pub(super) fn see(&mut self, as_of: Option<AsOf>, replaced: Option<Before>, by_table: bool) {
         if let Some(AsOf { at: COMMITTED, .. }) = as_of {
             self.budget = self.budget.max(TURN);
         }
-        (self.as_of, self.replaced) = (as_of, replaced);
+        (self.as_of, self.replaced, self.by_table) = (as_of, replaced, by_table);
     }
 }
 

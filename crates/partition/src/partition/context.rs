@@ -45,8 +45,22 @@ impl<T: Trees> Partition<T> {
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
         let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let (moved, as_of, replaced) = (None, None, None);
-        let cx = Cx { trees, locks, txn: id, log, mode, locking, limits, learning, moved, budget, as_of, replaced };
+        let (moved, as_of, replaced, by_table) = (None, None, None, false);
+        let cx = Cx {
+            trees,
+            locks,
+            txn: id,
+            log,
+            mode,
+            locking,
+            limits,
+            learning,
+            moved,
+            budget,
+            as_of,
+            by_table,
+            replaced,
+        };
         (cx, &mut self.scratch)
     }
 }

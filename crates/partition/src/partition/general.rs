@@ -44,10 +44,10 @@ impl<T: Trees> Partition<T> {
     pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
         match job {
             Job::Statement(s) => {
-                if let Some(as_of) = s.as_of {
-                    self.hold_table(id, &s.exec.program, as_of)?;
-                }
-                self.check_plan(&s.exec.program)?;
+                let by_table = match s.as_of {
+                    Some(as_of) => self.hold_table(id, &s.exec.program, as_of)?,
+                    None => self.check_plan(&s.exec.program).map(|()| false)?,
+                };
                 // Undo is needed as soon as there is a savepoint to come back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };
                 let locking = self.statement_locking(
@@ -57,7 +57,7 @@ impl<T: Trees> Partition<T> {
                 );
                 let replaced = self.replaced(id, &s.exec, s.as_of)?;
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
-                cx.see(s.as_of, replaced);
+                cx.see(s.as_of, replaced, by_table);
                 cx.moved = Some(&mut txn.moved);
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();

@@ -107,14 +107,15 @@ impl<T: Trees> Partition<T> {
         if as_of.is_some() && !is_point(&shot.exec.program) {
             return Err(Stop::Fail(Failure::NeedsSnapshot));
         }
-        if let Some(as_of) = as_of {
-            self.hold_table(id, &shot.exec.program, as_of)?;
+        match as_of {
+            // Of a point no index is used.
+            Some(as_of) => self.hold_table(id, &shot.exec.program, as_of).map(drop)?,
+            None => self.check_plan(&shot.exec.program)?,
         }
-        self.check_plan(&shot.exec.program)?;
         let replaced = self.replaced(id, &shot.exec, as_of)?;
         let locking = if as_of.is_some() { Locking::None } else { shot.locking };
         let (mut cx, _) = self.cx(id, &mut txn.log, locking, TxnMode::Logged, None);
-        cx.see(as_of, replaced);
+        cx.see(as_of, replaced, false);
         cx.moved = Some(&mut txn.moved);
         if shot.exec.run(&mut cx)? {
             return Err(Stop::Fail(Failure::NeedsSnapshot));

@@ -57,26 +57,38 @@ impl<T: Trees> Partition<T> {
         kept
     }
 
-    /// Keeps the table of what reads as of a snapshot from being changed, and makes sure that the snapshot is good for it.
-    pub(super) fn hold_table(&mut self, id: TxnId, program: &Program, as_of: AsOf) -> Result<(), Stop> {
+    /// Keeps the table of what reads as of a snapshot from being changed, and makes sure that the snapshot is good for it. Returns true if the program's index,
+    /// or its guard, is not: see [`crate::exec::Cx::by_table`].
+    pub(super) fn hold_table(&mut self, id: TxnId, program: &Program, as_of: AsOf) -> Result<bool, Stop> {
         let table = table_of(program);
         let (target, mode) = (Target::Table(table.id), Mode::AccessShared);
         // Who changes rows or locks them locks the table by itself.
         if reads_freely(program) && !self.locks.covered(id, target, mode) {
             granted(self.locks.acquire(id, target, mode), target, mode)?;
         }
-        let index = match program {
+        // The trees of a stale plan say nothing about the table.
+        self.check_plan(program)?;
+        let versions = &self.trees.versions;
+        versions.check(as_of)?;
+        match program {
             Program::Scan { access, .. } | Program::Update { access, .. } | Program::Delete { access, .. } => {
                 match &access.path {
-                    Path::Range { index: Some(index), .. } => table.indexes.get(*index).map(|index| index.tree),
-                    _ => None,
+                    Path::Range { index: Some(index), .. } => {
+                        let index = table.indexes.get(*index);
+                        index.map_or(Ok(false), |index| versions.is_complete(index.tree, as_of).map(|all| !all))
+                    }
+                    _ => Ok(false),
                 }
             }
-            Program::Guard { key, .. } => table.guard(*key).map(|guard| guard.tree),
-            _ => None,
-        };
-        let trees = [Some(table.tree), index];
-        trees.into_iter().flatten().try_for_each(|tree| self.trees.versions.check(tree, as_of))
+            // The guard of a new table has entries of all rows in it that the reader sees: those of its own.
+            Program::Guard { key, .. } => match table.guard(*key) {
+                Some(guard) if versions.is_complete(table.tree, as_of)? => {
+                    versions.is_complete(guard.tree, as_of).map(|all| !all)
+                }
+                _ => Ok(false),
+            },
+            _ => Ok(false),
+        }
     }
 
     /// The transaction is committed, by the record that ends there.

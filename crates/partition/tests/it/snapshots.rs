@@ -1,17 +1,17 @@
 //! Single rules of snapshots.
 
 use crate::driver::{Answer, Driver, state_of};
-use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, batch, plain_table, rows_of, table};
+use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, plain_table, rows_of, table};
 use crate::trees::MemTrees;
 use crate::units::{D, add, driver, make_trees, numbers, one, select};
 use clearway_partition::{Body, Limits, Partition, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::{RowLock, TableDef};
-use clearway_types::{Lsn, SqlState, TreeId, TxnId};
+use clearway_types::{Lsn, SqlState, TxnId};
 use std::sync::Arc;
 
 /// A reader with its snapshot.
-fn open(d: &mut D) -> (TxnId, Snapshot) {
+pub fn open(d: &mut D) -> (TxnId, Snapshot) {
     let (txn, opening) = (d.txn(), d.snapshots.begin());
     if let Some(generation) = opening.generation() {
         assert_eq!(d.call(txn, Body::KeepVersions(generation)).expect("an answer").count, 1);
@@ -19,7 +19,7 @@ fn open(d: &mut D) -> (TxnId, Snapshot) {
     (txn, d.open(opening))
 }
 
-fn read_in(table: &Arc<TableDef>, (_, snapshot): &(TxnId, Snapshot), find: Find) -> Body {
+pub fn read_in(table: &Arc<TableDef>, (_, snapshot): &(TxnId, Snapshot), find: Find) -> Body {
     let env = Arc::new(Env::default());
     Body::StatementAt {
         at: Some(snapshot.lsn()),
@@ -35,7 +35,7 @@ fn read(d: &mut D, reader: &(TxnId, Snapshot), find: Find) -> Answer {
     d.call(reader.0, read_in(&table(), reader, find))
 }
 
-fn close(d: &mut D, (txn, snapshot): (TxnId, Snapshot)) {
+pub fn close(d: &mut D, (txn, snapshot): (TxnId, Snapshot)) {
     drop(snapshot);
     d.call(txn, Body::Finish { commit: Some(Lsn(0)) }).expect("the end");
 }
@@ -250,37 +250,4 @@ fn a_row_that_was_changed_and_then_moved_has_moved() {
         assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE), "{changes:?}");
         close(&mut d, (txn, snapshot));
     }
-}
-
-/// A table that a reader has used stays as it is; what has been made since its snapshot, it refuses.
-#[test]
-fn a_table_is_not_changed_under_a_reader() {
-    let mut d = driver(&numbers(3));
-    let reader = open(&mut d);
-    read(&mut d, &reader, Find::Point(1)).expect("a row");
-    let changer = d.txn();
-    let waits = d.send(changer, Body::LockTable { table: table().id, asker: None });
-    assert_eq!(d.in_way_of(changer), [reader.0]);
-    let older = open(&mut d);
-    close(&mut d, reader);
-    assert!(d.take(waits).expect("its turn").is_ok());
-    // Its trees are new ones, as after TRUNCATE.
-    let moved = |tree: TreeId| TreeId(tree.0 + 100);
-    let mut truncated = TableDef { tree: moved(ROWS), ..(*table()).clone() };
-    truncated.indexes.iter_mut().for_each(|index| index.tree = moved(index.tree));
-    let truncated = Arc::new(truncated);
-    d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
-    let insert = Stmt::Insert { rows: vec![(7, None, 7)], ignore: false }.program(&truncated);
-    let (program, env, rows) = (Arc::new(insert), Arc::new(Env::default()), Some(batch(&[(7, None, 7)])));
-    d.call(changer, Body::Statement { program, env, rows, batch: None, fresh: true, learns: false }).expect("a row");
-    let commit = d.append_commit(changer);
-    d.call(changer, Body::Finish { commit: Some(commit) }).expect("commit");
-    let all = Find::All { a_less: None };
-    let answer = d.call(older.0, read_in(&truncated, &older, all.clone()));
-    assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE));
-    let newer = open(&mut d);
-    let answer = d.call(newer.0, read_in(&truncated, &newer, all));
-    assert_eq!(rows_of(&answer.expect("rows")), [(7, None, 7)]);
-    close(&mut d, older);
-    close(&mut d, newer);
 }

@@ -1,0 +1,102 @@
+//! The trees that were made while images are kept, and which snapshots are older.
+//!
+//! A snapshot that is older than a table's tree sees the table as empty, except for the changes of its own transaction. One that is older than an index does not
+//! use it: the index has no entries of rows that were deleted before it was made.
+//!
+//! Invariant: a tree without an entry is older than every open snapshot. An entry goes when its tree is older than the oldest snapshot, or when its maker
+//! is undone.
+//!
+//! Locking: none, it belongs to the partition. A crash leaves nothing.
+//!
+//! Source: PostgreSQL's manual, 13.6, and `indcheckxmin` of its `pg_index`.
+
+use super::{AsOf, Key, Seen, Versions, is_empty};
+use crate::exec::Stop;
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{Lsn, TreeId, TxnId};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// When a tree was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Birth {
+    pub maker: TxnId,
+    /// The end of the maker's commit record, once it is known.
+    pub commit: Option<Lsn>,
+    /// Snapshots above this were opened later.
+    pub since: u64,
+}
+
+/// See above.
+#[derive(Default)]
+pub(super) struct Births(BTreeMap<TreeId, Birth>);
+
+impl Births {
+    /// Returns the birth of a tree that some snapshots may not see.
+    pub(super) fn get(&self, tree: TreeId) -> Option<&Birth> {
+        self.0.get(&tree)
+    }
+
+    pub(super) fn insert(&mut self, tree: TreeId, birth: Birth) {
+        self.0.insert(tree, birth);
+    }
+
+    /// The maker is committed by the record that ends there.
+    pub(super) fn committed(&mut self, maker: TxnId, commit: Lsn) {
+        for birth in self.0.values_mut().filter(|birth| birth.maker == maker && birth.commit.is_none()) {
+            birth.commit = Some(commit);
+        }
+    }
+
+    /// The maker has been undone.
+    pub(super) fn undone(&mut self, maker: TxnId) {
+        self.0.retain(|_, birth| birth.maker != maker || birth.commit.is_some());
+    }
+
+    /// Forgets the trees that are older than this snapshot.
+    pub(super) fn trim(&mut self, oldest: u64) {
+        self.0.retain(|_, birth| birth.commit.is_none_or(|commit| commit.0 > oldest));
+    }
+}
+
+impl Versions {
+    /// Returns the birth of a tree that is newer than the snapshot.
+    fn newer(&self, tree: TreeId, as_of: AsOf) -> Result<Option<&Birth>, Stop> {
+        let Some(birth) = self.kept.as_ref().and_then(|kept| kept.births.get(tree)) else { return Ok(None) };
+        match self.sees(as_of.at, birth.maker, birth.commit) {
+            Seen::Yes => Ok(None),
+            Seen::No => Ok(Some(birth)),
+            Seen::Undecided => Err(Stop::Commit(birth.maker)),
+        }
+    }
+
+    /// Whether others have made the tree since the snapshot: it sees in it what its own transaction has put there, and nothing else.
+    pub(crate) fn is_newer(&self, tree: TreeId, as_of: AsOf) -> Result<bool, Stop> {
+        let newer = self.newer(tree, as_of)?.is_some_and(|birth| birth.maker != as_of.me);
+        Ok(newer && !canary::on(Bug::NewTable))
+    }
+
+    /// Whether an index, or a guard, has an entry of each row that the snapshot sees.
+    pub(crate) fn is_complete(&self, index: TreeId, as_of: AsOf) -> Result<bool, Stop> {
+        let Some(birth) = self.newer(index, as_of)? else { return Ok(true) };
+        // Rows that were deleted between the snapshot and its making have none.
+        let own = birth.maker == as_of.me && (!as_of.repeatable || as_of.at.0 > birth.since);
+        Ok(own || canary::on(Bug::NewIndex))
+    }
+
+    /// What the reader itself has put into a tree that is newer than its snapshot; `now`: the value in the tree.
+    pub(crate) fn own<'v>(&self, tree: TreeId, key: &[u8], now: Option<&'v [u8]>, me: TxnId) -> Option<&'v [u8]> {
+        let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
+        let image = chain?.iter().rfind(|image| image.is_of(me))?;
+        // After ROLLBACK TO its change may be undone.
+        now.filter(|_| now != image.before.as_deref())
+    }
+
+    /// The keys between the bounds that an active transaction has changed, in order.
+    pub(crate) fn changed_by(&self, tree: TreeId, (from, to): (Bound<&[u8]>, Bound<&[u8]>), writer: TxnId) -> Vec<Key> {
+        let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
+        let between = chains.filter(|_| !is_empty(from, to)).map(|chains| chains.range::<[u8], _>((from, to)));
+        let changed = between.into_iter().flatten().filter(|(_, chain)| chain.iter().any(|image| image.is_of(writer)));
+        changed.map(|(key, _)| key.clone()).collect()
+    }
+}
