@@ -65,7 +65,7 @@ impl Exports {
         let Some(Export { snapshot, source, pid }) = open.get(id) else {
             return Err(SqlError::new(SqlState::INVALID_PARAMETER, format!("invalid snapshot identifier: \"{id}\"")));
         };
-        let shared = snapshot.as_ref().map(|snapshot| (snapshot.clone(), *source));
+        let shared = snapshot.as_ref().map(|snapshot| (snapshot.share(), *source));
         shared.ok_or_else(|| {
             SqlError::new(SqlState(*b"55000"), "could not import the requested snapshot")
                 .detail(format!("The source process with PID {pid} is not running anymore."))

@@ -23,6 +23,7 @@
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_sync::atomic::{AtomicU64, Ordering, fence};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -204,6 +205,16 @@ impl Snapshot {
     /// What it sees: everything that commit records up to here have committed.
     pub fn lsn(&self) -> Lsn {
         self.lsn
+    }
+}
+
+impl Snapshot {
+    /// Another share of it: it is open until the last has been dropped.
+    pub fn share(self: &Arc<Self>) -> Arc<Self> {
+        if canary::on(Bug::UnheldImport) {
+            return Arc::new(Self { snapshots: Arc::default(), lsn: self.lsn });
+        }
+        self.clone()
     }
 }
 

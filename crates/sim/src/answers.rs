@@ -18,7 +18,7 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
     })
 }
 
-fn datums(batch: &RowBatch) -> Result<Vec<Vec<Datum>>, String> {
+pub(crate) fn datums(batch: &RowBatch) -> Result<Vec<Vec<Datum>>, String> {
     batch.iter().map(|row| row.to_datums().map_err(|_| "a row that cannot be read".to_owned())).collect()
 }
 

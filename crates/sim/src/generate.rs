@@ -52,6 +52,8 @@ pub struct Mix {
     pub key_shares: u64,
     /// Connections that end in a block, before a statement or during one.
     pub hang_ups: u64,
+    /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a block exports what it sees instead of another statement.
+    pub imports: u64,
 }
 
 /// One session's choices.
@@ -73,6 +75,10 @@ pub struct Script {
     read: Option<(String, Pred)>,
     /// The block is READ ONLY.
     only_reads: bool,
+    /// The block may import a snapshot: it has one for all its statements, and has run none.
+    imports: bool,
+    /// The block may export snapshots.
+    exports: bool,
 }
 
 /// Where the session's transaction stands.
@@ -104,6 +110,8 @@ impl Script {
             values,
             read: None,
             only_reads: false,
+            imports: false,
+            exports: false,
         }
     }
 
@@ -128,8 +136,8 @@ impl Script {
         if self.rng.percent(percent) { self.rng.below(150) } else { 0 }
     }
 
-    /// The next statement. `catalog`: as the session sees it.
-    pub fn next(&mut self, block: Block, catalog: &Catalog) -> Stmt {
+    /// The next statement. `catalog`: as the session sees it, `exported`: the ids of snapshots that may still be imported.
+    pub fn next(&mut self, block: Block, catalog: &Catalog, exported: &[String]) -> Stmt {
         match block {
             Block::None => {
                 self.savepoints.clear();
@@ -142,13 +150,17 @@ impl Script {
                 }
                 self.left = 1 + self.rng.below(self.mix.block);
                 self.only_reads = self.mix.read_only > 0 && self.rng.percent(self.mix.read_only);
-                if self.only_reads {
+                let begin = if self.only_reads {
                     Stmt::BeginReadOnly { each: self.rng.percent(30) }
                 } else if self.mix.levels > 0 && self.rng.percent(self.mix.levels) {
                     Stmt::BeginAt { repeatable: self.rng.percent(self.mix.repeatable) }
                 } else {
                     Stmt::Begin
-                }
+                };
+                self.imports =
+                    matches!(begin, Stmt::BeginReadOnly { each: false } | Stmt::BeginAt { repeatable: true });
+                self.exports = begin != Stmt::Begin;
+                begin
             }
             Block::Failed => match self.savepoints.last() {
                 Some(savepoint) if self.rng.percent(70) => Stmt::RollbackTo(*savepoint),
@@ -163,9 +175,25 @@ impl Script {
             }
             Block::Open => {
                 self.left -= 1;
+                if let Some(stmt) = self.share(exported) {
+                    return stmt;
+                }
                 if self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }
             }
         }
+    }
+
+    /// An import or an export of a snapshot, now and then.
+    fn share(&mut self, exported: &[String]) -> Option<Stmt> {
+        let may_import = std::mem::take(&mut self.imports);
+        if self.mix.imports == 0 {
+            return None;
+        }
+        if may_import && !exported.is_empty() && self.rng.percent(self.mix.imports) {
+            return Some(Stmt::Import(exported[self.rng.below(exported.len() as u64) as usize].clone()));
+        }
+        let exports = self.exports && self.savepoints.is_empty() && self.rng.percent(self.mix.imports / 2);
+        exports.then_some(Stmt::Export)
     }
 
     fn savepoint(&mut self) -> Stmt {

@@ -270,6 +270,7 @@ impl Story<'_> {
             hang_ups: AtomicU64::new(0),
             doing: Mutex::default(),
             backups: Mutex::default(),
+            exports: Mutex::default(),
             faults: AtomicBool::new(faulty),
             plan,
         });

@@ -1,5 +1,7 @@
 //! One session: makes up its next statement, runs it, and writes down what it saw.
 
+mod exports;
+
 use crate::answers::{answer, end};
 use crate::generate::{Block, Script};
 use crate::history::{End, History, Transaction};
@@ -45,6 +47,8 @@ pub struct Shared {
     pub plan: Option<Arc<FaultPlan>>,
     /// The backups that were reported complete.
     pub backups: std::sync::Mutex<Vec<Taken>>,
+    /// The snapshots that were exported last.
+    pub exports: std::sync::Mutex<Vec<exports::Export>>,
 }
 
 /// A backup.
@@ -121,6 +125,10 @@ pub struct Session {
     snapshot: Option<Lsn>,
     /// The snapshots that its statements saw, if it is below SERIALIZABLE.
     views: Vec<Option<Lsn>>,
+    /// The snapshot that all its statements must see: it has imported it.
+    imported: Option<Lsn>,
+    /// How many transactions have imported snapshots.
+    imports: u32,
     /// The step at which it began.
     began: u64,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
@@ -145,6 +153,8 @@ impl Session {
             open: Vec::new(),
             snapshot: None,
             views: Vec::new(),
+            imported: None,
+            imports: 0,
             began: 0,
             thinks: 0,
             acknowledged: Lsn(0),
@@ -211,7 +221,11 @@ impl Session {
                     }
                     self.left = self.left.saturating_sub(1);
                     self.acknowledged = self.shared.history.acknowledged_up_to();
-                    let stmt = if stopping { Stmt::Rollback } else { self.script.next(block, &client.catalog()) };
+                    let exported = self.shared.exported();
+                    let stmt = match stopping {
+                        true => Stmt::Rollback,
+                        false => self.script.next(block, &client.catalog(), &exported),
+                    };
                     if self.open.is_empty() {
                         self.began = self.shared.now();
                     }
@@ -317,6 +331,7 @@ impl Session {
                         Taken { target: target.clone(), acknowledged: self.acknowledged, end: end(&outcome.rows)? };
                     self.shared.backups.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(taken);
                 }
+                self.share(&stmt, &outcome)?;
                 (answer(&stmt, &outcome)?, outcome.wait)
             }
             Err(refusal) => (self.refusal(port, &stmt, &refusal.error)?, refusal.wait),
@@ -331,6 +346,7 @@ impl Session {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
             Block::Open | Block::Failed => {
                 let saw = self.client.as_ref().and_then(Client::reads_at);
+                self.check_view(&stmt, &answer, saw)?;
                 self.open.push((stmt, answer));
                 if let Some((Stmt::BeginAt { .. } | Stmt::BeginReadOnly { each: false }, _)) = self.open.first() {
                     let looks = self.open.last().is_some_and(|(stmt, _)| stmt.finds());
@@ -381,7 +397,8 @@ impl Session {
     /// Writes the open transaction down; its number.
     fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
         let statements = std::mem::take(&mut self.open);
-        let (session, began, snapshot) = (self.name.clone(), self.began, self.snapshot.take());
+        let (session, began, snapshot) = (self.name_of(&statements), self.began, self.snapshot.take());
+        self.imported = None;
         let views = std::mem::take(&mut self.views);
         self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
     }
@@ -439,8 +456,12 @@ impl Session {
             self.shared.rotten().iter().any(|page| page.explains(e.message()))
         } else {
             let busy = matches!(stmt, Stmt::Backup(_)) && e.state() == SqlState::OBJECT_IN_USE;
+            // The exporter has ended, or reads under locks.
+            let ended = matches!(stmt, Stmt::Import(_))
+                && [SqlState::INVALID_PARAMETER, SqlState(*b"55000")].contains(&e.state());
+            let unshared = matches!(stmt, Stmt::Export) && e.state() == SqlState(*b"55000");
             let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
-            foreseen.contains(&e.state()) || failing || busy || locked
+            foreseen.contains(&e.state()) || failing || busy || locked || ended || unshared
         };
         if expected {
             return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));

@@ -292,6 +292,10 @@ pub enum Stmt {
     DropIndex(String),
     /// BACKUP TO this directory.
     Backup(String),
+    /// SELECT pg_export_snapshot()
+    Export,
+    /// SET TRANSACTION SNAPSHOT of this id.
+    Import(String),
 }
 
 impl Stmt {
@@ -311,6 +315,8 @@ impl Stmt {
                 | Self::Keys { .. }
                 | Self::Sum { .. }
                 | Self::Backup(_)
+                | Self::Export
+                | Self::Import(_)
         )
     }
 
@@ -418,6 +424,8 @@ impl fmt::Display for Stmt {
             }
             Self::DropIndex(name) => write!(f, "DROP INDEX {name}"),
             Self::Backup(target) => write!(f, "BACKUP TO '{target}'"),
+            Self::Export => f.write_str("SELECT pg_export_snapshot()"),
+            Self::Import(id) => write!(f, "SET TRANSACTION SNAPSHOT '{id}'"),
         }
     }
 }

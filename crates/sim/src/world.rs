@@ -323,6 +323,7 @@ impl World {
             by_value: 0,
             key_shares: 0,
             hang_ups: 0,
+            imports: 0,
         };
         let mut world = Self {
             seed,
@@ -452,6 +453,16 @@ impl World {
             let (alone, block, reads, wide) = (rng.pick(&[50, 70]), 12, 40, 60);
             self.mix = Mix { ddl, read_only, alone, block, reads, wide, unique: 0, scans: 0, ..self.mix };
             (self.mix.levels, self.mix.repeatable) = (80, 80);
+        }
+        self.draw_imports(&mut Rng::new(self.seed, "tenth generator"));
+    }
+
+    /// What came with the tenth generator: sessions that export and import snapshots.
+    fn draw_imports(&mut self, rng: &mut Rng) {
+        if rng.percent(20) {
+            self.mix.imports = rng.pick(&[20, 60]);
+            self.mix.repeatable = self.mix.repeatable.max(30);
+            self.sessions = self.sessions.max(2);
         }
     }
 

@@ -80,6 +80,8 @@ pub enum Bug {
     NewIndex,
     /// A snapshot sees the rows that a table which is newer was filled with.
     NewTable,
+    /// Whoever imports a snapshot does not keep it open: it closes with its exporter.
+    UnheldImport,
 }
 
 /// What the simulation of the whole engine must find.
@@ -114,6 +116,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::DirtyRead,
     Bug::NewIndex,
     Bug::NewTable,
+    Bug::UnheldImport,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.
