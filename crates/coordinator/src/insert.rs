@@ -6,7 +6,7 @@ use crate::guards::Entries;
 use crate::multi;
 use crate::outcome::Stop;
 use crate::query::{self, Series, split_per_row};
-use crate::snapshot::{self, Needs, Work};
+use crate::snapshot::{self, Needs, ReadAt, Work};
 use crate::txn::{is_fresh, round};
 use clearway_partition::{Reply, not_null_violation};
 use clearway_plan::program::Env;
@@ -57,6 +57,9 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
         }
     }
     let source = snapshot::seeing(core, &insert.source.source, query::run(core, &insert.source, env)).await?;
+    if on_conflict(program) != OnConflict::Fail {
+        core.read_at.set(ReadAt::of(core.txn().sees(Needs::at_home(program))));
+    }
     rows(core, table, program, &source, env, Rounds::One).await
 }
 

@@ -54,6 +54,8 @@ pub struct Mix {
     pub hang_ups: u64,
     /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a block exports what it sees instead of another statement.
     pub imports: u64,
+    /// INSERTs that pass over rows whose keys are not free.
+    pub free: u64,
 }
 
 /// One session's choices.
@@ -353,6 +355,9 @@ impl Script {
             }
         }
         self.newest = rows.last().cloned();
+        if self.mix.free > 0 && !kind.uniques().is_empty() && self.rng.percent(self.mix.free) {
+            return Stmt::InsertFree { table, rows };
+        }
         Stmt::Insert { table, rows }
     }
 

@@ -121,6 +121,7 @@ impl Model {
                 self.inserted += rows.len() as u64;
                 self.table(table)?.insert(rows, first)
             }
+            Stmt::InsertFree { table, rows } => self.insert_free(table, rows, |_, _| true)?,
             Stmt::Update { table, set, pred } => self.table(table)?.update(set, |known| pred.holds(&known.row)),
             Stmt::Delete { table, pred } => self.table(table)?.delete(|known| pred.holds(&known.row)),
             Stmt::Select { table, pred, .. } => Answer::Rows(self.table(table)?.select(pred)),
@@ -164,7 +165,42 @@ impl Model {
     }
 }
 
+impl Model {
+    /// Inserts those of the rows whose keys are free, one after the other. An error if another meets only rows that are not seen; `is_seen`: whether a row
+    /// is that has the same values in these columns.
+    pub(crate) fn insert_free(
+        &mut self,
+        name: &str,
+        rows: &[Row],
+        is_seen: impl Fn(&Known, &[usize]) -> bool,
+    ) -> Result<Answer, String> {
+        let first = self.inserted;
+        self.inserted += rows.len() as u64;
+        let table = self.table(name)?;
+        let mut count = 0;
+        for (id, row) in (first..).zip(rows) {
+            let met: Vec<(&Known, &[usize])> = table.met_by(row).collect();
+            if met.is_empty() {
+                table.rows.push(Known { id, row: row.clone() });
+                count += 1;
+            } else if !met.iter().any(|(known, key)| is_seen(known, key)) {
+                return Err(format!("the snapshot does not have the row {} that {row} meets", met[0].0.row));
+            }
+        }
+        Ok(Answer::Count(count))
+    }
+}
+
 impl Table {
+    /// The rows that have a unique key of this row, each with the key's columns.
+    fn met_by<'t>(&'t self, row: &Row) -> impl Iterator<Item = (&'t Known, &'static [usize])> {
+        let same = |known: &Known, key: &[usize]| {
+            key.iter().all(|column| row.n[*column].is_some() && known.row.n[*column] == row.n[*column])
+        };
+        let keys = self.kind.uniques().iter();
+        keys.flat_map(move |key| self.rows.iter().filter(move |known| same(known, key)).map(move |known| (known, *key)))
+    }
+
     /// The rows for which it holds, sorted.
     pub fn select(&self, pred: &Pred) -> Vec<Row> {
         sorted(self.rows.iter().map(|known| &known.row).filter(|row| pred.holds(row)))

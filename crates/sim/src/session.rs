@@ -349,7 +349,7 @@ impl Session {
                 self.check_view(&stmt, &answer, saw)?;
                 self.open.push((stmt, answer));
                 if let Some((Stmt::BeginAt { .. } | Stmt::BeginReadOnly { each: false }, _)) = self.open.first() {
-                    let looks = self.open.last().is_some_and(|(stmt, _)| stmt.finds());
+                    let looks = self.open.last().is_some_and(|(stmt, _)| stmt.looks());
                     self.views.push(saw.filter(|_| looks));
                 } else if self.open.last().is_some_and(|(stmt, _)| stmt.finds()) {
                     self.snapshot = saw;

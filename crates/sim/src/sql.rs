@@ -225,6 +225,13 @@ pub enum Stmt {
         /// These.
         rows: Vec<Row>,
     },
+    /// INSERT ... ON CONFLICT DO NOTHING
+    InsertFree {
+        /// Into this table.
+        table: String,
+        /// Those of these whose keys are free.
+        rows: Vec<Row>,
+    },
     /// UPDATE
     Update {
         /// The table.
@@ -385,7 +392,7 @@ impl fmt::Display for Stmt {
             Self::Savepoint(n) => write!(f, "SAVEPOINT s{n}"),
             Self::RollbackTo(n) => write!(f, "ROLLBACK TO SAVEPOINT s{n}"),
             Self::Release(n) => write!(f, "RELEASE SAVEPOINT s{n}"),
-            Self::Insert { table, rows } => {
+            Self::Insert { table, rows } | Self::InsertFree { table, rows } => {
                 let mut text = String::new();
                 for row in rows {
                     text.push_str(if text.is_empty() { "(" } else { ", (" });
@@ -395,7 +402,8 @@ impl fmt::Display for Stmt {
                     }
                     write!(text, "'{}')", row.v)?;
                 }
-                write!(f, "INSERT INTO {table} (d, k, a, u, v) VALUES {text}")
+                let end = if matches!(self, Self::InsertFree { .. }) { " ON CONFLICT DO NOTHING" } else { "" };
+                write!(f, "INSERT INTO {table} (d, k, a, u, v) VALUES {text}{end}")
             }
             Self::Update { table, set, pred } => write!(f, "UPDATE {table} SET {set}{pred}"),
             Self::Delete { table, pred } => write!(f, "DELETE FROM {table}{pred}"),

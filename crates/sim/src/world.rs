@@ -324,6 +324,7 @@ impl World {
             key_shares: 0,
             hang_ups: 0,
             imports: 0,
+            free: 0,
         };
         let mut world = Self {
             seed,
@@ -463,6 +464,20 @@ impl World {
             self.mix.imports = rng.pick(&[20, 60]);
             self.mix.repeatable = self.mix.repeatable.max(30);
             self.sessions = self.sessions.max(2);
+        }
+        self.draw_free(&mut Rng::new(self.seed, "tenth generator"));
+    }
+
+    /// What came with the tenth generator: INSERT ... ON CONFLICT DO NOTHING.
+    fn draw_free(&mut self, rng: &mut Rng) {
+        if rng.percent(20) {
+            self.mix.free = rng.pick(&[30, 80]);
+            if rng.percent(60) {
+                // The same few keys, in blocks that have looked at them before.
+                let sessions = self.sessions.max(2);
+                self.mix = Mix { keys: 10, alone: 20, reads: 30, levels: 100, repeatable: 60, ddl: 2, ..self.mix };
+                self.sessions = sessions;
+            }
         }
     }
 

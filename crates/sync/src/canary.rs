@@ -82,6 +82,8 @@ pub enum Bug {
     NewTable,
     /// Whoever imports a snapshot does not keep it open: it closes with its exporter.
     UnheldImport,
+    /// ON CONFLICT DO NOTHING at REPEATABLE READ passes over a row that its snapshot does not have.
+    UnseenConflict,
 }
 
 /// What the simulation of the whole engine must find.
@@ -117,6 +119,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::NewIndex,
     Bug::NewTable,
     Bug::UnheldImport,
+    Bug::UnseenConflict,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

@@ -7,6 +7,7 @@ use crate::trees::Trees;
 use clearway_plan::program::Env;
 use clearway_plan::{GuardOp, LockWait, Program, RowLock, TableDef};
 use clearway_storage::Inserted;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, RowBatch, RowView, SqlError, SqlResult, SqlState, key};
 
 #[derive(Default)]
@@ -69,7 +70,9 @@ impl Guard {
                     } else {
                         cx.get(guard.tree, &entry, &mut show)?;
                     }
-                    if let Some(as_of) = cx.as_of.filter(|_| found.is_some() && cx.locking == Locking::Take) {
+                    let unchecked = *op == GuardOp::Clash && canary::on(Bug::UnseenConflict);
+                    let takes = found.is_some() && cx.locking == Locking::Take && !unchecked;
+                    if let Some(as_of) = cx.as_of.filter(|_| takes) {
                         // The row may not be there any more, or not yet.
                         recheck::since(cx, as_of, table, guard.tree, &entry)?;
                     }
