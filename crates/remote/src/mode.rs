@@ -7,7 +7,7 @@
 //! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders, or the start timestamp of the exclusive one | - |
 //! | M/S in one round | bit 0: held exclusively; bits 1 to 63: number of holders, with those that will back out | - |
 //! | M/S, WAIT_DIE | as above | start timestamps of up to 4 holders, 0 unused |
-//! | adaptive | bit 0: held exclusively, bit 1 then: to read, bits 2 to 63: start timestamp; or bits 1 to 63: number of sharing readers | WAIT_DIE: start timestamps of up to 4 sharing readers |
+//! | adaptive | as M/S | WAIT_DIE: start timestamps of up to 4 sharing readers; the word names an exclusive holder |
 //!
 //! In the adaptive mode a reader takes an exclusive lock (M) or a shared one (M/S). The word says which, so that its
 //! meaning does not depend on what any worker would choose now: workers choose without an agreement.
@@ -20,12 +20,6 @@ pub(crate) const EXCLUSIVE: u64 = 3;
 
 /// One reader in the lock word of M/S modes.
 pub(crate) const READER: u64 = 2;
-
-/// The exclusive holder only reads, in the adaptive mode.
-const READS: u64 = 2;
-
-/// The most that a logical time can be in a lock word of the adaptive mode.
-pub(crate) const MAX_ADAPTIVE_COUNT: u64 = (1 << (64 - 16 - 2)) - 1;
 
 /// When a transaction started first, unique over all workers of a fabric, never 0. Smaller is older.
 ///
@@ -73,7 +67,7 @@ pub enum LockKind {
     /// WAIT_DIE; NO_WAIT treats it as [`LockKind::Mutual`].
     Line,
     /// M or M/S, chosen by each worker for each row that it reads: M costs fewer rounds, M/S lets readers meet. A
-    /// worker shares the rows in which it has met other readers lately.
+    /// worker shares the rows in which it has met others lately.
     Adaptive,
 }
 
@@ -133,11 +127,10 @@ impl Mode {
         if self.has_array() { 1 + HOLDERS } else { 1 }
     }
 
-    /// The lock word while `txn` holds the row exclusively; in the adaptive mode `reads` says for what.
-    pub(crate) fn exclusive_word(self, txn: StartTimestamp, reads: bool) -> u64 {
+    /// The lock word while `txn` holds the row exclusively.
+    pub(crate) fn exclusive_word(self, txn: StartTimestamp) -> u64 {
         match self.shares() {
             true if self.is_one_round() => EXCLUSIVE,
-            true if self.is_adaptive() => txn.0 << 2 | if reads { READS } else { 0 } | 1,
             // Recovery must know whose it is.
             true => txn.0 << 1 | 1,
             false => txn.0,
@@ -149,23 +142,10 @@ impl Mode {
     /// The exclusive holder, in modes whose protocol asks the lock word for it.
     pub(crate) fn exclusive_holder(self, word: u64) -> Option<StartTimestamp> {
         match self.kind {
-            LockKind::Adaptive if is_exclusive(word) => Some(StartTimestamp(word >> 2)),
+            LockKind::Adaptive if is_exclusive(word) => Some(StartTimestamp(word >> 1)),
             LockKind::Mutual if word != 0 => Some(StartTimestamp(word)),
             _ => None,
         }
-    }
-
-    /// Whether a reader that finds this word has met another reader; none if it has met a writer.
-    pub(crate) fn meets_reader(word: u64) -> Option<bool> {
-        match is_exclusive(word) {
-            true => (word & READS != 0).then_some(true),
-            false => Some(word != 0),
-        }
-    }
-
-    /// Whether `txn` holds the row exclusively.
-    pub(crate) fn is_held_by(self, word: u64, txn: StartTimestamp) -> bool {
-        word == self.exclusive_word(txn, false) || (self.is_adaptive() && word == self.exclusive_word(txn, true))
     }
 }
 

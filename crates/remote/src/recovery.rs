@@ -50,8 +50,6 @@ pub struct HeldLock {
     pub(crate) row: RowId,
     pub(crate) holder: StartTimestamp,
     pub(crate) exclusive: bool,
-    /// Adaptive: the word of the exclusive lock says that it is to read.
-    pub(crate) reads: bool,
     /// The holder's place in the array, if it is entered there.
     pub(crate) slot: Option<usize>,
 }
@@ -61,17 +59,17 @@ impl HeldLock {
     pub fn to_words(&self) -> [u64; 3] {
         let slot = self.slot.map_or(0, |slot| slot as u64 + 1);
         let row = u64::from(self.row.owner) << 32 | u64::from(self.row.index);
-        [row, self.holder.0, u64::from(self.exclusive) | u64::from(self.reads) << 1 | slot << 2]
+        [row, self.holder.0, u64::from(self.exclusive) | slot << 1]
     }
 
     /// The lock in such words; none if they are not one of this table's.
     pub fn from_words([row, holder, kind]: [u64; 3], table: &Table) -> Option<Self> {
         let row = RowId { owner: (row >> 32) as u32, index: row as u32 };
         let known = (row.owner as usize) < table.owners.len() && row.index < table.rows + table.buckets.rows;
-        let slot = usize::try_from(kind >> 2).ok()?.checked_sub(1);
+        let slot = usize::try_from(kind >> 1).ok()?.checked_sub(1);
         let fits = slot.is_none_or(|slot| 1 + slot < table.mode.header_words());
-        let (exclusive, reads) = (kind & 1 == 1, kind & 2 == 2);
-        (known && fits && holder != 0).then_some(Self { row, holder: StartTimestamp(holder), exclusive, reads, slot })
+        let exclusive = kind & 1 == 1;
+        (known && fits && holder != 0).then_some(Self { row, holder: StartTimestamp(holder), exclusive, slot })
     }
 }
 
@@ -137,7 +135,7 @@ pub fn rebuild(table: &Table, regions: &[Option<&dyn Region>], survivors: &[Held
         for (row, payload) in of_owners.values().flat_map(|record| &record.changes) {
             let Some(region) = regions[row.owner as usize] else { continue };
             let word = table.word(*row, 0).word as usize;
-            if table.mode.is_held_by(region.load(word), *start) {
+            if region.load(word) == table.mode.exclusive_word(*start) {
                 outcomes.rows_completed += 1;
                 let first = word + table.mode.header_words();
                 (first..).zip(payload).for_each(|(word, value)| region.store(word, *value));
@@ -190,7 +188,7 @@ fn set_words<'l>(
         for lock in locks.clone().filter(|lock| lock.row == row) {
             if lock.exclusive {
                 assert_eq!(words[0], 0, "two survivors hold {row:?}");
-                words[0] = table.mode.exclusive_word(lock.holder, lock.reads);
+                words[0] = table.mode.exclusive_word(lock.holder);
             } else {
                 words[0] += READER;
             }

@@ -17,7 +17,6 @@ mod recover;
 use crate::access::{Access, Context, Held, Progress, SCRATCH_HEADER};
 use crate::kinds::Kinds;
 use crate::mailbox::{Connected, MAX_COUNT, MAX_PLACES, Mailbox};
-use crate::mode::MAX_ADAPTIVE_COUNT;
 use crate::traps::Planted;
 #[cfg(test)]
 use crate::traps::Trap;
@@ -336,9 +335,7 @@ impl<W: FabricWorker> RowClient for RowWorker<'_, W> {
 
     fn begin(&mut self) -> Option<TxnHandle> {
         self.newest += 1;
-        let mode = self.table.mode;
-        assert!(!mode.has_line() || self.newest <= MAX_COUNT, "no more start timestamps");
-        assert!(!mode.is_adaptive() || self.newest <= MAX_ADAPTIVE_COUNT, "no more start timestamps");
+        assert!(!self.table.mode.has_line() || self.newest <= MAX_COUNT, "no more start timestamps");
         self.restart(StartTimestamp::new(self.newest, self.number))
     }
 

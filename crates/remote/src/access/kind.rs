@@ -1,8 +1,8 @@
 //! A reader's choice between a mutual and a shared lock: see [`crate::kinds`].
 
 use super::{Access, Context, Held, Progress, Step};
+use crate::Protocol;
 use crate::traps::Trap;
-use crate::{Mode, Protocol};
 use clearway_fabric::FabricWorker;
 
 impl Access {
@@ -11,12 +11,10 @@ impl Access {
         cx.table.mode.is_adaptive() && self.held == Held::Not && !cx.kinds.shares(self.row)
     }
 
-    /// Remembers whom a reader has found in the lock word.
+    /// Remembers whether a reader has met anybody in this lock word, or that a writer has.
     pub(super) fn note<W>(&self, word: u64, cx: &mut Context<'_, W>) {
-        if cx.table.mode.is_adaptive()
-            && let Some(met) = Mode::meets_reader(word)
-        {
-            cx.kinds.note(self.row, met);
+        if cx.table.mode.is_adaptive() {
+            cx.kinds.note(self.row, word != 0);
         }
     }
 
@@ -35,7 +33,7 @@ impl Access {
         if self.reads && cx.planted.has(Trap::MutualWord) {
             return cx.txn.0;
         }
-        cx.table.mode.exclusive_word(cx.txn, self.reads)
+        cx.table.mode.exclusive_word(cx.txn)
     }
 
     /// Whether an exclusive lock is to be released; the trap asks what would be taken now.

@@ -134,8 +134,8 @@ pub(crate) struct Access {
     /// Asked for, or held.
     pub exclusive: bool,
     pub held: Held,
-    /// Adaptive: the lock word says that its exclusive holder reads.
-    pub reads: bool,
+    /// Adaptive: an exclusive lock that a reader asks for, or has.
+    reads: bool,
     pub dirty: bool,
     /// First word of its scratch range.
     scratch: usize,
@@ -286,7 +286,7 @@ impl Access {
 
     fn took_exclusive<W: FabricWorker>(&mut self, found: u64, cx: &mut Context<'_, W>) -> Progress {
         let mode = cx.table.mode;
-        if self.reads {
+        if self.reads || found != self.word_to_upgrade() {
             self.note(found, cx);
         }
         if found == self.word_to_upgrade() {

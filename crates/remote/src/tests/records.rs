@@ -27,14 +27,13 @@ fn records_change_only_rows_that_their_transaction_holds() {
     // record at owner 1.
     record(0, ended, 0b01, [(0, 70), (1, 71)]);
     record(1, half, 0b11, [(2, 80), (3, 81)]);
-    let exclusive = |start| mode.exclusive_word(start, false);
+    let exclusive = |start| mode.exclusive_word(start);
     for (index, word, value) in [(0, exclusive(ended), 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)] {
         store(index, 0, word);
         store(index, 1, value);
     }
     // Row 3 has 3 readers, of which one survives.
-    let reader =
-        HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, reads: false, slot: None };
+    let reader = HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, slot: None };
     let outcomes = rebuild(&table, &[Some(&regions[0]), Some(&regions[1])], &[reader]);
     assert!(outcomes.has_committed(ended) && !outcomes.has_committed(half));
     assert_eq!((outcomes.rows_completed, outcomes.exclusive_freed), (1, 2));
@@ -109,13 +108,13 @@ fn locks_and_outcomes_survive_a_message() {
     let (buckets, log) = (Buckets::default(), LogLayout::default());
     let table = Table { mode, payload_words: 1, rows: 4, buckets, log, owners: vec![owner; 3] };
     let (row, holder) = (RowId { owner: 2, index: 3 }, StartTimestamp::new(1 << 40, 9));
-    for (exclusive, reads, slot) in [(true, false, None), (true, true, Some(0)), (false, false, Some(3))] {
-        let lock = HeldLock { row, holder, exclusive, reads, slot };
+    for (exclusive, slot) in [(true, None), (true, Some(0)), (false, Some(3))] {
+        let lock = HeldLock { row, holder, exclusive, slot };
         assert_eq!(HeldLock::from_words(lock.to_words(), &table), Some(lock));
         // Another owner, row, holder or slot than there is.
         let [place, start, kind] = lock.to_words();
         for bad in
-            [[place + (1 << 32), start, kind], [place + 1, start, kind], [place, 0, kind], [place, start, 5 << 2]]
+            [[place + (1 << 32), start, kind], [place + 1, start, kind], [place, 0, kind], [place, start, 5 << 1]]
         {
             assert_eq!(HeldLock::from_words(bad, &table), None);
         }

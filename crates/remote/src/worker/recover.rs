@@ -49,7 +49,6 @@ impl<W: FabricWorker> RowWorker<'_, W> {
                 row: access.row,
                 holder: txn.start,
                 exclusive: access.held == Held::Exclusive,
-                reads: access.reads,
                 slot: access.slot(),
             }));
         }
