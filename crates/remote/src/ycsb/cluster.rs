@@ -1,10 +1,9 @@
 //! The transactions of a run.
 
 use super::model::{Action, Model, ModelLink};
-use super::zipf::Zipf;
-use super::{MAX_VIRTUAL_NS, Outcome, PAYLOAD_WORDS, RunError, Setup};
+use super::{MAX_VIRTUAL_NS, Outcome, PAYLOAD_WORDS, Plans, RunError, Setup};
 use crate::{Event, MessageServer, RowClient, RowId, Table, TxnHandle};
-use clearway_env::{Entropy, SeededEntropy};
+use clearway_env::SeededEntropy;
 use clearway_fabric::Region;
 use clearway_fabric::sim::{Network, SimRegion, Step};
 use std::cell::RefCell;
@@ -36,7 +35,7 @@ pub(super) struct Cluster<'a> {
     running: BTreeMap<(usize, TxnHandle), usize>,
     looking: Vec<bool>,
     rng: SeededEntropy,
-    zipf: Zipf,
+    plans: Plans,
     /// Changes of each row by transactions that committed.
     changes: BTreeMap<RowId, u64>,
     commits: u64,
@@ -65,7 +64,7 @@ impl<'a> Cluster<'a> {
             workers,
             servers,
             rng: SeededEntropy::new(setup.seed),
-            zipf: Zipf::new(setup.rows, setup.theta),
+            plans: Plans::new(setup.nodes as u32, setup.rows, setup.operations, setup.theta, setup.writes),
             changes: BTreeMap::new(),
             commits: 0,
             measured_ns: (0, 0),
@@ -135,7 +134,7 @@ impl<'a> Cluster<'a> {
         if self.commits >= enough || self.network.now_ns() >= MAX_VIRTUAL_NS {
             return;
         }
-        let plan = self.plan();
+        let plan = self.plans.draw(&self.rng);
         let begun_ns = self.network.now_ns();
         self.clients[worker][client] = Client { plan, done: 0, begun_ns };
         self.begin(worker, client, None);
@@ -148,19 +147,6 @@ impl<'a> Cluster<'a> {
         let mut model = self.model.borrow_mut();
         let begun_ns = model.work(worker, begin_ns);
         model.at(begun_ns, Action::Begin(worker, client, start));
-    }
-
-    fn plan(&self) -> Vec<(RowId, bool)> {
-        let mut plan: Vec<(RowId, bool)> = Vec::new();
-        while plan.len() < self.setup.operations {
-            let owner = self.rng.below(self.setup.nodes as u64) as u32;
-            let row = RowId { owner, index: self.zipf.draw(&self.rng) };
-            if plan.iter().all(|(other, _)| *other != row) {
-                let update = ((self.rng.u64() >> 11) as f64) < self.setup.writes * (1_u64 << 53) as f64;
-                plan.push((row, update));
-            }
-        }
-        plan
     }
 
     /// Starts the next operation, or the commit.

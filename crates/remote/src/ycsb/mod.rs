@@ -12,11 +12,13 @@
 mod cluster;
 mod costs;
 mod model;
+mod plans;
 #[cfg(test)]
 mod tests;
 mod zipf;
 
 pub use costs::{CostField, Costs, MessageCosts};
+pub use plans::Plans;
 
 use crate::{
     Buckets, LogLayout, Mailbox, MessageServer, MessageWorker, Mode, Owner, RemoteError, RowClient, RowWorker, Stats,
@@ -34,9 +36,9 @@ use std::rc::Rc;
 pub const MAX_VIRTUAL_NS: u64 = 2_000_000_000;
 
 /// Words of a row. The source's 100 bytes would occupy the network for 5 ns more.
-const PAYLOAD_WORDS: usize = 4;
+pub const PAYLOAD_WORDS: usize = 4;
 /// Words of an index entry that is read.
-const BUCKET_WORDS: usize = 2;
+pub const BUCKET_WORDS: usize = 2;
 /// No worker has this port: nodes are reached for their memory.
 const PORT: u32 = 1000;
 

@@ -1,0 +1,164 @@
+//! The command line.
+
+use clearway_remote::ycsb::{Plans, Transport};
+use clearway_remote::{LockKind, Mode, Protocol, WorkerLimits};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// What a process is told at its start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub node: u32,
+    pub nodes: u32,
+    pub transport: Transport,
+    pub mode: Mode,
+    pub rows: u32,
+    pub operations: usize,
+    pub theta: f64,
+    pub writes: f64,
+    pub transactions: usize,
+    pub read_index: bool,
+    pub latency: Duration,
+    pub seed: u64,
+    pub segment: Option<PathBuf>,
+}
+
+impl Options {
+    /// # Errors
+    /// What is wrong with the command line.
+    pub fn parse(args: &[String]) -> Result<Self, String> {
+        let [command, flags @ ..] = args else { return Err("no command".into()) };
+        if command != "serve" {
+            return Err(format!("unknown command `{command}`"));
+        }
+        let mut options = Self {
+            node: u32::MAX,
+            nodes: 4,
+            transport: Transport::OneSided,
+            mode: Mode { protocol: Protocol::NoWait, kind: LockKind::Shared },
+            rows: 100_000,
+            operations: 10,
+            theta: 0.0,
+            writes: 0.5,
+            transactions: 4,
+            read_index: false,
+            latency: Duration::ZERO,
+            seed: 1,
+            segment: None,
+        };
+        let mut flags = flags.iter();
+        while let Some(flag) = flags.next() {
+            let value = flags.next().ok_or_else(|| format!("{flag} has no value"))?;
+            options.set(flag, value)?;
+        }
+        options.check()
+    }
+
+    fn set(&mut self, flag: &str, value: &str) -> Result<(), String> {
+        let bad = || format!("{flag} cannot be `{value}`");
+        match flag {
+            "--node" => self.node = number(flag, value)?,
+            "--nodes" => self.nodes = number(flag, value)?,
+            "--rows" => self.rows = number(flag, value)?,
+            "--operations" => self.operations = number(flag, value)?,
+            "--theta" => self.theta = number(flag, value)?,
+            "--writes" => self.writes = number(flag, value)?,
+            "--transactions" => self.transactions = number(flag, value)?,
+            "--read-index" => self.read_index = number(flag, value)?,
+            "--latency-ns" => self.latency = Duration::from_nanos(number(flag, value)?),
+            "--seed" => self.seed = number(flag, value)?,
+            "--segment" => self.segment = Some(value.into()),
+            "--transport" => {
+                self.transport = match value {
+                    "one-sided" => Transport::OneSided,
+                    "two-sided" => Transport::TwoSided,
+                    "tcp" => Transport::Tcp,
+                    _ => return Err(bad()),
+                }
+            }
+            "--protocol" => {
+                self.mode.protocol = match value {
+                    "no-wait" => Protocol::NoWait,
+                    "wait-die" => Protocol::WaitDie,
+                    _ => return Err(bad()),
+                }
+            }
+            "--locks" => {
+                self.mode.kind = match value {
+                    "mutual" => LockKind::Mutual,
+                    "shared" => LockKind::Shared,
+                    "one-round" => LockKind::OneRound,
+                    "line" => LockKind::Line,
+                    "adaptive" => LockKind::Adaptive,
+                    _ => return Err(bad()),
+                }
+            }
+            _ => return Err(format!("unknown option {flag}")),
+        }
+        Ok(())
+    }
+
+    fn check(self) -> Result<Self, String> {
+        let limits = [
+            (self.nodes >= 1 && self.nodes <= 64, "--nodes must be from 1 to 64"),
+            (self.node < self.nodes, "--node must be less than --nodes"),
+            (self.rows >= 2 && self.rows < 1 << 30, "--rows must be at least 2 and less than 2^30"),
+            ((1..=64).contains(&self.operations), "--operations must be from 1 to 64"),
+            (self.operations as u64 <= u64::from(self.rows), "--rows must be at least --operations"),
+            ((0.0..1.0).contains(&self.theta), "--theta must be from 0 to below 1"),
+            ((0.0..=1.0).contains(&self.writes), "--writes must be from 0 to 1"),
+            ((1..=32).contains(&self.transactions), "--transactions must be from 1 to 32"),
+            (self.segment.is_some() || self.node == 0 || self.transport == Transport::Tcp, "--segment is missing"),
+        ];
+        match limits.into_iter().find(|(holds, _)| !holds) {
+            Some((_, why)) => Err(why.into()),
+            None => Ok(self),
+        }
+    }
+
+    /// One more row is the index entry.
+    pub fn limits(&self) -> WorkerLimits {
+        WorkerLimits { transactions: self.transactions, rows: self.operations + 1 }
+    }
+
+    pub fn plans(&self) -> Plans {
+        Plans::new(self.nodes, self.rows, self.operations, self.theta, self.writes)
+    }
+}
+
+fn number<T: FromStr>(flag: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{flag} cannot be `{value}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Options, String> {
+        Options::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read_and_bounded() {
+        let options = parse("serve --node 3 --theta 0.85 --transport two-sided --locks line --segment /x").unwrap();
+        assert_eq!((options.node, options.theta, options.transport), (3, 0.85, Transport::TwoSided));
+        assert_eq!(options.mode, Mode { protocol: Protocol::NoWait, kind: LockKind::Line });
+        let bad = [
+            "work --node 0",
+            "serve",
+            "serve --node",
+            "serve --node 4",
+            "serve --node 1",
+            "serve --node 0 --theta 1",
+            "serve --node 0 --writes nan",
+            "serve --node 0 --rows 9",
+            "serve --node 0 --locks none",
+            "serve --node 0 --transactions 0",
+            "serve --node 0 --colour red",
+        ];
+        for line in bad {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}
