@@ -41,7 +41,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 21] = [
+static EXPERIMENTS: [Experiment; 24] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -58,11 +58,14 @@ static EXPERIMENTS: [Experiment; 21] = [
     bp::TABLE2,
     bp::TABLE3,
     multilist::EXPERIMENT,
+    remote_locks::FIG1,
     remote_locks::FIG3,
     remote_locks::FIG4,
     remote_locks::FIG5,
+    remote_locks::KINDS,
     remote_locks::TABLE2,
     remote_locks::VERBS,
+    remote_locks::REAL,
 ];
 
 /// All experiments, where a name is expected.

@@ -91,7 +91,8 @@ const OVERTAKES: Published = Published {
     source: "above 0.8",
 };
 
-const RATE: Measure<Outcome> =
+/// Commits a second.
+pub const RATE: Measure<Outcome> =
     Measure { name: "throughput", unit: "thousand/s", digits: 1, axis: Axis::linear, of: |run| run.rate / 1e3 };
 const ABORTS: Measure<Outcome> =
     Measure { name: "aborts", unit: "%", digits: 1, axis: Axis::linear, of: |run| run.abort_rate() * 100.0 };

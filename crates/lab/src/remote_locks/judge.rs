@@ -3,6 +3,7 @@
 use super::systems::{M, M_S, System, TCP};
 use crate::bars::{Bar, Bound, Outcome as Judged, Reading};
 use crate::bp::grid::Grid;
+use clearway_remote::Protocol;
 use clearway_remote::ycsb::Outcome;
 
 /// Where the source's ratios to TCP are largest.
@@ -26,6 +27,23 @@ pub const ROUNDS_A_ROW: &str = "rounds a remote row, one round, cached locations
 pub const ROUNDS_A_ROW_AT_MOST: f64 = 2.0;
 pub const VERBS: &str = "verbs of 7.5 remote rows, one round, cached locations";
 pub const VERBS_AT_MOST: f64 = 27.0;
+
+pub const NO_WAIT_ADAPTIVE: &str = "NO_WAIT, adaptive over the better of M and M/S, worst case";
+pub const WAIT_DIE_ADAPTIVE: &str = "WAIT_DIE, adaptive over the better of M and M/S, worst case";
+pub const ADAPTIVE_AT_LEAST: f64 = 0.97;
+
+pub const REAL_ONE_SIDED: &str = "real: best one-sided over two-sided, worst theta";
+pub const REAL_TWO_SIDED: &str = "real: two-sided over TCP, worst theta";
+pub const REAL_OVER_TCP: &str = "real: best one-sided over TCP, theta 0.85";
+pub const REAL_OVER_TCP_AT_LEAST: f64 = 5.0;
+
+/// The bar of adaptive locks.
+pub fn adaptive(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::NoWait => NO_WAIT_ADAPTIVE,
+        Protocol::WaitDie => WAIT_DIE_ADAPTIVE,
+    }
+}
 
 impl OverTcp {
     /// The bar, if its cases were run.

@@ -1,10 +1,15 @@
 //! Row locks over one-sided memory: the source's figures 3 to 5 and table 2, and verbs by phase, simulated.
 //!
-//! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`tables`] the counts, [`judge`] the bars.
-//! Protocols and cluster are those of [`clearway_remote::ycsb`]: real code in virtual time.
+//! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`kinds`] the choice of locks, [`tables`] the counts,
+//! [`judge`] the bars.
+//! Protocols and cluster are those of [`clearway_remote::ycsb`]: real code in virtual time. [`real`] runs processes.
 
 mod figure;
 mod judge;
+mod kinds;
+mod process;
+mod real;
+mod sizes;
 mod systems;
 mod tables;
 
@@ -14,6 +19,17 @@ use clearway_remote::ycsb::{Costs, Setup, Transport};
 use clearway_remote::{Mode, Protocol};
 
 const SOURCE: &str = "Li, Zhang, Zhao, Lu, Zhang, Du (Renmin University): two-phase locking over one-sided verbs, Journal of Frontiers of Computer Science and Technology 17(5), pages 1201 to 1209: 4 nodes, 8 workers each, ConnectX-5, YCSB, 10 operations a transaction.";
+
+/// Figure 1.
+pub const FIG1: Experiment = Experiment {
+    name: "remote-locks/fig1",
+    about: "fetching 8 bytes to 16 KiB from another thread here: READ, message and reply, and TCP",
+    question: "How do the transports' throughput and latency depend on the size of what is fetched?",
+    source: SOURCE,
+    source_found: "Its figure 1 compares the transports by message size on InfiniBand; we have not its numbers.",
+    bars: &[],
+    run: sizes::run,
+};
 
 /// Figure 3.
 pub const FIG3: Experiment = Experiment {
@@ -68,6 +84,28 @@ pub const VERBS: Experiment = Experiment {
     source_found: "23.5 verbs a transaction with No-Wait, 30.2 with Wait-Die, with unlock and payload in one WRITE, which can land in any order.",
     bars: &[judge::ROUNDS_A_ROW, judge::VERBS],
     run: tables::verbs,
+};
+
+/// M or M/S at run time.
+pub const KINDS: Experiment = Experiment {
+    name: "remote-locks/kinds",
+    about: "M or M/S chosen for each read, simulated: shares of writes from 0 to 100 %, theta 0 to 0.95",
+    question: "Does choosing the lock kind at run time reach the better of M and M/S everywhere?",
+    source: SOURCE,
+    source_found: "Choosing M or M/S at run time, from aborts and the read fraction, is future work.",
+    bars: &[judge::NO_WAIT_ADAPTIVE, judge::WAIT_DIE_ADAPTIVE],
+    run: kinds::run,
+};
+
+/// Processes on this machine.
+pub const REAL: Experiment = Experiment {
+    name: "remote-locks/real",
+    about: "NO_WAIT, 50 % writes, 4 processes here: shared memory one-sided and by messages, and TCP, theta 0 to 0.95",
+    question: "How do one-sided verbs on shared memory compare to messages through it, and to TCP, where all share a few cores?",
+    source: SOURCE,
+    source_found: "One-sided beats two-sided beats TCP at every theta.",
+    bars: &[judge::REAL_ONE_SIDED, judge::REAL_TWO_SIDED, judge::REAL_OVER_TCP],
+    run: real::run,
 };
 
 fn configuration(task: &Task) -> Configuration {

@@ -32,6 +32,7 @@ pub const TWO_SIDED: System = System { transport: Transport::TwoSided, ..one_sid
 pub const TCP: System = System { transport: Transport::Tcp, ..one_sided("TCP", LockKind::Shared) };
 pub const ONE_ROUND: System = one_sided("one round", LockKind::OneRound);
 pub const ONE_ROUND_CACHED: System = cached("one round, cached locations", LockKind::OneRound);
+pub const ADAPTIVE: System = one_sided("adaptive", LockKind::Adaptive);
 pub const LINE: System = one_sided("M in line", LockKind::Line);
 pub const LINE_CACHED: System = cached("M in line, cached locations", LockKind::Line);
 

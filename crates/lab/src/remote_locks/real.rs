@@ -1,0 +1,245 @@
+//! Real processes on this machine: one-sided verbs on shared memory, messages through shared memory, and TCP.
+
+use super::process::{self, Counts};
+use super::{judge, seeds};
+use crate::bars::{Bar, Bound, Reading};
+use crate::bp::grid::{Cell, Grid, Measure};
+use crate::experiment::Task;
+use crate::progress::Progress;
+use crate::result::{Axis, Findings, Samples};
+use crate::table::{self, Column, Table};
+use clearway_harness::Res;
+use std::path::Path;
+use std::time::Duration;
+
+const NAME: &str = "remote-locks/real";
+const NODES: usize = 4;
+const TRANSACTIONS: usize = 4;
+const ROWS: u32 = 100_000;
+const QUICK_ROWS: u32 = 2_000;
+const THETAS: [f64; 4] = [0.0, 0.6, 0.85, 0.95];
+const QUICK_THETAS: [f64; 1] = [0.85];
+const LATENCIES_NS: [u64; 2] = [0, 2_000];
+
+/// A way to reach rows.
+#[derive(Clone, Copy)]
+struct System {
+    name: &'static str,
+    transport: &'static str,
+    locks: &'static str,
+}
+
+const fn one_sided(name: &'static str, locks: &'static str) -> System {
+    System { name, transport: "one-sided", locks }
+}
+
+const ONE_SIDED: [System; 4] = [
+    one_sided("M", "mutual"),
+    one_sided("M/S", "shared"),
+    one_sided("one round", "one-round"),
+    one_sided("adaptive", "adaptive"),
+];
+const TWO_SIDED: System = System { name: "two-sided", transport: "two-sided", locks: "shared" };
+const TCP: System = System { name: "TCP", transport: "tcp", locks: "shared" };
+
+impl System {
+    /// Its name with the latency that is injected. The kernel's TCP has its own.
+    fn at(self, latency_ns: u64) -> String {
+        if self.transport == "tcp" { self.name.into() } else { format!("{}, {} us", self.name, latency_ns / 1000) }
+    }
+
+    fn latencies(self) -> &'static [u64] {
+        if self.transport == "tcp" { &LATENCIES_NS[..1] } else { &LATENCIES_NS }
+    }
+}
+
+/// What the processes of a run have done.
+struct Run {
+    rate: f64,
+    aborts: u64,
+    commits: u64,
+    latency_us: f64,
+}
+
+const RATE: Measure<Run> =
+    Measure { name: "throughput", unit: "thousand/s", digits: 1, axis: Axis::linear, of: |run| run.rate / 1e3 };
+const ABORTS: Measure<Run> = Measure {
+    name: "aborts, all by conflict",
+    unit: "%",
+    digits: 1,
+    axis: Axis::linear,
+    of: |run| 100.0 * run.aborts as f64 / (run.aborts + run.commits).max(1) as f64,
+};
+const LATENCY: Measure<Run> =
+    Measure { name: "latency", unit: "us", digits: 1, axis: Axis::linear, of: |run| run.latency_us };
+
+fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64, task: &Task) -> Res<Run> {
+    let rows = if task.options.quick { QUICK_ROWS } else { ROWS };
+    let args = [
+        ("--transport", system.transport.to_owned()),
+        ("--locks", system.locks.to_owned()),
+        ("--theta", theta.to_string()),
+        ("--rows", rows.to_string()),
+        ("--transactions", TRANSACTIONS.to_string()),
+        ("--latency-ns", latency_ns.to_string()),
+        ("--seed", seed.to_string()),
+    ];
+    let args: Vec<String> = args.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+    let counts = process::run(binary, NODES, &args, time(task))
+        .map_err(|why| format!("{}, theta {theta}: {why}", system.at(latency_ns)))?;
+    let sum = |name: &str| counts.iter().map(|counts: &Counts| counts.get(name).copied().unwrap_or(0)).sum::<u64>();
+    let (commits, aborts) = (sum("commits"), sum("aborts"));
+    // NO_WAIT has no other cause.
+    if sum("conflicts") != aborts {
+        return Err(format!("{aborts} aborts, {} by conflicts", sum("conflicts")));
+    }
+    let seconds = sum("took_ns") as f64 / counts.len() as f64 / 1e9;
+    let latency_us = sum("latency_ns") as f64 / commits.max(1) as f64 / 1e3;
+    Ok(Run { rate: commits as f64 / seconds, aborts, commits, latency_us })
+}
+
+/// Runs all systems at every theta, in turn.
+pub fn run(task: &Task) -> Res<Findings> {
+    let binary = process::build()?;
+    let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
+    let systems = || ONE_SIDED.into_iter().chain([TWO_SIDED, TCP]);
+    let cases = systems().flat_map(|system| system.latencies().iter().map(move |latency_ns| (system, *latency_ns)));
+    let cases: Vec<_> = cases.flat_map(|case| thetas.iter().map(move |theta| (case, *theta))).collect();
+    let judged = |latency_ns| latency_ns == LATENCIES_NS[0];
+    let wanted = |((system, latency_ns), theta): &((System, u64), f64)| {
+        task.part.wants(&format!("{} {theta}", system.at(*latency_ns)), judged(*latency_ns))
+    };
+    let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
+    let seeds = seeds(task);
+    let mut progress = Progress::new(NAME, cases.len() * seeds.len());
+    let title = "NO_WAIT, 50 % writes, 4 processes on this machine".to_owned();
+    let cell = |((system, latency_ns), theta): &((System, u64), f64)| Cell {
+        system: system.at(*latency_ns),
+        x: *theta,
+        figures: Vec::new(),
+    };
+    let mut grid = Grid { title, x: "theta", cells: cases.iter().map(cell).collect() };
+    // All systems in turn, so that a slow minute of the machine hits all of them.
+    for seed in &seeds {
+        for (((system, latency_ns), theta), cell) in cases.iter().zip(&mut grid.cells) {
+            progress.step(&format!("{}, theta {theta}", system.at(*latency_ns)));
+            cell.figures.push(measure(&binary, *system, *latency_ns, *theta, *seed, task)?);
+        }
+    }
+    Ok(Findings {
+        configuration: configuration(task),
+        seeds,
+        samples: [RATE, ABORTS, LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
+        tables: vec![grid.table(&RATE), grid.table(&ABORTS), ratios(&grid, thetas)],
+        found: Vec::new(),
+        agreement: vec![
+            "The processes outnumber the cores: a holder of a lock that loses its core keeps it for a time slice, which dominates \
+             the aborts of hot rows. The source has a core for each worker."
+                .into(),
+            "Messages of two-sided and TCP pass without an index; one-sided runs have cached locations of rows.".into(),
+        ],
+        bars: bars(&grid, thetas),
+    })
+}
+
+fn time(task: &Task) -> Duration {
+    if task.options.quick { Duration::from_millis(100) } else { Duration::from_secs(task.options.seconds.into()) }
+}
+
+fn configuration(task: &Task) -> crate::result::Configuration {
+    let rows = if task.options.quick { QUICK_ROWS } else { ROWS };
+    let settings = [
+        ("nodes", format!("{NODES} processes with {TRANSACTIONS} transactions at a time each")),
+        ("operations", "10 a transaction, half of them updates".to_owned()),
+        ("rows of a node", rows.to_string()),
+        ("milliseconds", time(task).as_millis().to_string()),
+        ("repetitions", task.repetitions().to_string()),
+    ];
+    settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn drawn(grid: &Grid<Run>, measure: &Measure<Run>) -> Samples {
+    Samples { x: Axis::linear("theta", ""), ..grid.samples(measure) }
+}
+
+fn rate(grid: &Grid<Run>, system: System, theta: f64) -> Option<f64> {
+    grid.at(&system.at(LATENCIES_NS[0]), theta, RATE.of)
+}
+
+/// The rates of the best one-sided mode, of two-sided and of TCP, without injected latency.
+fn compared(grid: &Grid<Run>, theta: f64) -> Option<[(String, f64); 3]> {
+    let of = |system: System| Some((system.name.to_owned(), rate(grid, system, theta)?));
+    let best = ONE_SIDED.into_iter().filter_map(of).max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some([best, of(TWO_SIDED)?, of(TCP)?])
+}
+
+fn ratios(grid: &Grid<Run>, thetas: &[f64]) -> Table {
+    let names = ["best one-sided", "over two-sided", "over TCP", "two-sided over TCP"];
+    let mut columns = vec![Column::ours("theta", "")];
+    columns.extend(names.map(|name| Column::ours(name, "")));
+    let row = |theta: &f64| {
+        let [best, two_sided, tcp] = compared(grid, *theta)?;
+        let ratios = [best.1 / two_sided.1, best.1 / tcp.1, two_sided.1 / tcp.1];
+        let row = [table::Cell::number(*theta, 2), table::Cell::text(&best.0)];
+        Some(row.into_iter().chain(ratios.map(|ratio| table::Cell::number(ratio, 2))).collect())
+    };
+    let title = "Without injected latency".into();
+    Table { title, columns, rows: thetas.iter().filter_map(row).collect() }
+}
+
+fn bars(grid: &Grid<Run>, thetas: &[f64]) -> Vec<Bar> {
+    let all: Vec<(f64, [(String, f64); 3])> =
+        thetas.iter().filter_map(|theta| Some((*theta, compared(grid, *theta)?))).collect();
+    let bar = |name, least, theta: f64, (ours, a): &(String, f64), (peer, b): &(String, f64)| {
+        let ours = Reading::new(&format!("{ours} at theta {theta}"), *a, RATE.unit, 1);
+        Bar::ratio(name, Bound::AtLeast(least), ours, Reading::new(peer, *b, RATE.unit, 1))
+    };
+    let worst = |a: usize, b: usize| {
+        let ratio = |rates: &[(String, f64); 3]| rates[a].1 / rates[b].1;
+        all.iter().min_by(|x, y| ratio(&x.1).total_cmp(&ratio(&y.1)))
+    };
+    let order = [(judge::REAL_ONE_SIDED, 0, 1), (judge::REAL_TWO_SIDED, 1, 2)];
+    let order = order.into_iter().filter_map(|(name, a, b)| {
+        let (theta, rates) = worst(a, b)?;
+        Some(bar(name, 1.0, *theta, &rates[a], &rates[b]))
+    });
+    let at = all.iter().find(|(theta, _)| *theta == judge::THETA);
+    let over_tcp =
+        at.map(|(theta, rates)| bar(judge::REAL_OVER_TCP, judge::REAL_OVER_TCP_AT_LEAST, *theta, &rates[0], &rates[2]));
+    order.chain(over_tcp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bars::Verdict;
+
+    #[test]
+    fn real_runs_are_judged_where_they_do_worst() {
+        let cell = |system: System, x, rate| Cell {
+            system: system.at(0),
+            x,
+            figures: vec![Run { rate: rate * 1e3, aborts: 0, commits: 1, latency_us: 1.0 }],
+        };
+        let grid = |two_sided| Grid {
+            title: String::new(),
+            x: "theta",
+            cells: vec![
+                cell(ONE_SIDED[0], 0.0, 90.0),
+                cell(ONE_SIDED[2], 0.0, 100.0),
+                cell(TWO_SIDED, 0.0, two_sided),
+                cell(TCP, 0.0, 10.0),
+                cell(ONE_SIDED[0], judge::THETA, 50.0),
+                cell(TWO_SIDED, judge::THETA, 20.0),
+                cell(TCP, judge::THETA, 11.0),
+            ],
+        };
+        let verdicts = |two_sided| {
+            let bars = bars(&grid(two_sided), &[0.0, judge::THETA]);
+            bars.iter().map(|bar| bar.verdict(false)).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(99.0), [Verdict::Ok, Verdict::Ok, Verdict::Short]);
+        assert_eq!(verdicts(101.0), [Verdict::Short, Verdict::Ok, Verdict::Short]);
+        assert_eq!(verdicts(9.0), [Verdict::Ok, Verdict::Short, Verdict::Short]);
+    }
+}
