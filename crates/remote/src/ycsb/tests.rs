@@ -60,6 +60,22 @@ fn waits_in_line_take_about_two_verbs() {
     assert!(found.stats.waits > 100 && found.stats.wait_verbs * 100 <= 205 * found.stats.waits, "{found:?}");
 }
 
+/// After a warm-up in which each worker learns which rows are hot.
+#[test]
+fn adaptive_locks_keep_up_with_the_better_kind() {
+    for protocol in [Protocol::NoWait, Protocol::WaitDie] {
+        for (theta, writes, commits) in [(0.0, 0.5, 300), (0.9, 0.5, 1_500)] {
+            let [mutual, shared, adaptive] = [LockKind::Mutual, LockKind::Shared, LockKind::Adaptive].map(|kind| {
+                let setup = Setup { writes, ..small(Mode { protocol, kind }, Transport::OneSided, theta) };
+                run(&Setup { warm_up: commits, commits, ..setup }).unwrap().rate
+            });
+            let ratio = adaptive / mutual.max(shared);
+            println!("{protocol:?}, theta {theta}, writes {writes}: {ratio:.3} of the better of M and M/S");
+            assert!(ratio > 0.97, "{protocol:?}, theta {theta}, writes {writes}: {ratio}");
+        }
+    }
+}
+
 /// The only cost that is fitted, and to this ratio alone.
 #[test]
 fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
