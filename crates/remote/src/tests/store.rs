@@ -18,7 +18,7 @@ fn assert_clean(setup: Setup, found: &Found) {
 #[test]
 fn stores_of_every_mode_are_strictly_serializable() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    for mode in Mode::PUBLISHED.into_iter().chain([Mode::ONE_ROUND]) {
+    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND]) {
         let (mut cached, mut stale, mut peeked) = (0, 0, 0);
         for seed in given.map_or(0..SEEDS, |seed| seed..seed + 1) {
             let setup = Setup::new(seed, mode, COMMITS);
@@ -200,7 +200,7 @@ fn transaction_sees_its_own_inserts_and_deletes() {
 /// A mutual lock that was taken to read serves an update; a shared one becomes exclusive.
 #[test]
 fn key_that_was_read_can_be_put() {
-    for mode in Mode::PUBLISHED.into_iter().chain([Mode::ONE_ROUND]) {
+    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND]) {
         let mut pair = Pair::new(mode, 1, 1);
         pair.one(0, 1, "insert");
         let key = StoreKey::new(1).unwrap();
