@@ -2,7 +2,7 @@
 
 use super::figure::RATE;
 use super::systems::{ADAPTIVE, Load, M, M_S, QUICK_THETAS, System};
-use super::{configuration, judge, protocol_name, seeds};
+use super::{configuration, judge, protocol_name};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Cell, Grid};
 use crate::experiment::Task;
@@ -18,6 +18,10 @@ const PROTOCOLS: [Protocol; 2] = [Protocol::NoWait, Protocol::WaitDie];
 const SYSTEMS: [System; 3] = [M, M_S, ADAPTIVE];
 const WRITES: [f64; 5] = [0.0, 0.1, 0.3, 0.5, 1.0];
 const THETAS: [f64; 6] = [0.0, 0.6, 0.8, 0.85, 0.9, 0.95];
+
+/// From this theta on seeds differ by more than the bar: each repetition takes several.
+const HOT: f64 = 0.9;
+const SEEDS_WHERE_HOT: u64 = 4;
 
 /// All systems of a protocol at one share of writes.
 struct Share {
@@ -42,7 +46,11 @@ impl Share {
 pub fn run(task: &Task) -> Res<Findings> {
     let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
     let writes: &[f64] = if task.options.quick { &WRITES[3..4] } else { &WRITES };
-    let seeds = seeds(task);
+    let seeds: Vec<u64> = (1..=u64::from(task.repetitions()) * SEEDS_WHERE_HOT).collect();
+    let of_theta = |theta: f64| {
+        let few = task.options.quick || theta < HOT;
+        &seeds[..if few { task.repetitions() as usize } else { seeds.len() }]
+    };
     let mut progress = Progress::new(NAME, PROTOCOLS.len() * writes.len() * thetas.len() * SYSTEMS.len());
     let mut shares = Vec::new();
     for (protocol, writes) in PROTOCOLS.into_iter().flat_map(|p| writes.iter().map(move |w| (p, *w))) {
@@ -53,7 +61,7 @@ pub fn run(task: &Task) -> Res<Findings> {
             progress.step(&name);
             if task.part.wants(&name, true) {
                 let one = |seed: &u64| system.run(task, protocol, Load::new(theta, writes), *seed);
-                let figures = seeds.iter().map(one).collect::<Res<_>>()?;
+                let figures = of_theta(theta).iter().map(one).collect::<Res<_>>()?;
                 grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
             }
         }
