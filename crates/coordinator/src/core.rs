@@ -209,6 +209,7 @@ impl Core {
     pub(crate) fn send(&self, partition: PartitionId, txn: TxnId, body: Body) -> u32 {
         let seq = self.next_seq.get();
         self.next_seq.set(seq.wrapping_add(1));
+        self.port.turns.works();
         self.calls.borrow_mut().push(Call { seq, partition, txn, answer: None });
         self.sending.set(true);
         let stake = if matches!(body, Body::OneShot { .. }) { Stake::Retry(0) } else { self.stake() };

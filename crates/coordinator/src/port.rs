@@ -12,6 +12,7 @@ use crate::deadlock::{Change, Ended, Led, Victim};
 use crate::engine::{Dispatch, Engine};
 use crate::fetch;
 use crate::mailbox::Mail;
+use crate::slices::Turns;
 use clearway_latch::lockstat::Wait;
 use clearway_partition::{Body, Failure, Message, NOBODY, Origin, Out, Outbox, Reply, Stake};
 use clearway_plan::Catalog;
@@ -49,6 +50,8 @@ pub(crate) struct PortInner {
     next_token: Cell<u32>,
     /// Clients whose task may be able to go on, by token.
     ready: RefCell<Vec<u32>>,
+    /// When it takes the next slice of a long fragment.
+    pub(crate) turns: Turns,
     durable_seen: Cell<Lsn>,
     catalog: RefCell<Arc<Catalog>>,
     /// Transaction ids taken from the node in blocks: the next, and the end.
@@ -70,6 +73,7 @@ impl Port {
                 clients: RefCell::default(),
                 next_token: Cell::new(1),
                 ready: RefCell::default(),
+                turns: Turns::default(),
                 durable_seen: Cell::new(Lsn(0)),
                 catalog: RefCell::new(catalog),
                 txn_ids: Cell::new((0, 0)),
@@ -368,7 +372,7 @@ impl PortInner {
 
     /// Goes on with one long fragment, if one is waiting: [`crate::slices`].
     fn run_slice(self: &Rc<Self>) {
-        if let Some((partition, txn)) = self.engine.slices().take() {
+        if let Some((partition, txn)) = self.engine.slices().take(&self.turns) {
             self.submit(partition, control(txn, Body::Resume(Vec::new())));
         }
     }
