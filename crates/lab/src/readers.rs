@@ -18,6 +18,7 @@ use clearway_harness::sums::Sums;
 use clearway_harness::tools::{TempDir, in_ci, need};
 use clearway_harness::{Endpoint, Res};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 /// The experiment.
@@ -170,11 +171,13 @@ fn measure(beside: Beside, run: &Run, endpoint: &Endpoint, seed: u64) -> Res<(Sa
             Beside::Counter => count(&mut reader, &over),
             Beside::Nothing | Beside::Snapshot => Ok(0),
         });
-        let looking = scope.spawn(|| look(endpoint, pid, &over));
+        let (watched, ended) = mpsc::channel::<()>();
+        let looking = scope.spawn(move || look(endpoint, pid, &ended));
         let logs = TempDir::new("lab")?;
         let ran = run.timed(endpoint, seed, logs.path());
         // Relaxed, here and below: a flag that orders nothing.
         over.store(true, Ordering::Relaxed);
+        drop(watched);
         let panicked = |_| "a thread of the experiment panicked".to_owned();
         let reads = reading.join().map_err(panicked)??;
         let seen = looking.join().map_err(panicked)??;
@@ -211,15 +214,14 @@ fn count(reader: &mut Client, over: &AtomicBool) -> Res<u64> {
 }
 
 /// Looks again and again at who waits for the session, and at what is kept for snapshots: the sum of the former, and the most of the latter in bytes.
-fn look(endpoint: &Endpoint, pid: i64, over: &AtomicBool) -> Res<(i64, i64)> {
+fn look(endpoint: &Endpoint, pid: i64, ended: &Receiver<()>) -> Res<(i64, i64)> {
     let mut client = Client::connect(endpoint, LIMIT)?;
     let waits = format!("SELECT count(*) FROM clearway.locks WHERE blocked_by = {pid}");
     let mut seen = (0, 0);
-    while !over.load(Ordering::Relaxed) {
+    while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         seen.0 += client.number(&waits)?;
         let kept = client.number("SELECT coalesce(max(kept_bytes), 0) FROM clearway.snapshots")?;
         seen.1 = seen.1.max(kept);
-        std::thread::sleep(LOOK);
     }
     Ok(seen)
 }
