@@ -55,6 +55,12 @@ pub struct NodeConfig {
     pub drop_leaves: usize,
     /// Cells of a tree's node at most, at least 4: for tests of deep trees. Default as many as a page holds.
     pub node_cells: usize,
+    /// Bytes of the temporary file for row versions that do not fit in memory, at most; 0: there is
+    /// none. Default 1 GiB.
+    pub version_spill: u64,
+    /// Bytes of a slot of that file: it is written and read in blocks of about this size. At least
+    /// 512. Default 32 KiB.
+    pub version_slot: usize,
     /// How long space for the log is waited for.
     pub space: SpaceWaits,
     /// How long a free frame is waited for.
@@ -86,6 +92,8 @@ impl Default for NodeConfig {
             pledge_step: 16 << 10,
             drop_leaves: 8,
             node_cells: usize::MAX,
+            version_spill: 1 << 30,
+            version_slot: 32 << 10,
             space: wal.space,
             frame_waits: FrameWaits::default(),
         }

@@ -3,7 +3,7 @@
 //! A change goes `store` -> `change` (one leaf, or with `split` and `overflow` several pages) -> `mini`, which logs all of it
 //! as one `record` and has it applied to the pages by `apply`, as redo will. `page` is the layout of the pages, `descend` and
 //! `scan` find keys, `txn`, `rollback` and `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory,
-//! with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `backup` copies it all. The bytes are specified in
+//! with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `spill` is its temporary file; `backup` copies it all. The bytes are specified in
 //! `docs/format.md`.
 
 #![forbid(unsafe_code)]
@@ -38,6 +38,7 @@ mod renumber;
 mod rollback;
 mod scan;
 mod spare;
+mod spill;
 mod split;
 mod store;
 mod txn;
@@ -52,6 +53,7 @@ pub use images::{EachImage, Replaced};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;
+pub use spill::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
 pub use store::{Inserted, Store, TxnMode, rowid_key};
 pub use txn::TxnLog;
 pub use wal::SpaceWaits;
