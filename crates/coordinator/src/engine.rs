@@ -27,7 +27,7 @@ use clearway_latch::lockstat::Class;
 use clearway_latch::{CachePadded, Combiner, DRAIN_LIMIT, Latch, LatchGuard, Submitted};
 use clearway_partition::{Limits, Message, Outbox, Partition, Snapshots};
 use clearway_plan::Catalog;
-use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport};
+use clearway_storage::{Node, NodeConfig, OpenError, RecoveryReport, SpillFile};
 use clearway_sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::panics::caught;
@@ -126,6 +126,8 @@ pub struct Engine {
     learned: Latch<LearnedLocks>,
     snapshots: Arc<Snapshots>,
     exports: Arc<Exports>,
+    /// Where row versions go that do not fit in memory.
+    spill: Option<Arc<SpillFile>>,
     /// The log's end when it was opened: all that was committed before.
     started_at: Lsn,
     /// Plain std: set once, before there are sessions.
@@ -142,7 +144,9 @@ impl Engine {
         config: EngineConfig,
         wakers: Vec<Waker>,
     ) -> Result<Arc<Self>, OpenError> {
-        let mut node = Node::open(disk, dir, config.node)?;
+        let (limit, slot) = (config.node.version_spill, config.node.version_slot);
+        let mut node = Node::open(disk.clone(), dir, config.node)?;
+        let spill = SpillFile::new(disk, dir, limit, slot);
         let mut stores = node.take_stores();
         let catalog = bootstrap::load_catalog(&node, &mut stores)?;
         bootstrap::drop_orphans(&node, &mut stores, &catalog)?;
@@ -150,7 +154,7 @@ impl Engine {
         let highest_table = catalog.tables.values().map(|t| t.id.0).max().unwrap_or(0);
         let next_id = highest_tree.max(highest_table).max(FIRST_USER_ID) + 1;
         let (snapshots, catalog) = (Arc::<Snapshots>::default(), Arc::new(catalog));
-        let partition = |store| Partition::new(store, config.partition, snapshots.clone());
+        let partition = |store| Partition::new(store, config.partition, snapshots.clone()).with_spill(spill.clone());
         let baton = |store| Combiner::with_limit(&BATON, partition(store), config.drain_limit);
         let engine = Arc::new(Self {
             waiting: stores.iter().map(|_| AtomicI64::new(0)).collect(),
@@ -174,6 +178,7 @@ impl Engine {
             learned: Latch::new(&LEARNED, LearnedLocks::default()),
             snapshots: snapshots.clone(),
             exports: Arc::default(),
+            spill: spill.clone(),
             started_at: node.wal().appended(),
             system: OnceLock::new(),
             checkpointer: Checkpointer::default(),
@@ -374,9 +379,19 @@ impl Engine {
         self.appended().0.saturating_sub(snapshot.0)
     }
 
-    /// Bytes that what is kept for open snapshots takes, about.
+    /// Bytes that what is kept for open snapshots takes in memory, about.
     pub fn version_bytes(&self) -> u64 {
         self.snapshots.bytes()
+    }
+
+    /// Bytes that what is kept for open snapshots takes in the temporary file.
+    pub fn version_file_bytes(&self) -> u64 {
+        self.spill.as_ref().map_or(0, |file| file.bytes())
+    }
+
+    /// Blocks of the temporary file that were written, and read, so far.
+    pub fn version_blocks(&self) -> (u64, u64) {
+        self.spill.as_ref().map_or((0, 0), |file| file.counts())
     }
 
     /// The open snapshots.
@@ -421,6 +436,9 @@ impl Engine {
         self.checkpointer.stop();
         let checkpoint = self.node.checkpoint();
         self.node.shutdown();
+        if let Some(file) = &self.spill {
+            file.remove();
+        }
         match (checkpoint, self.node.failed()) {
             (Ok(()), None) => Ok(()),
             (Err(error), None) => Err(format!("the last checkpoint failed: {error}")),

@@ -296,6 +296,14 @@ impl PortInner {
                     engine.mailbox(worker).post(Mail::Resume { partition, txn });
                 }));
             }
+            Out::ReadSpill { partition, txn, read } => {
+                let (engine, worker) = (self.engine.clone(), self.worker);
+                self.engine.node().io().submit(Box::new(move || {
+                    read.run();
+                    engine.mailbox(worker).post(Mail::Resume { partition, txn });
+                }));
+            }
+            Out::WriteSpill { write } => self.engine.node().io().submit(Box::new(move || write.run())),
             Out::Yield { partition, txn } if txn == NOBODY || self.engine.dispatch() == Dispatch::Pinned => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });
             }

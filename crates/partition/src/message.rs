@@ -5,7 +5,7 @@ use clearway_buffer::{Keep, Want};
 use clearway_latch::lockstat::Class;
 use clearway_plan::program::Env;
 use clearway_plan::{Asker, Program};
-use clearway_storage::LogRead;
+use clearway_storage::{LogRead, SpillRead, SpillWrite};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
 use std::panic::Location;
 use std::sync::Arc;
@@ -270,6 +270,22 @@ pub enum Out {
         txn: TxnId,
         /// What it needs to undo its changes.
         read: LogRead,
+    },
+    /// Have this read where one may wait for the disk ([`SpillRead::run`]), then send
+    /// [`Body::Resume`].
+    ReadSpill {
+        /// Where.
+        partition: PartitionId,
+        /// Who is suspended.
+        txn: TxnId,
+        /// The old versions of rows that it needs.
+        read: SpillRead,
+    },
+    /// Have this written where one may wait for the disk ([`SpillWrite::run`]). Nobody waits for
+    /// it.
+    WriteSpill {
+        /// Old versions of rows.
+        write: SpillWrite,
     },
     /// Send [`Body::Resume`] when others have had a turn.
     Yield {

@@ -104,7 +104,13 @@ impl Snapshots {
         self.newest.load(Ordering::Relaxed)
     }
 
-    /// Bytes that what is kept for snapshots takes at all partitions, about.
+    /// The oldest open snapshot at this LSN or above. Whoever opens one later sees all commits that
+    /// were appended before this call.
+    pub(crate) fn first_from(&self, lsn: Lsn) -> Option<Lsn> {
+        self.state.lock().open.range(lsn.0..).next().map(|(lsn, _)| Lsn(*lsn))
+    }
+
+    /// Bytes that what is kept for snapshots takes in memory at all partitions, about.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed) // Relaxed: for people.
     }

@@ -4,7 +4,7 @@ use crate::exec::{Exec, Locking, only_reads};
 use crate::message::{Failure, Origin, RawOp, Stake};
 use crate::reads::Reads;
 use crate::trees::UndoLog;
-use crate::versions::AsOf;
+use crate::versions::{AsOf, Loaded};
 use clearway_buffer::Want;
 use clearway_plan::Asker;
 use clearway_storage::Missed;
@@ -50,11 +50,18 @@ pub(crate) struct Task {
     pub job: Job,
     pub waiting: Waiting,
     pub missed: Missed,
+    /// What its next attempt finds of the temporary file.
+    pub loaded: Option<Box<Loaded>>,
 }
 
 impl Task {
     pub(crate) fn new(origin: Origin, job: Job) -> Self {
-        Self { origin, job, waiting: Waiting::No, missed: Missed::default() }
+        Self { origin, job, waiting: Waiting::No, missed: Missed::default(), loaded: None }
+    }
+
+    /// Whether it reads as of a snapshot.
+    pub(crate) fn sees_snapshot(&self) -> bool {
+        matches!(&self.job, Job::Statement(Statement { as_of: Some(_), .. }))
     }
 
     /// What the next attempt is to find, after one that has missed this; `mark`: how many changes the transaction has made. Reads go down one tree at a

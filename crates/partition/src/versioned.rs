@@ -65,17 +65,17 @@ impl<T: Trees> Versioned<T> {
         if self.versions.is_newer(tree, as_of)? {
             return self.scan_own(tree, (from, to), reverse, as_of, visit);
         }
-        let mut images = self.versions.between(tree, from, to, reverse);
+        let mut images = self.versions.between(tree, from, to, reverse, as_of);
         let mut broken = Ok(false);
         self.trees.scan(tree, from, to, reverse, &mut |key, now| {
-            broken = images.before(Some(key), as_of, visit);
+            broken = images.before(Some(key), visit);
             if matches!(broken, Ok(false)) {
-                broken = images.value(key, now, as_of).map(|value| visit(key, value).is_break());
+                broken = images.value(key, now).map(|value| visit(key, value).is_break());
             }
             if matches!(broken, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         if !broken? {
-            images.before(None, as_of, visit)?;
+            images.before(None, visit)?;
         }
         Ok(())
     }

@@ -11,21 +11,29 @@
 //! 2. An image without a commit belongs to a transaction that is active here: its end stamps or forgets it before its locks go.
 //! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest, or when the value in it was committed after the newest
 //!    was opened. So a key has at most one image more than there are snapshots and active writers.
-//! 4. Over the budget all images with a commit go, and snapshots that are older than these commits fail here; writers never do.
+//! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
+//!    Where there is no room for them, snapshots fail here, the oldest first, and what they alone
+//!    need goes; writers never fail.
 //!
 //! Locking: none, it belongs to the partition; see `snapshots` for what is shared. A crash leaves nothing.
 //!
 //! Source: multi-version concurrency control with before-images (Bernstein, Hadzilacos, Goodman 1987, chapter 5; Oracle's rollback segments), in memory.
 
+mod between;
 mod births;
+mod fit;
+mod spill;
+
+pub(crate) use between::VisitAt;
+pub(crate) use spill::{Lacking, Loaded};
 
 use self::births::{Birth, Births};
+use self::spill::Spill;
 use crate::exec::Stop;
 use crate::snapshots::Snapshots;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 type Key = Arc<[u8]>;
@@ -69,12 +77,15 @@ struct Image {
     before: Before,
     /// The row has got another key, or another home.
     moved: bool,
+    /// A later change needed no image because of this one, since the sweep came by (`fit`).
+    hot: bool,
 }
 
 /// See above.
 pub(crate) struct Versions {
     snapshots: Arc<Snapshots>,
     kept: Option<Box<Kept>>,
+    pub(crate) spill: Spill,
     budget: usize,
     linger: u32,
     /// Bytes of which all have been told.
@@ -89,12 +100,19 @@ struct Kept {
     chains: BTreeMap<TreeId, BTreeMap<Key, Vec<Image>>>,
     /// Images without a commit, by writer.
     active: BTreeMap<TxnId, Vec<(TreeId, Key)>>,
-    /// Images with a commit, as they came to have it.
-    committed: VecDeque<(Lsn, TreeId, Key)>,
+    /// Images with a commit.
+    committed: BTreeSet<(Lsn, TreeId, Key)>,
     births: Births,
     bytes: usize,
+    /// Those of images with a commit.
+    stamped: usize,
     /// Snapshots below this have lost images.
     lost: Lsn,
+    /// The oldest snapshot that has lost none: images that this one sees may go.
+    horizon: u64,
+    /// The last commit that was told.
+    newest: Lsn,
+    sweep: fit::Sweep,
     /// Commits since a snapshot was seen.
     unseen: u32,
 }
@@ -110,7 +128,7 @@ enum Seen {
 impl Versions {
     /// `budget`: [`crate::Limits::version_memory`], `linger`: [`crate::Limits::version_linger`].
     pub(crate) fn new(snapshots: Arc<Snapshots>, budget: usize, linger: u32) -> Self {
-        Self { snapshots, kept: None, budget, linger, counted: 0 }
+        Self { snapshots, kept: None, spill: Spill::new(), budget, linger, counted: 0 }
     }
 
     /// Whether changes leave images.
@@ -124,9 +142,9 @@ impl Versions {
         self.kept.as_ref().map_or(0, |kept| kept.generation)
     }
 
-    /// Bytes that the images take, about.
+    /// Bytes that the images take in memory, about, and what is known there of those in the file.
     pub(crate) fn bytes(&self) -> usize {
-        self.kept.as_ref().map_or(0, |kept| kept.bytes)
+        self.kept.as_ref().map_or(0, |kept| kept.bytes) + self.spill.bytes()
     }
 
     /// Keeps images from now on. The ones that there are already: `active`, those of transactions that have changed something here, and who has made which
@@ -142,8 +160,9 @@ impl Versions {
             kept.births.insert(tree, Birth { maker, commit: None, since: 0 });
         }
         for (writer, tree, key, before) in active {
-            kept.push(tree, key, Image { writer, commit: None, before, moved: false });
+            kept.push(tree, key, Image { writer, commit: None, before, moved: false, hot: false });
         }
+        self.spill.clear();
         self.kept = Some(kept);
     }
 
@@ -169,7 +188,7 @@ impl Versions {
     /// An active transaction has changed a key that had this value.
     pub(crate) fn changed(&mut self, writer: TxnId, tree: TreeId, key: &[u8], before: Before) {
         if let Some(kept) = &mut self.kept {
-            kept.push(tree, key.into(), Image { writer, commit: None, before, moved: false });
+            kept.push(tree, key.into(), Image { writer, commit: None, before, moved: false, hot: false });
         }
         self.tidy();
     }
@@ -188,11 +207,12 @@ impl Versions {
     pub(crate) fn changed_for_good(&mut self, commit: Lsn, tree: TreeId, key: &[u8], before: Before) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
+        kept.newest = kept.newest.max(commit);
         if newest > 0 && !kept.is_unneeded(tree, key, newest) {
             let key: Key = key.into();
-            let image = Image { writer: TxnId(0), commit: Some(commit), before, moved: false };
+            let image = Image { writer: TxnId(0), commit: Some(commit), before, moved: false, hot: false };
             kept.push(tree, key.clone(), image);
-            kept.committed.push_back((commit, tree, key));
+            kept.committed.insert((commit, tree, key));
         }
         self.end(newest);
     }
@@ -209,10 +229,11 @@ impl Versions {
     pub(crate) fn committed(&mut self, writer: TxnId, commit: Lsn) {
         let newest = self.snapshots.newest();
         let Some(kept) = &mut self.kept else { return };
+        kept.newest = kept.newest.max(commit);
         kept.births.committed(writer, commit);
         for (tree, key) in kept.active.remove(&writer).unwrap_or_default() {
             if kept.stamp(tree, &key, writer, commit, newest) {
-                kept.committed.push_back((commit, tree, key));
+                kept.committed.insert((commit, tree, key));
             }
         }
         self.end(newest);
@@ -237,32 +258,6 @@ impl Versions {
         }
     }
 
-    /// Lets go of what no snapshot needs, and of what is over the budget.
-    fn trim(&mut self) {
-        let oldest = match (self.snapshots.oldest(), self.snapshots.newest()) {
-            (u64::MAX, _) => {
-                self.kept = None;
-                return;
-            }
-            // See `Snapshots`, invariant 2.
-            (_, 0) => u64::MAX,
-            (_, newest) if canary::on(Bug::EarlyFree) => newest,
-            (oldest, _) => oldest,
-        };
-        let Some(kept) = &mut self.kept else { return };
-        kept.births.trim(oldest);
-        let over = kept.bytes > self.budget;
-        while let Some((commit, ..)) = kept.committed.front()
-            && (over || commit.0 <= oldest)
-            && let Some((commit, tree, key)) = kept.committed.pop_front()
-        {
-            kept.remove(tree, &key, |image| image.commit == Some(commit));
-            if commit.0 > oldest {
-                kept.lost = kept.lost.max(commit);
-            }
-        }
-    }
-
     /// Fails if images that such a snapshot needs are gone.
     pub(crate) fn check(&self, as_of: AsOf) -> Result<(), Stop> {
         if self.kept.as_ref().is_none_or(|kept| as_of.at >= kept.lost) {
@@ -281,26 +276,37 @@ impl Versions {
         as_of: AsOf,
     ) -> Result<Option<&'v [u8]>, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
-        chain.map_or(Ok(now), |chain| self.along(chain, now, as_of))
+        let (value, settled) = chain.map_or(Ok((now, false)), |chain| self.along(chain, now, as_of))?;
+        if settled || self.spill.is_empty() {
+            return Ok(value);
+        }
+        Ok(self.spill.before(tree, key, as_of.at)?.unwrap_or(value))
     }
 
-    fn along<'v>(&self, chain: &'v [Image], now: Option<&'v [u8]>, as_of: AsOf) -> Result<Option<&'v [u8]>, Stop> {
+    /// The value of a key by its images in memory, and whether those in the file change nothing
+    /// about it.
+    fn along<'v>(
+        &self,
+        chain: &'v [Image],
+        now: Option<&'v [u8]>,
+        as_of: AsOf,
+    ) -> Result<(Option<&'v [u8]>, bool), Stop> {
         let mut value = now;
         for image in chain.iter().rev() {
             if image.is_of(as_of.me) {
                 // After ROLLBACK TO its change may be undone: then the others' are to be looked at.
                 if value != image.before.as_deref() {
-                    break;
+                    return Ok((value, true));
                 }
                 continue;
             }
             match self.sees(as_of.at, image.writer, image.commit) {
-                Seen::Yes => break,
+                Seen::Yes => return Ok((value, true)),
                 Seen::No => value = image.before.as_deref(),
                 Seen::Undecided => return Err(Stop::Commit(image.writer)),
             }
         }
-        Ok(value)
+        Ok((value, false))
     }
 
     /// What others have done to the key since the snapshot, as far as they have committed it. To be asked by who has locked it.
@@ -319,7 +325,14 @@ impl Versions {
                 Seen::Undecided => return Err(Stop::Commit(image.writer)),
             }
         }
-        Ok(since)
+        if self.spill.is_empty() {
+            return Ok(since);
+        }
+        Ok(match self.spill.since(tree, key, as_of.at)? {
+            (_, true) => Since::Moved,
+            (true, _) => Since::Changed,
+            _ => since,
+        })
     }
 
     fn sees(&self, at: Lsn, writer: TxnId, commit: Option<Lsn>) -> Seen {
@@ -335,58 +348,42 @@ impl Versions {
     pub(crate) fn is_undecided(&self, writer: TxnId) -> bool {
         !canary::on(Bug::HalfCommit) && self.snapshots.is_committing(writer)
     }
-
-    /// Keys with images between the bounds, in order, and what makes a value of the tree's one of the snapshot's.
-    pub(crate) fn between<'v>(
-        &'v self,
-        tree: TreeId,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
-        reverse: bool,
-    ) -> Between<'v> {
-        let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
-        let keys = chains.filter(|_| !is_empty(from, to)).map(|chains| chains.range::<[u8], _>((from, to)));
-        Between { versions: self, keys, reverse, next: None }
-    }
-}
-
-/// Whether no key can be between the bounds; a map of keys refuses to look for such.
-fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
-    match (from, to) {
-        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
-        (Bound::Included(from), Bound::Included(to)) => from > to,
-        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
-    }
 }
 
 impl Kept {
     fn push(&mut self, tree: TreeId, key: Key, image: Image) {
-        self.bytes += size_of_image(&key, &image);
+        let size = size_of_image(&key, &image);
+        self.bytes += size;
         if image.commit.is_none() {
             self.active.entry(image.writer).or_default().push((tree, key.clone()));
+        } else {
+            self.stamped += size;
         }
         self.chains.entry(tree).or_default().entry(key).or_default().push(image);
     }
 
     /// Whether the value that a key has now was committed after every open snapshot: none needs an image of it.
-    fn is_unneeded(&self, tree: TreeId, key: &[u8], newest: u64) -> bool {
-        let last = self.chains.get(&tree).and_then(|chains| chains.get(key)?.last());
-        last.is_some_and(|image| image.commit.is_some_and(|commit| commit.0 > newest))
+    fn is_unneeded(&mut self, tree: TreeId, key: &[u8], newest: u64) -> bool {
+        let last = self.chains.get_mut(&tree).and_then(|chains| chains.get_mut(key)?.last_mut());
+        let newer = last.filter(|image| image.commit.is_some_and(|commit| commit.0 > newest));
+        newer.map(|image| image.hot = true).is_some()
     }
 
     /// Stamps the writer's image; false if it has gone, as no snapshot needs it.
     fn stamp(&mut self, tree: TreeId, key: &Key, writer: TxnId, commit: Lsn, newest: u64) -> bool {
         let Some(chain) = self.chains.get_mut(&tree).and_then(|chains| chains.get_mut(key)) else { return false };
         let Some(at) = chain.iter().rposition(|image| image.is_of(writer)) else { return false };
-        let older = at.checked_sub(1).and_then(|older| chain[older].commit);
-        if older.is_some_and(|older| older.0 > newest) {
+        let older = at.checked_sub(1).filter(|older| chain[*older].commit.is_some_and(|commit| commit.0 > newest));
+        if let Some(older) = older {
             let gone = chain.remove(at);
-            self.bytes -= size_of_image(key, &gone);
+            chain[older].hot = true;
             // Whoever does not see the older change does not see this one.
-            chain[at - 1].moved |= gone.moved;
+            chain[older].moved |= gone.moved;
+            self.bytes -= size_of_image(key, &gone);
             return false;
         }
         chain[at].commit = Some(commit);
+        self.stamped += size_of_image(key, &chain[at]);
         true
     }
 
@@ -395,7 +392,9 @@ impl Kept {
         let Some(chain) = chains.get_mut(key) else { return };
         if let Some(at) = chain.iter().position(goes) {
             let gone = chain.remove(at);
-            self.bytes -= size_of_image(key, &gone);
+            let size = size_of_image(key, &gone);
+            self.bytes -= size;
+            self.stamped -= if gone.commit.is_some() { size } else { 0 };
         }
         if chain.is_empty() {
             chains.remove(key);
@@ -417,55 +416,5 @@ fn size_of_image(key: &Key, image: &Image) -> usize {
     IMAGE + key.len() + image.before.as_ref().map_or(0, |before| before.len())
 }
 
-/// See [`Versions::between`].
-pub(crate) struct Between<'v> {
-    versions: &'v Versions,
-    keys: Option<std::collections::btree_map::Range<'v, Key, Vec<Image>>>,
-    reverse: bool,
-    next: Option<(&'v Key, &'v [Image])>,
-}
-
-/// A key with its value as of the snapshot, or with none.
-pub(crate) type VisitAt<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> std::ops::ControlFlow<()> + 'a;
-
-impl<'v> Between<'v> {
-    fn peek(&mut self) -> Option<(&'v Key, &'v [Image])> {
-        if self.next.is_none() {
-            let keys = self.keys.as_mut()?;
-            let next = if self.reverse { keys.next_back() } else { keys.next() };
-            self.next = next.map(|(key, chain)| (key, chain.as_slice()));
-        }
-        self.next
-    }
-
-    /// Shows the keys with images before this one (`None`: all that are left), which are not in the tree. True: `visit` has broken off.
-    pub(crate) fn before(&mut self, key: Option<&[u8]>, as_of: AsOf, visit: &mut VisitAt<'_>) -> Result<bool, Stop> {
-        while let Some((behind, chain)) = self.peek() {
-            let ahead = |key: &[u8]| if self.reverse { &**behind <= key } else { &**behind >= key };
-            if key.is_some_and(ahead) {
-                break;
-            }
-            let value = self.versions.along(chain, None, as_of)?;
-            self.next = None;
-            if visit(behind, value).is_break() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// The value as of the snapshot of a key that is in the tree, behind all that [`Between::before`] has shown.
-    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8], as_of: AsOf) -> Result<Option<&'a [u8]>, Stop>
-    where
-        'v: 'a,
-    {
-        match self.peek() {
-            Some((same, chain)) if **same == *key => {
-                let value = self.versions.along(chain, Some(now), as_of)?;
-                self.next = None;
-                Ok(value)
-            }
-            _ => Ok(Some(now)),
-        }
-    }
-}
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests;

@@ -12,6 +12,7 @@ mod panics;
 mod partition_waits;
 mod shown;
 mod snapshots;
+mod spill;
 mod streams;
 mod turns;
 mod users;

@@ -32,7 +32,7 @@ use crate::message::{Batch, Failure};
 use crate::trees::Trees;
 use crate::txn::RowKey;
 use crate::versioned::Versioned;
-use crate::versions::{AsOf, Before};
+use crate::versions::{AsOf, Before, Lacking};
 use clearway_buffer::Want;
 use clearway_plan::program::Env;
 use clearway_plan::{Charge, Expr, GuardOp, LockWait, Path, Program, RowLock, TableDef};
@@ -57,6 +57,8 @@ pub(crate) enum Stop {
     Slice,
     /// This transaction commits, and what that means for a snapshot is known when this partition has been told.
     Commit(TxnId),
+    /// These blocks of the temporary file must have been read.
+    Spilled(Vec<Lacking>),
     /// It cannot go on.
     Fail(Failure),
 }

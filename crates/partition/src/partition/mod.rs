@@ -19,6 +19,7 @@ mod finish;
 mod general;
 mod one_shot;
 mod snapshot;
+mod spill;
 mod stranded;
 
 use self::blocking::Blocking;
@@ -125,14 +126,14 @@ impl<T: Trees> Partition<T> {
         self.txns.len()
     }
 
-    /// Bytes that are kept for open snapshots, about.
-    pub fn version_memory(&self) -> usize {
-        self.trees.versions.bytes()
-    }
-
     /// Takes a message, runs whatever can run, up to [`Limits::turns`] besides it, and leaves in `out` what there is to do.
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
         self.trees.versions.tidy();
+        self.handle(message, out);
+        self.hand_out_writes(out);
+    }
+
+    fn handle(&mut self, message: Message, out: &mut Outbox) {
         if message.txn == NOBODY {
             self.behind = false;
         } else {
@@ -258,6 +259,7 @@ impl<T: Trees> Partition<T> {
 
     fn run_task(&mut self, id: TxnId, txn: &mut Txn<T::Log>, mut task: Task, out: &mut Outbox) -> After {
         loop {
+            self.trees.versions.lend(task.loaded.take());
             let stop = match &mut task.job {
                 Job::OneShot(_) => match self.run_one_shot(id, txn, &mut task) {
                     Ok(reply) => {
@@ -304,7 +306,7 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         let partition = self.id;
-        if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Slice) && self.blocking.is_by(id) {
+        if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice) && self.blocking.is_by(id) {
             self.unblock(id);
             out.push(Out::Stalled { to: task.origin });
         }
@@ -312,6 +314,9 @@ impl<T: Trees> Partition<T> {
             Job::OneShot(_) => self.one_shot_stopped(id, txn, task, stop)?,
             _ => stop,
         };
+        if task.sees_snapshot() {
+            task.loaded = self.trees.versions.spill.set_aside();
+        }
         match stop {
             Stop::Want(wants) => {
                 task.waiting = Waiting::Resume;
@@ -321,6 +326,10 @@ impl<T: Trees> Partition<T> {
             Stop::Log(read) => {
                 task.waiting = Waiting::Resume;
                 out.push(Out::ReadLog { partition, txn: id, read });
+            }
+            Stop::Spilled(lacking) => {
+                task.waiting = Waiting::Resume;
+                out.push(self.read_spilled(id, task, lacking));
             }
             Stop::Slice => {
                 task.waiting = Waiting::Resume;

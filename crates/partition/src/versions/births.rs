@@ -10,7 +10,8 @@
 //!
 //! Source: PostgreSQL's manual, 13.6, and `indcheckxmin` of its `pg_index`.
 
-use super::{AsOf, Key, Seen, Versions, is_empty};
+use super::between::is_empty;
+use super::{AsOf, Key, Seen, Versions};
 use crate::exec::Stop;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId, TxnId};

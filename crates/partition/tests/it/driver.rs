@@ -86,6 +86,8 @@ pub struct Driver<T: Paged> {
     pub stalls: u64,
     /// Pieces of log that were read back for an undo.
     pub log_reads: u64,
+    /// How often a reader lacked blocks of the temporary file.
+    pub spill_reads: u64,
     next_txn: u64,
 }
 
@@ -116,6 +118,7 @@ impl<T: Paged> Driver<T> {
             deadlocks: 0,
             stalls: 0,
             log_reads: 0,
+            spill_reads: 0,
             next_txn: 0,
         }
     }
@@ -183,6 +186,12 @@ impl<T: Paged> Driver<T> {
                     self.log_reads += 1;
                     self.suspended.push((txn, Vec::new()));
                 }
+                Out::ReadSpill { txn, read, .. } => {
+                    read.run();
+                    self.spill_reads += 1;
+                    self.suspended.push((txn, Vec::new()));
+                }
+                Out::WriteSpill { write } => write.run(),
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
                 Out::Waits { txn, order, wait, line, .. } => {
                     self.count(order);

@@ -349,6 +349,8 @@ pub struct Seen {
     pub refused: u64,
     pub reads: u64,
     pub old: u64,
+    /// How often they lacked blocks of the temporary file.
+    pub spill_reads: u64,
 }
 
 impl Seen {
@@ -362,6 +364,7 @@ impl Seen {
         self.refused += other.refused;
         self.reads += other.reads;
         self.old += other.old;
+        self.spill_reads += other.spill_reads;
     }
 }
 
@@ -392,14 +395,24 @@ pub fn run<T: Paged>(mut driver: Driver<T>, seed: u64, clients: usize, steps: us
         deadlocks: world.driver.deadlocks,
         blocked: world.blocked,
         stalls: world.driver.stalls,
+        spill_reads: world.driver.spill_reads,
         ..world.readers.seen
     }
 }
 
 fn run_all(paging: Option<Paging>, seeds: u64) -> Seen {
+    run_each(paging, seeds, |driver| driver)
+}
+
+/// The same, of drivers that are made ready like this.
+pub fn run_each(
+    paging: Option<Paging>,
+    seeds: u64,
+    mut ready: impl FnMut(Driver<MemTrees>) -> Driver<MemTrees>,
+) -> Seen {
     let mut seen = Seen::default();
     for seed in 1..=seeds {
-        let driver = Driver::new(MemTrees::new(paging), ());
+        let driver = ready(Driver::new(MemTrees::new(paging), ()));
         seen.add(&run(driver, seed, 2 + (seed % 5) as usize, 300));
     }
     assert!(seen.committed > 10 * seeds && seen.deadlocks > 0 && seen.blocked > seeds / 2, "{seen:?}");

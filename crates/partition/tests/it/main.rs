@@ -12,6 +12,7 @@ mod nowait;
 mod readers;
 mod real;
 mod snapshots;
+mod spill;
 mod sql;
 mod trees;
 mod units;

@@ -1,0 +1,111 @@
+//! Snapshots whose versions of rows do not fit in memory.
+
+use crate::common::{Bank, Worker, open_config};
+use clearway_coordinator::Engine;
+use clearway_env::{Disk, MemDisk};
+use clearway_plan::Statement;
+use clearway_plan::statement::{Isolation, TxnOptions};
+use clearway_types::SqlState;
+use std::path::Path;
+use std::sync::Arc;
+
+const ACCOUNTS: i32 = 5_000;
+const BALANCE: i32 = 1000;
+const TOTAL: i64 = ACCOUNTS as i64 * BALANCE as i64;
+const MEMORY: usize = 40_000;
+/// Of a block of the file.
+const SLOT: usize = 8192;
+const FILE: &str = "/data/versions.tmp";
+
+fn open(disk: &MemDisk, file: u64) -> Arc<Engine> {
+    open_config(disk, 2, 2, |config| {
+        config.partition.version_memory = MEMORY;
+        (config.node.version_spill, config.node.version_slot) = (file, SLOT);
+        // Images of a large transaction that is active can be made.
+        config.node.undo_memory = 1 << 20;
+    })
+}
+
+/// Blocks are written by another thread.
+fn until(done: impl Fn() -> bool) {
+    while !done() {
+        std::thread::yield_now();
+    }
+}
+
+fn begin(worker: &mut Worker) {
+    let isolation = Some(Isolation::RepeatableRead);
+    worker.plain(Statement::Begin(TxnOptions { isolation, read_only: Some(true), ..Default::default() })).unwrap();
+}
+
+#[test]
+fn a_snapshot_of_ten_times_the_memory_is_read_right() {
+    let disk = MemDisk::new();
+    let engine = open(&disk, 1 << 30);
+    let [mut writer, mut reader] = [0, 1].map(|n| Worker::new(&engine, n));
+    let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+    begin(&mut reader);
+    assert_eq!(bank.total(&mut reader), TOTAL);
+    // One transaction with all rows, and many with one.
+    bank.add_to_all(&mut writer, 1).unwrap();
+    for id in 0..ACCOUNTS {
+        bank.add_lazily(&mut writer, id, id);
+    }
+    // A version takes about 190 bytes in memory, and 50 in the file.
+    assert!(ACCOUNTS as usize * 190 > 10 * 2 * MEMORY && engine.version_file_bytes() > ACCOUNTS as u64 * 40);
+    until(|| disk.exists(Path::new(FILE)).unwrap());
+    assert_eq!(bank.total(&mut reader), TOTAL);
+    for id in (0..ACCOUNTS).step_by(97) {
+        assert_eq!(bank.balance(&mut reader, id), Some(BALANCE));
+    }
+    let added = i64::from(ACCOUNTS) + (0..i64::from(ACCOUNTS)).sum::<i64>();
+    assert_eq!(bank.total(&mut writer), TOTAL + added);
+    reader.commit().unwrap();
+    // The partitions notice with their next message.
+    bank.add_to_all(&mut writer, 1).unwrap();
+    assert_eq!(engine.version_bytes(), 0);
+    until(|| engine.version_file_bytes() == 0);
+    engine.shutdown().unwrap();
+    assert!(!disk.exists(Path::new(FILE)).unwrap(), "it goes with the process");
+}
+
+/// Without a file, or with one that is too small, snapshots fail and writers do not. What a killed
+/// process leaves goes at the next start.
+#[test]
+fn without_room_in_the_file_snapshots_fail() {
+    let disk = MemDisk::new();
+    for file in [0, 3 * SLOT as u64, 1 << 30] {
+        let engine = open(&disk, file);
+        assert!(!disk.exists(Path::new(FILE)).unwrap());
+        let [mut writer, mut reader] = [0, 1].map(|n| Worker::new(&engine, n));
+        let bank = if engine.catalog().table("accounts").is_some() {
+            Bank::find(&engine)
+        } else {
+            Bank::create(&mut writer, ACCOUNTS, BALANCE)
+        };
+        begin(&mut reader);
+        let before = bank.total(&mut reader);
+        (0..ACCOUNTS).for_each(|id| bank.add_lazily(&mut writer, id, 1));
+        let plan = bank.reading(&mut reader, 1);
+        let answer = reader.run(&plan);
+        if file < 1 << 30 {
+            assert_eq!(answer.err().map(|e| e.state()), Some(SqlState::SNAPSHOT_TOO_OLD));
+            reader.rollback();
+        } else {
+            answer.unwrap();
+            assert_eq!(bank.total(&mut reader), before);
+            reader.commit().unwrap();
+        }
+        assert_eq!(bank.total(&mut writer), before + i64::from(ACCOUNTS));
+        [writer, reader].into_iter().for_each(Worker::close);
+        if file < 1 << 30 {
+            engine.shutdown().unwrap();
+            continue;
+        }
+        until(|| disk.exists(Path::new(FILE)).unwrap());
+        let killed = disk.kill();
+        let next = open(&killed, file);
+        assert!(!killed.exists(Path::new(FILE)).unwrap());
+        next.shutdown().unwrap();
+    }
+}

@@ -1,0 +1,124 @@
+//! The keys of a range that have images, in memory or in the file, with their values as of a
+//! snapshot.
+
+use super::spill::{At, Spilled};
+use super::{AsOf, Image, Key, Versions};
+use crate::exec::Stop;
+use clearway_types::TreeId;
+use std::collections::btree_map;
+use std::ops::{Bound, ControlFlow};
+
+/// A key with its value as of the snapshot, or with none.
+pub(crate) type VisitAt<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()> + 'a;
+
+/// See [`Versions::between`].
+pub(crate) struct Between<'v> {
+    versions: &'v Versions,
+    as_of: AsOf,
+    keys: Option<btree_map::Range<'v, Key, Vec<Image>>>,
+    reverse: bool,
+    next: Option<(&'v Key, &'v [Image])>,
+    /// `None`: nothing is in the file.
+    spilled: Option<Spilled<'v>>,
+}
+
+impl Versions {
+    /// Keys with images between the bounds, in order, and what makes a value of the tree's one of
+    /// the snapshot's.
+    pub(crate) fn between<'v>(
+        &'v self,
+        tree: TreeId,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        reverse: bool,
+        as_of: AsOf,
+    ) -> Between<'v> {
+        let empty = is_empty(from, to);
+        let chains = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree));
+        let keys = chains.filter(|_| !empty).map(|chains| chains.range::<[u8], _>((from, to)));
+        let spilled = !empty && !self.spill.is_empty();
+        let spilled = spilled.then(|| Spilled::new(&self.spill, tree, (from, to), reverse, as_of.at));
+        Between { versions: self, as_of, keys, reverse, next: None, spilled }
+    }
+}
+
+/// Whether no key can be between the bounds; a map of keys refuses to look for such.
+pub(super) fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => from >= to,
+    }
+}
+
+impl<'v> Between<'v> {
+    fn peek(&mut self) -> Option<(&'v Key, &'v [Image])> {
+        if self.next.is_none() {
+            let keys = self.keys.as_mut()?;
+            let next = if self.reverse { keys.next_back() } else { keys.next() };
+            self.next = next.map(|(key, chain)| (key, chain.as_slice()));
+        }
+        self.next
+    }
+
+    /// The next key with images.
+    fn first(&mut self) -> Result<Option<&'v [u8]>, Stop> {
+        let in_memory = self.peek().map(|(key, _)| &**key);
+        let spilled = match self.spilled.as_mut().and_then(|spilled| spilled.head()) {
+            None => return Ok(in_memory),
+            Some(At::Start) => return self.take_spilled().map(|_| None),
+            Some(At::Key(key)) => key,
+        };
+        Ok(Some(match in_memory {
+            Some(key) if (key < spilled) != self.reverse => key,
+            _ => spilled,
+        }))
+    }
+
+    fn take_spilled(&mut self) -> Result<Option<&'v [u8]>, Stop> {
+        self.spilled.as_mut().map_or(Ok(None), Spilled::take)
+    }
+
+    /// The value of the key that comes first, which it takes; `now`: the one in the tree.
+    fn resolve<'a>(&mut self, key: &[u8], now: Option<&'a [u8]>) -> Result<Option<&'a [u8]>, Stop>
+    where
+        'v: 'a,
+    {
+        let chain = self.peek().filter(|(same, _)| ***same == *key).map(|(_, chain)| chain);
+        let along = chain.map(|chain| self.versions.along(chain, now, self.as_of)).transpose()?;
+        let (mut value, settled) = along.unwrap_or((now, false));
+        if self.spilled.as_ref().and_then(Spilled::head) == Some(At::Key(key)) {
+            let before = self.take_spilled()?;
+            value = if settled { value } else { before };
+        }
+        if chain.is_some() {
+            self.next = None;
+        }
+        Ok(value)
+    }
+
+    /// Shows the keys with images before this one (`None`: all that are left), which are not in the
+    /// tree. True: `visit` has broken off.
+    pub(crate) fn before(&mut self, key: Option<&[u8]>, visit: &mut VisitAt<'_>) -> Result<bool, Stop> {
+        while let Some(behind) = self.first()? {
+            let ahead = |key: &[u8]| if self.reverse { behind <= key } else { behind >= key };
+            if key.is_some_and(ahead) {
+                break;
+            }
+            let value = self.resolve(behind, None)?;
+            if visit(behind, value).is_break() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The value as of the snapshot of a key that is in the tree, behind all that
+    /// [`Between::before`] has shown.
+    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8]) -> Result<Option<&'a [u8]>, Stop>
+    where
+        'v: 'a,
+    {
+        if self.first()? == Some(key) { self.resolve(key, Some(now)) } else { Ok(Some(now)) }
+    }
+}

@@ -1,0 +1,247 @@
+//! Keeps what is kept for snapshots within the budget: lets go of what no snapshot needs, and
+//! spills the rest.
+//!
+//! A sweep goes through the images in the order of trees and keys, packs those with a commit into
+//! blocks (`spill`) and starts over at the end. It passes an image by that has made later images of
+//! its key unneeded since it last came by: the next change of the key would leave another one. So a
+//! row that is changed all the time has one image for each snapshot, in memory. A round that has
+//! freed little is followed by one that passes nothing by.
+//!
+//! Invariants
+//! 1. Of a key's images in memory, those that are spilled are older than those that stay.
+//! 2. One message packs at most [`CUTS`] blocks, and each looks at no more than [`VISITS`] keys:
+//!    writers wait no longer for it.
+//! 3. When the images are over the budget and there is no room in the file, when what is known of
+//!    blocks takes half of the budget and [`KNOWN`] bytes, or when [`BACKLOG`] bytes beyond the
+//!    budget wait to be written, the oldest snapshot fails, then the next.
+
+use super::spill::{Entry, Loaded, Packer, Room, joined};
+use super::{Image, Kept, Key, Versions, size_of_image};
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{Lsn, TreeId};
+use std::ops::Bound;
+
+/// Blocks that one message packs, or snapshots that it fails.
+const CUTS: usize = 8;
+
+/// Keys that the sweep looks at for one block.
+const VISITS: usize = 4096;
+
+/// Bytes that may be known of blocks, however small the budget is.
+const KNOWN: usize = 64 << 10;
+
+/// Bytes beyond the budget that may wait to be written.
+const BACKLOG: usize = 128 << 20;
+
+/// Where the sweep is.
+#[derive(Default)]
+pub(super) struct Sweep {
+    /// The last key that it has looked at; `None`: a round begins.
+    last: Option<(TreeId, Key)>,
+    /// Bytes that this round has freed.
+    freed: usize,
+    /// This round passes nothing by.
+    takes_all: bool,
+}
+
+/// What is to be done next.
+enum Step {
+    /// Nothing, or nothing helps.
+    Rest,
+    /// Packing a block with this number of bytes.
+    Cut(usize),
+    /// Failing the oldest snapshot.
+    Fail,
+}
+
+/// What the sweep has found for a block.
+#[derive(Default)]
+struct Found {
+    packer: Packer,
+    /// Keys, with the number of images of each that are in the block.
+    taken: Vec<(TreeId, Key, usize)>,
+    /// The last key that it has looked at; `None`: the round is over.
+    last: Option<(TreeId, Key)>,
+}
+
+impl Versions {
+    /// Lets go of what no snapshot needs, and brings what is left within the budget.
+    pub(super) fn trim(&mut self) {
+        let oldest = match (self.snapshots.oldest(), self.snapshots.newest()) {
+            (u64::MAX, _) => {
+                self.kept = None;
+                self.spill.clear();
+                return;
+            }
+            // See `Snapshots`, invariant 2.
+            (_, 0) => u64::MAX,
+            (_, newest) if canary::on(Bug::EarlyFree) => newest,
+            (oldest, _) => oldest,
+        };
+        self.spill.absorb();
+        self.free(oldest);
+        for _ in 0..CUTS {
+            match self.step() {
+                Step::Rest => return,
+                Step::Cut(bytes) if self.cut(bytes) => {}
+                Step::Cut(_) | Step::Fail => {
+                    self.fail_oldest();
+                    self.free(oldest);
+                }
+            }
+        }
+    }
+
+    /// Lets go of what no snapshot needs that is not below this and has not failed.
+    fn free(&mut self, oldest: u64) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.births.trim(oldest);
+        let horizon = oldest.max(kept.horizon);
+        while let Some((commit, ..)) = kept.committed.first()
+            && commit.0 <= horizon
+            && let Some((commit, tree, key)) = kept.committed.pop_first()
+        {
+            kept.remove(tree, &key, |image| image.commit == Some(commit));
+        }
+        self.spill.trim(horizon);
+    }
+
+    fn step(&self) -> Step {
+        let Some(kept) = &self.kept else { return Step::Rest };
+        let known = self.spill.memory();
+        let bytes = kept.bytes + known;
+        if bytes <= self.budget || kept.committed.is_empty() && self.spill.is_empty() {
+            return Step::Rest;
+        }
+        let Some(block) = self.spill.block_bytes() else { return Step::Fail };
+        if known > KNOWN.max(self.budget / 2) {
+            return Step::Fail;
+        }
+        match self.spill.room() {
+            Room::Yes if kept.stamped >= block => Step::Cut(block),
+            // The rest is of transactions that are active.
+            Room::Yes => Step::Rest,
+            Room::Later if bytes <= self.budget.saturating_add(BACKLOG) => Step::Rest,
+            Room::Later | Room::No => Step::Fail,
+        }
+    }
+
+    /// Has the oldest snapshot fail that has not failed here; if there is none, nothing with a
+    /// commit is needed.
+    fn fail_oldest(&mut self) {
+        let Some(kept) = &mut self.kept else { return };
+        if let Some(oldest) = self.snapshots.first_from(kept.lost) {
+            kept.lost = Lsn(oldest.0 + 1);
+        }
+        self.lose(Lsn(0));
+    }
+
+    /// The snapshots below this fail.
+    fn lose(&mut self, below: Lsn) {
+        let Some(kept) = &mut self.kept else { return };
+        kept.lost = kept.lost.max(below);
+        // A snapshot that is opened later sees what has been told.
+        let next = self.snapshots.first_from(kept.lost).unwrap_or(kept.newest);
+        kept.horizon = kept.horizon.max(next.0);
+    }
+
+    /// A task runs that has these blocks. What could not be read for it is lost.
+    #[inline]
+    pub(crate) fn lend(&mut self, loaded: Option<Box<Loaded>>) {
+        if let Some(newest) = self.spill.lend(loaded) {
+            self.lose(newest);
+        }
+    }
+
+    /// Packs images into a block, if the sweep finds any; false if there is no room for it.
+    fn cut(&mut self, bytes: usize) -> bool {
+        let Some(kept) = &mut self.kept else { return true };
+        let Found { packer, taken, last } = kept.find(bytes);
+        let found = !packer.is_empty();
+        if found && !self.spill.add(packer) {
+            return false;
+        }
+        for (tree, key, images) in taken {
+            kept.sweep.freed += kept.spilled(tree, &key, images);
+        }
+        kept.sweep.last = last;
+        if kept.sweep.last.is_none() {
+            self.spill.next_round();
+            kept.sweep.takes_all = kept.sweep.freed < self.budget / 4;
+            kept.sweep.freed = 0;
+        }
+        true
+    }
+}
+
+impl Kept {
+    /// Goes on with the sweep until it has a block of about this number of bytes.
+    fn find(&mut self, bytes: usize) -> Found {
+        let mut found = Found::default();
+        let (tree, key) = match &self.sweep.last {
+            Some((tree, key)) => (*tree, Bound::Excluded(key.clone())),
+            None => (TreeId(0), Bound::Unbounded),
+        };
+        let takes_all = self.sweep.takes_all;
+        let (mut visits, mut last) = (0, self.sweep.last.clone());
+        for (&at, chains) in self.chains.range_mut(tree..) {
+            let from = if at == tree { key.as_ref().map(|key| &**key) } else { Bound::Unbounded };
+            for (key, chain) in chains.range_mut::<[u8], _>((from, Bound::Unbounded)) {
+                let count = movable(chain, takes_all);
+                let size: usize = chain[..count].iter().map(|image| packed_size(key, image)).sum();
+                visits += 1;
+                if visits > VISITS || !found.packer.is_empty() && found.packer.size() + size > bytes {
+                    found.last = last;
+                    return found;
+                }
+                last = Some((at, key.clone()));
+                if let Some(stays) = chain.get_mut(count) {
+                    stays.hot = false;
+                }
+                if count > 0 {
+                    let joined = joined(at, key);
+                    for image in &chain[..count] {
+                        let Image { commit, moved, before, .. } = image;
+                        let (commit, before) = (commit.unwrap_or_default(), before.as_deref());
+                        found.packer.push(Entry { key: &joined, commit, moved: *moved, before });
+                    }
+                    found.taken.push((at, key.clone(), count));
+                }
+            }
+        }
+        found
+    }
+
+    /// The first images of the key are in a block now; bytes that they have left.
+    fn spilled(&mut self, tree: TreeId, key: &Key, images: usize) -> usize {
+        let Some(chains) = self.chains.get_mut(&tree) else { return 0 };
+        let Some(chain) = chains.get_mut(key) else { return 0 };
+        let mut freed = 0;
+        for image in chain.drain(..images) {
+            freed += size_of_image(key, &image);
+            if let Some(commit) = image.commit {
+                self.committed.remove(&(commit, tree, key.clone()));
+            }
+        }
+        self.bytes -= freed;
+        self.stamped -= freed;
+        if chain.is_empty() {
+            chains.remove(key);
+            if chains.is_empty() {
+                self.chains.remove(&tree);
+            }
+        }
+        freed
+    }
+}
+
+/// How many of a key's images, from the oldest on, the sweep takes.
+fn movable(chain: &[Image], takes_all: bool) -> usize {
+    let committed = chain.iter().take_while(|image| image.commit.is_some()).count();
+    let hot = chain[..committed].last().is_some_and(|newest| newest.hot);
+    committed - usize::from(hot && !takes_all)
+}
+
+fn packed_size(key: &Key, image: &Image) -> usize {
+    Entry::size(key.len(), image.before.as_ref().map_or(0, |before| before.len()))
+}

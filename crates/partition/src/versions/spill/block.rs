@@ -1,0 +1,196 @@
+//! A block of images in the order of their keys, the oldest of a key first.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 4 | number of entries, `n` |
+//! | 4 `n` | where each entry starts |
+//! | an entry | 8: commit; 1: flags; 2: length of the key; the key; up to the next entry: the value, if flag 1 says so |
+//!
+//! Integers are little-endian. A key is that of the tree behind the tree's number, big-endian, so
+//! that one order holds all trees. These bytes never outlive the process, and
+//! [`clearway_storage::SpillFile`] checks that they are those that were packed.
+
+use super::filter::{Filter, hash};
+use clearway_types::{Lsn, TreeId};
+use std::sync::Arc;
+
+const HAS_VALUE: u8 = 1;
+const MOVED: u8 = 2;
+const HEAD: usize = 8 + 1 + 2;
+
+/// Bytes of the tree's number before a key.
+pub(in crate::versions) const TREE: usize = 4;
+
+/// A key behind its tree's number.
+pub(in crate::versions) fn joined(tree: TreeId, key: &[u8]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(TREE + key.len());
+    all.extend_from_slice(&tree.0.to_be_bytes());
+    all.extend_from_slice(key);
+    all
+}
+
+/// An image in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::versions) struct Entry<'b> {
+    /// Behind its tree's number.
+    pub key: &'b [u8],
+    pub commit: Lsn,
+    pub moved: bool,
+    pub before: Option<&'b [u8]>,
+}
+
+impl Entry<'_> {
+    /// Bytes that it takes in a block.
+    pub(in crate::versions) fn size(key: usize, before: usize) -> usize {
+        4 + HEAD + TREE + key + before
+    }
+}
+
+/// A block that is being filled.
+#[derive(Default)]
+pub(in crate::versions) struct Packer {
+    starts: Vec<u32>,
+    entries: Vec<u8>,
+    hashes: Vec<u64>,
+    first: Vec<u8>,
+    last: Vec<u8>,
+    newest: Lsn,
+}
+
+/// A full block, and what is known of it without a look at its bytes.
+pub(super) struct Packed {
+    pub bytes: Arc<[u8]>,
+    pub first: Arc<[u8]>,
+    pub last: Box<[u8]>,
+    pub newest: Lsn,
+    pub filter: Filter,
+}
+
+impl Packer {
+    pub(in crate::versions) fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Bytes so far.
+    pub(in crate::versions) fn size(&self) -> usize {
+        4 + 4 * self.starts.len() + self.entries.len()
+    }
+
+    /// Appends an image; keys must come in order, and the images of a key the oldest first.
+    pub(in crate::versions) fn push(&mut self, entry: Entry<'_>) {
+        let Entry { key, commit, moved, before } = entry;
+        debug_assert!(self.last.as_slice() <= key, "blocks are in the order of keys");
+        if self.is_empty() {
+            self.first = key.to_vec();
+        }
+        if self.is_empty() || self.last != key {
+            self.hashes.push(hash(key));
+            self.last.clear();
+            self.last.extend_from_slice(key);
+        }
+        self.newest = self.newest.max(commit);
+        self.starts.push(self.entries.len() as u32);
+        self.entries.extend_from_slice(&commit.0.to_le_bytes());
+        self.entries.push(if before.is_some() { HAS_VALUE } else { 0 } | if moved { MOVED } else { 0 });
+        self.entries.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        self.entries.extend_from_slice(key);
+        self.entries.extend_from_slice(before.unwrap_or_default());
+    }
+
+    pub(super) fn finish(self) -> Packed {
+        let mut bytes = Vec::with_capacity(self.size());
+        bytes.extend_from_slice(&(self.starts.len() as u32).to_le_bytes());
+        let base = (4 + 4 * self.starts.len()) as u32;
+        self.starts.iter().for_each(|start| bytes.extend_from_slice(&(base + start).to_le_bytes()));
+        bytes.extend_from_slice(&self.entries);
+        Packed {
+            bytes: bytes.into(),
+            first: self.first.into(),
+            last: self.last.into(),
+            newest: self.newest,
+            filter: Filter::new(&self.hashes),
+        }
+    }
+}
+
+/// A block's bytes, to be read.
+#[derive(Clone, Copy)]
+pub(in crate::versions) struct Block<'b>(pub &'b [u8]);
+
+impl<'b> Block<'b> {
+    fn number(&self, at: usize) -> usize {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.0[at..at + 4]);
+        u32::from_le_bytes(bytes) as usize
+    }
+
+    pub(in crate::versions) fn len(&self) -> usize {
+        self.number(0)
+    }
+
+    pub(in crate::versions) fn entry(&self, n: usize) -> Entry<'b> {
+        let end = if n + 1 < self.len() { self.number(4 + 4 * (n + 1)) } else { self.0.len() };
+        let entry = &self.0[self.number(4 + 4 * n)..end];
+        let (mut commit, mut len) = ([0; 8], [0; 2]);
+        commit.copy_from_slice(&entry[..8]);
+        len.copy_from_slice(&entry[9..HEAD]);
+        let (key, value) = entry[HEAD..].split_at(usize::from(u16::from_le_bytes(len)));
+        let flags = entry[8];
+        Entry {
+            key,
+            commit: Lsn(u64::from_le_bytes(commit)),
+            moved: flags & MOVED != 0,
+            before: (flags & HAS_VALUE != 0).then_some(value),
+        }
+    }
+
+    /// The number of entries whose key satisfies this, which those of a front part do.
+    pub(in crate::versions) fn partition_point(&self, mut holds: impl FnMut(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if holds(self.entry(middle).key) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// The images of a key, the oldest first.
+    pub(in crate::versions) fn of_key(&self, key: &[u8]) -> impl Iterator<Item = Entry<'b>> {
+        let (block, from) = (*self, self.partition_point(|k| k < key));
+        (from..self.len()).map(move |n| block.entry(n)).take_while(move |entry| entry.key == key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_gives_back_what_was_packed() {
+        let keys: Vec<Vec<u8>> = [1, 1, 2, 7].iter().zip(0..).map(|(t, n)| joined(TreeId(*t), &[n / 2; 3])).collect();
+        let values = [Some(&b"old"[..]), None, Some(&b""[..]), Some(&b"x"[..])];
+        let mut packer = Packer::default();
+        let mut size = 4;
+        for (n, key) in keys.iter().enumerate() {
+            packer.push(Entry { key, commit: Lsn(10 + n as u64), moved: n == 1, before: values[n] });
+            size += Entry::size(key.len() - TREE, values[n].map_or(0, <[u8]>::len));
+        }
+        assert_eq!(packer.size(), size);
+        let packed = packer.finish();
+        assert_eq!((packed.bytes.len(), packed.newest), (size, Lsn(13)));
+        assert_eq!((&*packed.first, &*packed.last), (&*keys[0], &*keys[3]));
+        let block = Block(&packed.bytes);
+        let first: Vec<_> = block.of_key(&keys[0]).collect();
+        assert_eq!(
+            first.iter().map(|e| (e.commit.0, e.moved, e.before)).collect::<Vec<_>>(),
+            [(10, false, Some(&b"old"[..])), (11, true, None)]
+        );
+        assert_eq!(block.of_key(&keys[2]).next().map(|e| e.before), Some(Some(&b""[..])));
+        assert_eq!(block.of_key(&joined(TreeId(2), b"no")).count(), 0);
+        assert!(keys.iter().all(|key| packed.filter.may_have(hash(key))));
+    }
+}

@@ -1,0 +1,69 @@
+//! A Bloom filter over the keys of a block: most blocks in whose range a key lies do not have it,
+//! and are not read for it.
+//!
+//! Its hash is the same in every process, so that what is read depends on the keys alone.
+//!
+//! Source: B. H. Bloom, Communications of the ACM 13(7), 1970; two hashes make all of them (Kirsch
+//! and Mitzenmacher, ESA 2006).
+
+/// Bits for each key: about one key in a hundred that is not there looks as if it were.
+const BITS: usize = 10;
+
+/// Bits that a key sets.
+const PROBES: u64 = 6;
+
+/// See the module's text.
+pub(super) struct Filter(Box<[u64]>);
+
+/// The hash by which a filter knows a key: FNV-1a with the finalizer of SplitMix64.
+pub(super) fn hash(key: &[u8]) -> u64 {
+    let fnv = key
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let mixed = (fnv ^ (fnv >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+impl Filter {
+    /// A filter that knows the keys with these hashes.
+    pub(super) fn new(hashes: &[u64]) -> Self {
+        let mut words = vec![0; (hashes.len() * BITS).div_ceil(64).max(1)].into_boxed_slice();
+        for hash in hashes {
+            for bit in bits(*hash, words.len()) {
+                words[bit / 64] |= 1 << (bit % 64);
+            }
+        }
+        Self(words)
+    }
+
+    /// False: no key with this hash is there.
+    pub(super) fn may_have(&self, hash: u64) -> bool {
+        bits(hash, self.0.len()).all(|bit| self.0[bit / 64] & (1 << (bit % 64)) != 0)
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.len() * 8
+    }
+}
+
+fn bits(hash: u64, words: usize) -> impl Iterator<Item = usize> {
+    let (step, bits) = ((hash >> 32) | 1, words as u64 * 64);
+    (0..PROBES).map(move |n| (hash.wrapping_add(n.wrapping_mul(step)) % bits) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_found_and_few_others_are() {
+        let of = |n: u32| hash(&n.to_be_bytes());
+        let filter = Filter::new(&(0..1000).map(of).collect::<Vec<_>>());
+        assert!((0..1000).all(|n| filter.may_have(of(n))));
+        let wrong = (1000..11_000).filter(|n| filter.may_have(of(*n))).count();
+        assert!(wrong < 300, "{wrong} of 10,000");
+        assert!(!Filter::new(&[]).may_have(of(1)));
+    }
+}

@@ -1,0 +1,379 @@
+//! The images that do not fit in memory: blocks in a temporary file, and what is known of them in
+//! memory.
+//!
+//! A sweep goes through the images in the order of trees and keys and packs what it takes into
+//! blocks; one pass is a *round*. So the blocks of a round lie side by side, and a key's images are
+//! older in an older round than in a later one, and older there than in memory. A reader looks into
+//! the one block of each round in which its key can be.
+//!
+//! In memory stay, for each block: its first and last key, its newest commit, a filter over its
+//! keys and its place in the file: about 1.3 bytes an image, 200 bytes and two keys a block. A
+//! block that is being written stays as well, and so does one that could not be written.
+//!
+//! Invariants
+//! 1. A block goes when its newest commit is visible to every snapshot that has not failed here,
+//!    not earlier.
+//! 2. A block's bytes are in memory until it has been written.
+//! 3. An attempt that lacks blocks ends with [`Stop::Spilled`], which names all that it lacks at
+//!    this place; the next attempt finds them and those that it used last ([`Loaded`]). So an
+//!    attempt that needs no more than one block of each round for two keys makes progress.
+//! 4. At most [`ROUNDS`] rounds exist, and at most [`IN_FLIGHT`] blocks are being written.
+//!
+//! Locking: none, it belongs to the partition. A crash leaves nothing that counts.
+//!
+//! Source: the log-structured merge tree (O'Neil and others, 1996), with rounds for its components
+//! and no merging: what is here goes when snapshots close.
+
+mod block;
+mod filter;
+mod range;
+
+pub(super) use block::{Entry, Packer, TREE, joined};
+pub(super) use range::{At, Spilled};
+
+use self::block::{Block, Packed};
+use self::filter::{Filter, hash};
+use crate::exec::Stop;
+use clearway_storage::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
+use clearway_types::{Lsn, TreeId};
+use hashbrown::HashMap;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+/// Rounds at most: a reader may need a block of each. Beyond it the file counts as full.
+pub(super) const ROUNDS: usize = 128;
+
+/// Blocks that are being written at most; the images that come meanwhile wait.
+const IN_FLIGHT: usize = 64;
+
+/// Bytes in memory for each block, beside its keys and its filter, about.
+const META: usize = 200;
+
+/// Blocks that a reader keeps, beside two of each round.
+const KEPT: usize = 32;
+
+/// A block that a reader lacks.
+#[derive(Debug)]
+pub(crate) struct Lacking {
+    id: u64,
+    newest: Lsn,
+    stored: Arc<SpillBlock>,
+}
+
+/// What is known of a block.
+struct Meta {
+    id: u64,
+    last: Box<[u8]>,
+    newest: Lsn,
+    filter: Filter,
+    /// `None`: it could not be written.
+    stored: Option<Arc<SpillBlock>>,
+    /// Its bytes, unless they are in the file.
+    resident: Option<Arc<[u8]>>,
+}
+
+impl Meta {
+    fn lacking(&self) -> Option<Lacking> {
+        let stored = self.stored.clone()?;
+        Some(Lacking { id: self.id, newest: self.newest, stored })
+    }
+
+    /// Bytes in memory, without those of the block.
+    fn memory(&self, first: &[u8]) -> usize {
+        META + first.len() + self.last.len() + self.filter.bytes()
+    }
+}
+
+/// Blocks by their first key.
+type Round = BTreeMap<Arc<[u8]>, Meta>;
+
+/// Whether a block can be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    Yes,
+    /// When some of those that are being written have been written.
+    Later,
+    /// Not before blocks have gone.
+    No,
+}
+
+/// See the module's text.
+pub(crate) struct Spill {
+    file: Option<Arc<SpillFile>>,
+    rounds: BTreeMap<u32, Round>,
+    /// The round of the next block.
+    round: u32,
+    /// All blocks by their newest commits.
+    by_newest: BTreeSet<(Lsn, u32, Arc<[u8]>)>,
+    /// Where those are that are being written.
+    writing: HashMap<u64, (u32, Arc<[u8]>)>,
+    outgoing: Vec<(u64, Arc<SpillBlock>, Arc<[u8]>)>,
+    results: Arc<SpillResults<bool>>,
+    next_id: u64,
+    /// Bytes in memory, without those in flight.
+    memory: usize,
+    /// Bytes of blocks that are being written.
+    in_flight: usize,
+    /// A write has failed since there was no block.
+    broken: bool,
+    /// What the attempt that runs has of blocks.
+    loaded: Option<Box<Loaded>>,
+}
+
+/// Blocks that a reader has, and those that are being read for it.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    blocks: Vec<(u64, Arc<[u8]>, Cell<u64>)>,
+    uses: Cell<u64>,
+    coming: Vec<(u64, Lsn)>,
+    results: Arc<SpillResults<Option<Arc<[u8]>>>>,
+}
+
+impl Loaded {
+    fn get(&self, id: u64) -> Option<&[u8]> {
+        let (_, bytes, used) = self.blocks.iter().find(|(n, ..)| *n == id)?;
+        self.uses.set(self.uses.get() + 1);
+        used.set(self.uses.get());
+        Some(bytes)
+    }
+
+    /// Takes what has come. Returns the newest commit of those that cannot be read.
+    fn absorb(&mut self) -> Option<Lsn> {
+        let mut failed = None;
+        for (id, bytes) in self.results.take() {
+            match bytes {
+                Some(bytes) => self.blocks.push((id, bytes, self.uses.clone())),
+                None => {
+                    let newest = self.coming.iter().find(|(n, _)| *n == id).map(|(_, newest)| *newest);
+                    failed = failed.max(newest);
+                }
+            }
+        }
+        self.coming.clear();
+        failed
+    }
+
+    /// Keeps the blocks that were used last.
+    fn keep(&mut self, most: usize) {
+        if self.blocks.len() > most {
+            self.blocks.sort_by_key(|(.., used)| std::cmp::Reverse(used.get()));
+            self.blocks.truncate(most);
+        }
+    }
+}
+
+impl Spill {
+    pub(super) fn new() -> Self {
+        Self {
+            file: None,
+            rounds: BTreeMap::new(),
+            round: 0,
+            by_newest: BTreeSet::new(),
+            writing: HashMap::new(),
+            outgoing: Vec::new(),
+            results: Arc::default(),
+            next_id: 0,
+            memory: 0,
+            in_flight: 0,
+            broken: false,
+            loaded: None,
+        }
+    }
+
+    /// Where blocks go from now on.
+    pub(crate) fn use_file(&mut self, file: Option<Arc<SpillFile>>) {
+        self.file = file;
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.rounds.is_empty()
+    }
+
+    /// Bytes in memory, without those of blocks that are being written.
+    pub(super) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// All bytes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.memory + self.in_flight
+    }
+
+    /// Bytes that make a full block; `None`: there is no file.
+    pub(super) fn block_bytes(&self) -> Option<usize> {
+        self.file.as_ref().map(|file| file.slot_bytes())
+    }
+
+    /// Whether there is room for a block, which may be the first of its round.
+    pub(super) fn room(&self) -> Room {
+        let rounds = self.rounds.len() + usize::from(!self.rounds.contains_key(&self.round));
+        match &self.file {
+            Some(file) if !self.broken && rounds <= ROUNDS && file.has_room() => {
+                if self.writing.len() < IN_FLIGHT {
+                    Room::Yes
+                } else {
+                    Room::Later
+                }
+            }
+            _ => Room::No,
+        }
+    }
+
+    /// Adds a block behind all others of the round; false if the file has no room for it.
+    pub(super) fn add(&mut self, packer: Packer) -> bool {
+        let Packed { bytes, first, last, newest, filter } = packer.finish();
+        let Some(stored) = self.file.as_ref().and_then(|file| file.reserve(&bytes)) else { return false };
+        let id = self.next_id;
+        self.next_id += 1;
+        let meta = Meta { id, last, newest, filter, stored: Some(stored.clone()), resident: Some(bytes.clone()) };
+        self.memory += meta.memory(&first);
+        self.in_flight += bytes.len();
+        self.by_newest.insert((newest, self.round, first.clone()));
+        self.writing.insert(id, (self.round, first.clone()));
+        self.outgoing.push((id, stored, bytes));
+        self.rounds.entry(self.round).or_default().insert(first, meta);
+        true
+    }
+
+    /// The sweep starts over.
+    pub(super) fn next_round(&mut self) {
+        self.round += u32::from(self.rounds.contains_key(&self.round));
+    }
+
+    /// Blocks that are to be written.
+    pub(crate) fn take_writes(&mut self) -> Option<SpillWrite> {
+        if self.outgoing.is_empty() {
+            return None;
+        }
+        Some(SpillWrite { blocks: std::mem::take(&mut self.outgoing), results: self.results.clone() })
+    }
+
+    /// Takes note of what has been written.
+    pub(super) fn absorb(&mut self) {
+        if self.writing.is_empty() {
+            return;
+        }
+        for (id, written) in self.results.take() {
+            let Some((round, first)) = self.writing.remove(&id) else { continue };
+            let Some(meta) = self.rounds.get_mut(&round).and_then(|round| round.get_mut(&first)) else { continue };
+            if written {
+                self.in_flight -= meta.resident.take().map_or(0, |bytes| bytes.len());
+            } else {
+                let bytes = meta.resident.as_ref().map_or(0, |bytes| bytes.len());
+                meta.stored = None;
+                self.in_flight -= bytes;
+                self.memory += bytes;
+                self.broken = true;
+            }
+        }
+    }
+
+    /// Lets go of the blocks of which no snapshot at this LSN or above needs an image.
+    pub(super) fn trim(&mut self, horizon: u64) {
+        while let Some((newest, ..)) = self.by_newest.first()
+            && newest.0 <= horizon
+            && let Some((_, number, first)) = self.by_newest.pop_first()
+        {
+            let Some(round) = self.rounds.get_mut(&number) else { continue };
+            let Some(meta) = round.remove(&first) else { continue };
+            if round.is_empty() {
+                self.rounds.remove(&number);
+            }
+            self.memory -= meta.memory(&first);
+            let resident = meta.resident.as_ref().map_or(0, |bytes| bytes.len());
+            if meta.stored.is_some() {
+                self.in_flight -= resident;
+            } else {
+                self.memory -= resident;
+            }
+        }
+        self.broken &= !self.rounds.is_empty();
+    }
+
+    /// Lets go of all blocks.
+    pub(super) fn clear(&mut self) {
+        self.trim(u64::MAX);
+        self.loaded = None;
+    }
+
+    /// A task runs that has these blocks. Returns the newest commit of blocks that could not be
+    /// read for it.
+    #[inline]
+    pub(super) fn lend(&mut self, loaded: Option<Box<Loaded>>) -> Option<Lsn> {
+        self.loaded = loaded;
+        self.loaded.as_mut().and_then(|loaded| loaded.absorb())
+    }
+
+    /// What the task that ran has of blocks, for its next attempt.
+    #[inline]
+    pub(crate) fn set_aside(&mut self) -> Option<Box<Loaded>> {
+        self.loaded.take()
+    }
+
+    /// What brings a reader the blocks that it lacks, and where its next attempt finds them.
+    pub(crate) fn read(&self, loaded: Option<Box<Loaded>>, lacking: Vec<Lacking>) -> (SpillRead, Box<Loaded>) {
+        let mut loaded = loaded.unwrap_or_default();
+        loaded.keep(2 * self.rounds.len() + KEPT);
+        loaded.coming = lacking.iter().map(|block| (block.id, block.newest)).collect();
+        let blocks = lacking.into_iter().map(|block| (block.id, block.stored)).collect();
+        (SpillRead { blocks, results: loaded.results.clone() }, loaded)
+    }
+
+    fn bytes_of<'v>(&'v self, meta: &'v Meta) -> Option<&'v [u8]> {
+        match &meta.resident {
+            Some(bytes) => Some(bytes),
+            None => self.loaded.as_ref()?.get(meta.id),
+        }
+    }
+
+    /// The blocks that may have images of the key that this snapshot does not see, the oldest round
+    /// first.
+    fn blocks_of<'v>(&'v self, key: &[u8], at: Lsn) -> impl Iterator<Item = &'v Meta> {
+        let hash = hash(key);
+        self.rounds.values().filter_map(move |round| {
+            let (_, meta) = round.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+            (meta.newest > at && *meta.last >= *key && meta.filter.may_have(hash)).then_some(meta)
+        })
+    }
+
+    /// The value of the oldest image of the key that this snapshot does not see; `None`: it sees
+    /// all that are here.
+    pub(super) fn before(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<Option<Option<&[u8]>>, Stop> {
+        let (key, mut lacking) = (joined(tree, key), Vec::new());
+        let mut found = None;
+        for meta in self.blocks_of(&key, at) {
+            match self.bytes_of(meta) {
+                None => lacking.extend(meta.lacking()),
+                Some(bytes) => {
+                    found = Block(bytes).of_key(&key).find(|entry| entry.commit > at);
+                    if found.is_some() {
+                        break;
+                    }
+                }
+            }
+        }
+        if lacking.is_empty() { Ok(found.map(|entry| entry.before)) } else { Err(Stop::Spilled(lacking)) }
+    }
+
+    /// Whether this snapshot does not see an image of the key, and whether such an image is of a
+    /// row that moved.
+    pub(super) fn since(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<(bool, bool), Stop> {
+        let (key, mut lacking) = (joined(tree, key), Vec::new());
+        let (mut changed, mut moved) = (false, false);
+        for meta in self.blocks_of(&key, at) {
+            match self.bytes_of(meta) {
+                None => lacking.extend(meta.lacking()),
+                Some(bytes) => {
+                    for entry in Block(bytes).of_key(&key).filter(|entry| entry.commit > at) {
+                        changed = true;
+                        moved |= entry.moved;
+                    }
+                }
+            }
+        }
+        if lacking.is_empty() { Ok((changed, moved)) } else { Err(Stop::Spilled(lacking)) }
+    }
+}
