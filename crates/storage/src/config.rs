@@ -59,7 +59,7 @@ pub struct NodeConfig {
     /// none. Default 1 GiB.
     pub version_spill: u64,
     /// Bytes of a slot of that file: it is written and read in blocks of about this size. At least
-    /// 512. Default 32 KiB.
+    /// 64. Default 32 KiB.
     pub version_slot: usize,
     /// How long space for the log is waited for.
     pub space: SpaceWaits,

@@ -28,6 +28,9 @@ use clearway_sync::atomic::{AtomicU64, Ordering};
 static SLOTS: Class = Class::new("storage.spill_slots");
 static RESULTS: Class = Class::new("storage.spill_results");
 
+/// Bytes of a slot at least.
+const LEAST_SLOT: usize = 64;
+
 /// The file's name in the data directory.
 const NAME: &str = "versions.tmp";
 
@@ -70,14 +73,14 @@ impl Slots {
 
 impl SpillFile {
     /// A file in this directory with at most `limit` bytes, in slots of `slot_bytes` (at least
-    /// 512). Removes what an earlier process left; `None` if not even one slot fits.
+    /// 64). Removes what an earlier process left; `None` if not even one slot fits.
     pub fn new(disk: Arc<dyn Disk>, dir: &Path, limit: u64, slot_bytes: usize) -> Option<Arc<Self>> {
         let path = dir.join(NAME);
         let removed = disk.exists(&path).and_then(|there| if there { disk.remove(&path) } else { Ok(()) });
         if let Err(error) = removed {
             tracing::warn!("the temporary file of an earlier start cannot be removed: {error}");
         }
-        let slot_bytes = slot_bytes.max(512);
+        let slot_bytes = slot_bytes.max(LEAST_SLOT);
         let limit = u32::try_from(limit / slot_bytes as u64).unwrap_or(u32::MAX);
         let (file, slots) = (OnceLock::new(), Latch::new(&SLOTS, Slots::default()));
         let (written, read) = (AtomicU64::new(0), AtomicU64::new(0));
