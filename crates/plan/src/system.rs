@@ -159,6 +159,7 @@ impl SystemView {
                 ("since", Timestamptz),
                 ("log_bytes", Int8),
                 ("kept_bytes", Int8),
+                ("file_bytes", Int8),
                 ("statement", Text),
             ],
         }

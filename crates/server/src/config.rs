@@ -63,6 +63,11 @@ pub struct Flags {
     /// time of a recovery [default: 1GiB]
     #[arg(long, value_name = "SIZE")]
     pub checkpoint_log: Option<Size>,
+    /// Size of the temporary file, in the data directory, for old versions of rows that open
+    /// snapshots need and that do not fit in memory. When it is full, the oldest snapshot fails with
+    /// 72000. In bytes or with KiB, MiB or GiB, 1MiB to 16TiB; 0: no file [default: 1GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub version_spill: Option<Size>,
     /// Memory that one statement may take for rows, groups and sort keys; beyond it the statement fails with 53200. In bytes or with KiB, MiB
     /// or GiB, from 1MiB on [default: an eighth of the machine's memory]
     #[arg(long, value_name = "SIZE")]
@@ -143,6 +148,8 @@ struct File {
     checkpoint_interval_s: Option<u64>,
     #[serde(alias = "checkpoint-log")]
     checkpoint_log: Option<FileSize>,
+    #[serde(alias = "version-spill")]
+    version_spill: Option<FileSize>,
     #[serde(alias = "query-memory")]
     query_memory: Option<FileSize>,
     #[serde(alias = "log-segment")]
@@ -216,6 +223,8 @@ pub struct Config {
     pub checkpoint_interval_s: u64,
     /// Bytes of log between checkpoints at most, about.
     pub checkpoint_log: u64,
+    /// Bytes of the temporary file for old versions of rows, at most; 0: there is none.
+    pub version_spill: u64,
     /// Bytes of memory that one statement may take for rows, groups and sort keys.
     pub query_memory: u64,
     /// Bytes of a log segment.
@@ -283,6 +292,7 @@ impl Config {
             default_transaction_isolation: Isolation::default(),
             checkpoint_interval_s: 60,
             checkpoint_log: 1 << 30,
+            version_spill: 1 << 30,
             query_memory: (crate::page_io::memory() / 8).max(1 << 20),
             log_segment: 64 << 20,
             log_buffer: 16 << 20,
@@ -350,6 +360,7 @@ impl Config {
                 .or(file.checkpoint_interval_s)
                 .unwrap_or(d.checkpoint_interval_s),
             checkpoint_log: size(flags.checkpoint_log, file.checkpoint_log, "checkpoint_log", d.checkpoint_log)?,
+            version_spill: size(flags.version_spill, file.version_spill, "version_spill", d.version_spill)?,
             query_memory: size(flags.query_memory, file.query_memory, "query_memory", d.query_memory)?,
             log_segment: size(flags.log_segment, file.log_segment, "log_segment", d.log_segment)?,
             log_buffer: size(flags.log_buffer, file.log_buffer, "log_buffer", d.log_buffer)?,
@@ -385,6 +396,9 @@ impl Config {
         range("log_buffer", self.log_buffer, 1 << 20, 1 << 36)?;
         range("checkpoint_interval_s", self.checkpoint_interval_s, 1, 86_400)?;
         range("checkpoint_log", self.checkpoint_log, 1 << 20, 1 << 44)?;
+        if self.version_spill > 0 {
+            range("version_spill", self.version_spill, 1 << 20, 1 << 44)?;
+        }
         range("query_memory", self.query_memory, 1 << 20, 1 << 44)?;
         range("max_connections", self.max_connections as u64, 1, 1 << 20)?;
         range("startup_timeout_ms", self.startup_timeout_ms, 10, 600_000)?;
@@ -397,93 +411,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flags_win_over_the_file_and_the_file_over_defaults() {
-        let file: File = toml::from_str(
-            "buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\nio_engine = \"uring\"\n",
-        )
-        .unwrap();
-        let flags = Flags { workers: Some(5), ..Flags::default() };
-        let c = Config::merge(flags, file).unwrap();
-        assert_eq!((c.buffer_pool, c.workers, c.synchronous_commit), (2 << 20, 5, false));
-        assert_eq!((c.io_engine, c.direct_io), (IoEngine::Uring, DirectIo::Auto));
-        assert_eq!(c.listen.to_string(), "127.0.0.1:5432");
-        assert!(toml::from_str::<File>("wrokers = 3").is_err());
-        for bad in [
-            Flags { partitions: Some(0), ..Flags::default() },
-            Flags { log_segment: Some(Size(1 << 20 | 1)), ..Flags::default() },
-        ] {
-            assert!(Config::merge(bad, File::default()).is_err());
-        }
-    }
-
-    #[test]
-    fn keys_take_dashes_and_addresses_take_names() {
-        let parse = |text: &str| Config::parse(Flags::default(), text);
-        let c = parse("buffer-pool = \"2MiB\"\nlog-filter = \"warn\"\nlisten = \"localhost:5433\"\n").unwrap();
-        assert_eq!((c.buffer_pool, c.log_filter.as_str(), c.listen.port()), (2 << 20, "warn", 5433));
-        assert!(c.listen.ip().is_loopback());
-        assert!(parse("buffer-pool = 1\nbuffer_pool = 2\n").unwrap_err().contains("duplicate"));
-        for bad in ["localhost", "localhost:x", ":5432:"] {
-            assert!(bad.parse::<Address>().is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn how_latches_are_taken_can_be_told() {
-        let parse = |text: &str| Config::parse(Flags::default(), text);
-        let c = parse("latch = \"cas\"\nlatch_spins = 70\n").unwrap();
-        assert_eq!((Ok(c.latch), c.latch_spins), ("cas".parse(), LatchSpins::Fixed(70)));
-        let c = parse("latch = \"auto\"\nlatch_spins = \"auto\"\n").unwrap();
-        assert_eq!((c.latch, c.latch_spins), (LatchChoice::Auto, LatchSpins::Auto));
-        assert!(c.lockstat && !parse("lockstat = \"off\"\n").unwrap().lockstat);
-        for (bad, named) in [("latch = \"bakery\"", "latch: "), ("latch_spins = -1", "latch_spins: ")] {
-            let refused = parse(bad).unwrap_err();
-            assert!(refused.starts_with(named), "{refused}");
-        }
-    }
-
-    #[test]
-    fn how_victims_are_chosen_can_be_told() {
-        let parse = |text: &str| Config::parse(Flags::default(), text);
-        assert_eq!(parse("").unwrap().replacement.to_string(), "s3-fifo/marked");
-        let c = parse("replacement = \"lru/locked\"\n").unwrap();
-        assert_eq!(Ok(c.replacement), "lru/locked".parse());
-        let refused = parse("replacement = \"fifo\"\n").unwrap_err();
-        assert!(refused.starts_with("replacement: unknown replacement policy \"fifo\""), "{refused}");
-    }
-
-    #[test]
-    fn a_second_level_is_off_unless_it_has_a_directory() {
-        let parse = |text: &str| Config::parse(Flags::default(), text);
-        assert_eq!(parse("").unwrap().second_level, None);
-        let told = |text: &str| parse(text).unwrap().second_level.unwrap();
-        let dir = PathBuf::from("/ssd");
-        let file = "second_level = \"/ssd\"\n";
-        assert_eq!(told(&format!("{file}buffer_pool = \"2MiB\"")), SecondLevelConfig { dir, size: 16 << 20 });
-        assert_eq!(told(&format!("{file}second_level_size = \"5GiB\"")).size, 5 << 30);
-        let flags = Flags { second_level_size: Some(Size(1 << 21)), ..Flags::default() };
-        let both = Config::parse(flags, &format!("{file}second_level_size = \"5GiB\"")).unwrap();
-        assert_eq!(both.second_level.unwrap().size, 1 << 21);
-        for (bad, says) in [
-            ("second_level_size = \"5GiB\"".to_owned(), "second_level_size needs second_level"),
-            (format!("{file}second_level_size = 8192"), "second_level_size must be between"),
-            (format!("{file}second_level_size = \"much\""), "second_level_size: "),
-        ] {
-            let refused = parse(&bad).unwrap_err();
-            assert!(refused.starts_with(says), "{refused}");
-        }
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!("128MiB".parse(), Ok(Size(128 << 20)));
-        assert_eq!("8192".parse(), Ok(Size(8192)));
-        assert!("12 parsecs".parse::<Size>().is_err());
-        assert!("".parse::<Size>().is_err());
-        assert!("99999999999TiB".parse::<Size>().is_err());
-    }
-}
+mod tests;

@@ -241,6 +241,7 @@ fn open_engine(
             wal_buffer_size: config.log_buffer as usize,
             replacement: config.replacement,
             second_level: config.second_level.clone(),
+            version_spill: config.version_spill,
             io_ring: config.io_engine == IoEngine::Uring,
             // Through the system's cache pages are copied: it is past it that the kernel must have hold of their memory.
             io_registered: config.direct_io == DirectIo::On,

@@ -133,6 +133,7 @@ pub(crate) fn snapshot_rows(sessions: &[SessionInfo], engine: &Engine) -> RowBat
             row.push(DatumRef::Timestamptz(since));
             row.push(int(engine.log_bytes_since(snapshot)));
             row.push(int(engine.version_bytes()));
+            row.push(int(engine.version_file_bytes()));
             row.push(text(session.statement.as_ref().map(|(text, _)| &**text)));
         });
     }

@@ -32,7 +32,7 @@ fn snapshots_are_shown_with_their_sessions() {
     asker.query("insert into t values (1, 0)");
     let shown = |asker: &mut Raw| {
         asker.column(
-            "select concat(pid, ' ', log_bytes > 0, ' ', kept_bytes > 0, ' ', statement) from clearway.snapshots",
+            "select concat(pid, ' ', log_bytes > 0, ' ', kept_bytes > 0, ' ', file_bytes, ' ', statement) from clearway.snapshots",
         )
     };
     c.query("begin isolation level repeatable read");
@@ -40,7 +40,7 @@ fn snapshots_are_shown_with_their_sessions() {
     c.query("select v from t");
     assert_eq!(asker.column("select since <= now() from clearway.snapshots"), ["t"]);
     writer.query("update t set v = 1");
-    assert_eq!(shown(&mut asker), [format!("{} t t select v from t", c.pid)]);
+    assert_eq!(shown(&mut asker), [format!("{} t t 0 select v from t", c.pid)]);
     c.query("commit");
     writer.query("update t set v = 2");
     assert_eq!(shown(&mut asker), [""; 0]);
