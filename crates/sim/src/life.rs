@@ -243,8 +243,10 @@ impl Story<'_> {
         let flips = if life + 1 == self.world.lives { self.world.flips } else { 0 };
         let mut rng = Rng::new(self.world.seed, &format!("second level in life {life}"));
         let has_cache = self.world.engine.node.second_level.is_some();
-        let cache = (has_cache && rng.percent(50)).then(|| world::bad_second_level(&mut rng));
-        let plan = self.world.weather.plan(&mut self.rng, self.world.denials, flips, cache).map(Arc::new);
+        let mut caches = Vec::from_iter((has_cache && rng.percent(50)).then(|| world::bad_second_level(&mut rng)));
+        let mut rng = Rng::new(self.world.seed, &format!("versions in life {life}"));
+        caches.extend((self.world.spills && rng.percent(33)).then(|| world::bad_versions(&mut rng)));
+        let plan = self.world.weather.plan(&mut self.rng, self.world.denials, flips, caches).map(Arc::new);
         if plan.is_some() {
             disk.set_faults(plan.clone());
             let hook = |operation: Operation<'_>| {
@@ -297,6 +299,9 @@ impl Story<'_> {
             self.report.count("exclusive reads", plan.exclusive);
             self.report.count("switches of a read lock", plan.switches);
         }
+        let (written, read) = engine.version_blocks();
+        self.report.count("blocks of versions written", written);
+        self.report.count("blocks of versions read", read);
         let ended = engine.shutdown();
         self.watch.set_full(None);
         disk.set_capacity(u64::MAX);

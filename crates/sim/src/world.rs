@@ -9,6 +9,7 @@
 //! | pages  | `data/`           | as above                    | and 20 reads   | as above                     | 10 in the last life, when read; 4 of a copy, between lives |
 //! | root   | `control`         | as above                    | as above       | as above                     | none                               |
 //! | cache  | the second level  | in half of the lives that have one, whatever the weather: every fault but delays, without end, one in 2, 20 or 200 ||||
+//! | versions | `versions.tmp` | the same, in a third of the lives with little memory for versions ||||
 //!
 //! What the engine owes at each is in [`FaultPlan`]'s module. Besides, a life may end in a crash, at any operation, or with the death of the process
 //! alone; so may each recovery, any number of times; the disk may be full for a while; and while a start recovers, opens and lists may fail.
@@ -16,6 +17,10 @@
 //! Half of the seeds run what ships: policy, wrapper, threads, batches, waits and limits are the defaults. Only sizes are drawn (frames,
 //! segments, buffers, partitions), and when checkpoints are made: with the defaults nothing would ever leave the pool, and nothing of the log. The other half draws
 //! every knob.
+
+mod versions;
+
+pub use versions::bad_versions;
 
 use crate::generate::Mix;
 use crate::rng::Rng;
@@ -57,8 +62,9 @@ impl Weather {
         matches!(self, Self::Fair | Self::Slow | Self::FailingReads)
     }
 
-    /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is; `cache`: what else is to be hit.
-    pub fn plan(self, rng: &mut Rng, denials: bool, flips: u64, cache: Option<Zone>) -> Option<FaultPlan> {
+    /// The plan for a database in `/db`; `flips`: for how many bits, in pages that are read, it is;
+    /// `caches`: what else is to be hit.
+    pub fn plan(self, rng: &mut Rng, denials: bool, flips: u64, caches: Vec<Zone>) -> Option<FaultPlan> {
         let (rare, often) = (When::OneIn(rng.pick(&[20, 100, 400])), When::OneIn(5));
         let bad = |zone: Zone| match self {
             Self::Fair | Self::Full => zone,
@@ -80,14 +86,14 @@ impl Weather {
         if flips > 0 {
             pages = pages.fault(Fault::FlippedBit, rare, flips);
         }
-        let worse = cache.is_some();
+        let worse = !caches.is_empty();
         let mut zones = vec![
             bad(Zone::under(Role::Log, "log", "/db/wal")),
             bad(Zone::under(Role::Copies, "copies", "/db/data/double-write.data")),
             pages,
             bad(Zone::under(Role::Root, "root", "/db/control")),
         ];
-        zones.extend(cache);
+        zones.extend(caches);
         let delay_limit = Duration::from_millis(rng.pick(&[1, 50, 2_000]));
         (worse || flips > 0 || !matches!(self, Self::Fair | Self::Full))
             .then(|| FaultPlan::new(rng.u64(), delay_limit, zones))
@@ -111,8 +117,13 @@ fn second_level(knobs: &mut Rng) -> Option<SecondLevelConfig> {
     knobs.percent(30).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size })
 }
 
-/// Everything that a disk can do, in a file that nobody needs.
+/// Everything that a disk can do to the second level.
 pub fn bad_second_level(rng: &mut Rng) -> Zone {
+    bad_cache(rng, "second level", SECOND_LEVEL)
+}
+
+/// Everything that a disk can do, in a file that nobody needs.
+fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
     let when = When::OneIn(rng.pick(&[2, 20, 200]));
     let all = [
         Fault::FailedRead,
@@ -123,7 +134,7 @@ pub fn bad_second_level(rng: &mut Rng) -> Zone {
         Fault::MisledWrite,
     ];
     // No delays: a write that is left over when the engine is dropped would sleep in a time that the one who drops it is to move.
-    let zone = Zone::under(Role::Cache, "second level", SECOND_LEVEL);
+    let zone = Zone::under(Role::Cache, name, path);
     // After the first failed write there is none any more.
     let zone = if rng.percent(30) { zone.fault(Fault::FailedWrite, When::OneIn(20), FOR_EVER) } else { zone };
     all.into_iter().fold(zone, |zone, fault| zone.fault(fault, when, FOR_EVER))
@@ -256,6 +267,8 @@ pub struct World {
     pub tears_blocks: bool,
     /// Opens and lists fail now and then while the database is started.
     pub denials: bool,
+    /// The memory for versions is small, and there may be a file for the rest.
+    pub spills: bool,
     /// Only the checker of histories judges.
     pub histories: bool,
 }
@@ -343,6 +356,7 @@ impl World {
             kills: false,
             tears_blocks: false,
             denials: false,
+            spills: false,
             histories: false,
         };
         // In this order: a seed that was kept means what it meant.
@@ -375,6 +389,7 @@ impl World {
         if self.ships {
             self.engine = shipped(self.engine.clone());
         }
+        self.draw_versions(&mut Rng::new(self.seed, "eleventh generator"));
     }
 
     /// What came with the third generator.

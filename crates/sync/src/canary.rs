@@ -70,6 +70,9 @@ pub enum Bug {
     LateImage,
     /// An image goes when the newest snapshot does not need it, though an older one may.
     EarlyFree,
+    /// A block of the temporary file goes when the newest snapshot does not need it, though an older
+    /// one may.
+    EarlyBlock,
     /// Whoever changes what a snapshot has does not look whether the newest version satisfies the condition.
     SkippedRecheck,
     /// REPEATABLE READ changes rows that others have changed since its snapshot.
@@ -113,6 +116,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HalfCommit,
     Bug::LateImage,
     Bug::EarlyFree,
+    Bug::EarlyBlock,
     Bug::SkippedRecheck,
     Bug::LostUpdate,
     Bug::DirtyRead,
