@@ -1,7 +1,7 @@
 //! Changes of the catalog, as parts of ordinary transactions.
 //!
 //! TRUNCATE, ALTER TABLE and CREATE INDEX make new trees and leave the old ones alone until the transaction commits: rolling back is
-//! nothing but forgetting the new ones. A snapshot that is older than a new tree sees the table as empty; a table that ALTER TABLE has rewritten is refused to it. Rows that go into a tree made by the same transaction need neither locks nor undo.
+//! nothing but forgetting the new ones. Snapshots that are older go on with the old trees (`past`). Rows that go into a tree made by the same transaction need neither locks nor undo.
 //!
 //! Invariants
 //! 1. One transaction at a time changes the catalog: it holds the exclusive lock on the catalog's table at partition 0.

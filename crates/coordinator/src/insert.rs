@@ -210,7 +210,8 @@ pub(crate) async fn deal(
         let txn = core.txn();
         (is_fresh(&txn, program), txn.sees(Needs::at_home(program)))
     };
-    snapshot::check_table(core, program, sees.filter(|_| !fresh))?;
+    let past = snapshot::program_at(core, program, sees.filter(|_| !fresh))?;
+    let program = past.as_ref().unwrap_or(program);
     let message = |part| Work { program, env, rows: Some(part), batch: None, fresh, learns: false }.body(sees);
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)

@@ -8,7 +8,7 @@ use crate::insert::{self, Rounds};
 use crate::learned;
 use crate::multi;
 use crate::outcome::Stop;
-use crate::snapshot::{Needs, Work, check_table};
+use crate::snapshot::{Needs, Work, program_at};
 use crate::stream;
 use crate::system;
 use crate::txn::{enter, everywhere, gather, is_fresh};
@@ -137,7 +137,8 @@ async fn send_to(
     if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;
     }
-    check_table(core, program, sees.filter(|_| !fresh))?;
+    let past = program_at(core, program, sees.filter(|_| !fresh))?;
+    let program = past.as_ref().unwrap_or(program);
     let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(sees);
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
@@ -163,7 +164,8 @@ async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
         let (access, group, project) = (access.clone(), group.clone(), project.clone());
         let program = Arc::new(Program::Scan { access, group, project, limit });
         let sees = core.txn().sees(Needs::Snapshot);
-        check_table(core, &program, sees.filter(|_| !is_fresh(&core.txn(), &program)))?;
+        let then = sees.filter(|_| !is_fresh(&core.txn(), &program));
+        let program = program_at(core, &program, then)?.unwrap_or(program);
         let body = |_| Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false }.body(sees);
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);

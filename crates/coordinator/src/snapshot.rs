@@ -20,7 +20,7 @@ use crate::txn::{everywhere, table_of};
 use clearway_partition::{Batch, Body, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
-use clearway_plan::{GuardOp, OnConflict, Path, Program};
+use clearway_plan::{Access, GuardOp, IndexDef, OnConflict, Path, Program, RowLock, TableDef};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::sync::{Arc, Weak};
 
@@ -281,21 +281,45 @@ pub(crate) fn is_past(core: &Core, sees: Option<Sees>) -> bool {
     sees.and_then(|sees| sees.at).is_some_and(|at| at < core.engine().catalog_commit())
 }
 
-/// Fails if a program looks for rows in a table that has been rewritten since the snapshot: the rows are where the snapshot does not see them.
-pub(crate) fn check_table(core: &Core, program: &Program, sees: Option<Sees>) -> SqlResult<()> {
-    let Some(at) = sees.filter(|sees| looks(program, *sees)).and_then(|sees| sees.at) else { return Ok(()) };
-    if !is_past(core, sees) {
-        return Ok(());
-    }
+/// The program for a statement that sees this. If the table has got new trees since the snapshot, by TRUNCATE, a read goes to the old ones. None: the program is
+/// good as it is.
+///
+/// # Errors
+/// 40001 for what changes or locks rows of such a table, and for a table whose rows have been put under another key.
+pub(crate) fn program_at(core: &Core, program: &Program, sees: Option<Sees>) -> SqlResult<Option<Arc<Program>>> {
+    let Some(at) = sees.and_then(|sees| sees.at).filter(|_| is_past(core, sees)) else { return Ok(None) };
     let table = table_of(program);
-    let then = core.engine().past().table(table, at);
     // A plan that is older than the snapshot is stale, which the partitions say.
-    if then.is_none_or(|then| then.primary_key == table.primary_key || then.version > table.version) {
-        return Ok(());
+    let then = core.engine().past().table(table, at);
+    let Some(then) = then.filter(|then| then.tree != table.tree && then.version < table.version) else {
+        return Ok(None);
+    };
+    let is_free = match program {
+        Program::Guard { op, .. } => matches!(op, GuardOp::Find { lock: RowLock::Share, .. }),
+        program => reads(program),
+    };
+    if !is_free || then.primary_key != table.primary_key {
+        let text = "could not serialize access: the table has been emptied or rewritten since the snapshot";
+        let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.");
+        return Err(error.table(&table.name));
     }
-    let text = "could not serialize access: the table has been rewritten since the snapshot";
-    let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.");
-    Err(error.table(&table.name))
+    let mut program = program.clone();
+    if let Program::Guard { table, .. } | Program::Scan { access: Access { table, .. }, .. } = &mut program {
+        *table = Arc::new(with_trees(table, &then));
+    }
+    Ok(Some(Arc::new(program)))
+}
+
+/// The table with the trees that it had then. Indexes that were not there keep theirs, which are newer than the snapshot.
+fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
+    let TableDef { tree, version, primary_key_guard, .. } = *then;
+    let mut table = TableDef { tree, version, primary_key_guard, ..table.clone() };
+    for index in &mut table.indexes {
+        if let Some(IndexDef { tree, guard, .. }) = then.indexes.iter().find(|i| i.name == index.name) {
+            (index.tree, index.guard) = (*tree, *guard);
+        }
+    }
+    table
 }
 
 /// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what it finds.

@@ -191,6 +191,7 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     let lsn = if txn.wrote { core.engine().commit(txn.id) } else { Lsn(0) };
     if let Some(catalog) = &txn.overlay {
         core.engine().publish(catalog.clone(), lsn);
+        core.engine().past().leave(std::mem::take(&mut txn.drops), lsn);
     }
     let finished = finish(core, &mut txn, Some(lsn)).await;
     drop(committing);
@@ -205,9 +206,9 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
     }
 }
 
-/// Tells every partition which trees go and which plans become stale when the transaction commits.
+/// Tells every partition which plans become stale when the transaction commits, and finds which trees go then.
 async fn announce_ddl(core: &Core) -> Result<(), Failure> {
-    let (drops, changed) = {
+    let changed = {
         let mut txn = core.txn();
         let kept: Vec<_> =
             txn.overlay.iter().flat_map(|c| c.tables.values()).flat_map(|t| t.trees().collect::<Vec<_>>()).collect();
@@ -216,15 +217,33 @@ async fn announce_ddl(core: &Core) -> Result<(), Failure> {
         drops.extend(txn.created.iter().filter(|t| !kept.contains(t)).copied().collect::<Vec<_>>());
         drops.sort_unstable();
         drops.dedup();
-        (drops, std::mem::take(&mut txn.changed))
+        txn.drops = drops;
+        std::mem::take(&mut txn.changed)
     };
     for (table, version) in changed {
         everywhere(core, core.engine().all(), |_| Body::TableChanged { table, version }).await?;
     }
-    if !drops.is_empty() {
-        everywhere(core, core.engine().all(), |_| Body::DropTreesAtCommit(drops.clone())).await?;
-    }
     Ok(())
+}
+
+/// Drops the trees that no snapshot sees any more, in a transaction of its own.
+async fn drop_past_trees(core: &Core) {
+    let trees = core.engine().past().take(core.engine().snapshots());
+    if trees.is_empty() {
+        return;
+    }
+    let id = core.port.next_txn();
+    let bodies: [&dyn Fn() -> Body; 2] =
+        [&|| Body::DropTreesAtCommit(trees.clone()), &|| Body::Finish { commit: Some(Lsn(0)) }];
+    for body in bodies {
+        let calls: Vec<u32> = core.engine().all().map(|partition| core.send(partition, id, body())).collect();
+        for call in calls {
+            if let Err(f) = core.end(call).await {
+                let error = stopped(f.into());
+                tracing::error!("trees that no table has are left to the next start: {error}");
+            }
+        }
+    }
 }
 
 /// Aborts: every participant undoes its part and lets go of its locks.
@@ -277,6 +296,8 @@ async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()
             result = Err(f);
         }
     }
+    // Its snapshot may have been the last that saw them.
+    drop_past_trees(core).await;
     result.map(drop).map_err(|f| stopped(f.into()))
 }
 

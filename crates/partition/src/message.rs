@@ -88,8 +88,8 @@ pub enum Body {
         /// evidence.
         learns: bool,
     },
-    /// A statement of a general transaction that sees an open snapshot and its transaction's own changes. If it only reads, it waits for no lock but that of
-    /// a table's change, and holds that off. If it changes rows or locks them, it locks the rows alone, and takes the newest version of each if
+    /// A statement of a general transaction that sees an open snapshot and its transaction's own changes. If it only reads, it takes no lock and waits for
+    /// none. If it changes rows or locks them, it locks the rows alone, and takes the newest version of each if
     /// that satisfies its condition, too.
     StatementAt {
         /// The snapshot. None: all that is committed when it runs, of one row that it reads by its key.
@@ -132,7 +132,8 @@ pub enum Body {
     CreateTrees(Vec<TreeId>),
     /// Drops trees when the transaction commits.
     DropTreesAtCommit(Vec<TreeId>),
-    /// When the transaction commits, plans of this table with a lower `TableDef::version` become stale here.
+    /// When the transaction commits, plans of this table with a lower `TableDef::version` become stale here, except for reads of snapshots that do not see
+    /// the commit. Every partition must have answered before the transaction commits.
     TableChanged {
         /// The table.
         table: TableId,

@@ -225,6 +225,11 @@ impl Versions {
         }
     }
 
+    /// [`Snapshots::floor`]
+    pub(crate) fn floor(&self) -> Lsn {
+        self.snapshots.floor()
+    }
+
     /// The transaction is committed by the record that ends there.
     pub(crate) fn committed(&mut self, writer: TxnId, commit: Lsn) {
         let newest = self.snapshots.newest();

@@ -50,6 +50,8 @@ pub struct Mix {
     pub by_value: u64,
     /// FOR KEY SHARE that waits.
     pub key_shares: u64,
+    /// CREATE TABLE and TRUNCATE in a block that are followed by an INSERT into the table, and there may be more tables.
+    pub fills: u64,
     /// Connections that end in a block, before a statement or during one.
     pub hang_ups: u64,
     /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a block exports what it sees instead of another statement.
@@ -81,6 +83,8 @@ pub struct Script {
     imports: bool,
     /// The block may export snapshots.
     exports: bool,
+    /// The table that it has just made or emptied in its block.
+    empty: Option<(String, Kind)>,
 }
 
 /// Where the session's transaction stands.
@@ -114,6 +118,7 @@ impl Script {
             only_reads: false,
             imports: false,
             exports: false,
+            empty: None,
         }
     }
 
@@ -144,6 +149,7 @@ impl Script {
             Block::None => {
                 self.savepoints.clear();
                 self.read = None;
+                self.empty = None;
                 if self.mix.backups > 0 && self.rng.percent(self.mix.backups) {
                     return Stmt::Backup(format!("/{}", self.fresh_name("backup")));
                 }
@@ -230,6 +236,13 @@ impl Script {
         if self.only_reads {
             return self.reading(catalog);
         }
+        if let Some((table, kind)) = self.empty.take()
+            && catalog.table(&table).is_some()
+            && self.mix.fills > 0
+            && self.rng.percent(self.mix.fills)
+        {
+            return self.insert(table, kind);
+        }
         let next = self.work(catalog);
         // Of lists and registers one row at a time: no value is written twice.
         if let Stmt::Select { table, pred: pred @ Pred::Equal(by), lock: None } = &next
@@ -268,9 +281,12 @@ impl Script {
             return self.unique_work(&tables);
         }
         tables.retain(|t| !unique::is_unique(&t.name));
-        if tables.is_empty() || (tables.len() < 5 && self.rng.percent(self.mix.ddl)) {
+        let most = if self.mix.fills > 0 { 12 } else { 5 };
+        if tables.is_empty() || (tables.len() < most && self.rng.percent(self.mix.ddl)) {
             let kind = self.rng.pick(&Kind::ALL);
-            return Stmt::CreateTable { table: self.fresh_name("t"), kind };
+            let table = self.fresh_name("t");
+            self.empty = Some((table.clone(), kind));
+            return Stmt::CreateTable { table, kind };
         }
         let table = tables[self.rng.below(tables.len() as u64) as usize];
         if self.rng.percent(self.mix.ddl) {
@@ -310,7 +326,10 @@ impl Script {
     fn ddl(&mut self, table: &TableDef) -> Stmt {
         match self.rng.below(10) {
             0 => Stmt::DropTable(table.name.clone()),
-            1 | 2 => Stmt::Truncate(table.name.clone()),
+            1 | 2 => {
+                self.empty = Some((table.name.clone(), kind_of(table)));
+                Stmt::Truncate(table.name.clone())
+            }
             what => self.index(table, what <= 5),
         }
     }

@@ -7,8 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Unlike that of any other table, and another one after TRUNCATE: what a snapshot has of it is there as long as this is the same.
-    pub made: u64,
     /// Its constraints.
     pub kind: Kind,
     /// Its rows, in no order.
@@ -50,8 +48,6 @@ pub struct Model {
     pub tables: BTreeMap<String, Table>,
     /// How many rows have been inserted.
     inserted: u64,
-    /// How often a table has been made or emptied.
-    made: u64,
 }
 
 impl Model {
@@ -128,8 +124,7 @@ impl Model {
             Stmt::Keys { table, kind, pred, .. } => keys(*kind, self.table(table)?.select(pred)),
             Stmt::Sum { table, pred } => sum(&self.table(table)?.select(pred)),
             Stmt::CreateTable { table, kind } => {
-                self.made += 1;
-                let made = Table { made: self.made, kind: *kind, rows: Vec::new(), indexes: BTreeSet::new() };
+                let made = Table { kind: *kind, rows: Vec::new(), indexes: BTreeSet::new() };
                 if self.tables.insert(table.clone(), made).is_some() {
                     return Err(format!("table {table} was there already"));
                 }
@@ -141,11 +136,7 @@ impl Model {
                 Answer::Done
             }
             Stmt::Truncate(table) => {
-                self.made += 1;
-                let made = self.made;
-                let table = self.table(table)?;
-                table.rows.clear();
-                table.made = made;
+                self.table(table)?.rows.clear();
                 Answer::Done
             }
             Stmt::CreateIndex { name, table, .. } => {

@@ -4,8 +4,8 @@
 //! REPEATABLE READ there is none that others have changed since.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
-use crate::sql::{Pred, Row, Stmt};
-use std::collections::BTreeMap;
+use crate::sql::{Kind, Pred, Row, Stmt};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a statement saw.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,10 +47,11 @@ impl Model {
             return self.insert_free_as_of((table, new), then, base, repeatable);
         }
         let (Some(name), Some(pred)) = (stmt.table(), stmt.pred()) else { return self.execute(stmt) };
-        let table = self.table(name)?;
-        let now = table.clone();
-        // A table that is newer than the snapshot is empty, except for the transaction's own changes.
-        let then = then.filter(|then| then.made == now.made);
+        // Others may have dropped the table since the statement read it.
+        let now = match self.tables.get(name) {
+            None if !stmt.locks() => Table { kind: Kind::Heap, rows: Vec::new(), indexes: BTreeSet::new() },
+            _ => self.table(name)?.clone(),
+        };
         let (then, base, now_rows) = (rows(then), rows(base.tables.get(name)), rows(Some(&now)));
         let mut found = with_own(&then, &base, &now_rows);
         found.retain(|_, row| pred.holds(row));
@@ -63,6 +64,7 @@ impl Model {
         if let Some(row) = lost.and_then(|id| then.get(id)) {
             return Err(format!("{}: others have changed {row} since the snapshot", stmt.short()));
         }
+        let table = self.table(name)?;
         let (taken, answer) = take(stmt, &now, |known| found.contains_key(&known.id));
         if answer == *seen || repeatable || stmt.skips() {
             *table = taken;
@@ -176,7 +178,7 @@ impl Stmt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::{A, K, Kind, Set};
+    use crate::sql::{A, K, Set};
 
     fn row(k: i32, a: i32) -> Row {
         Row { n: [Some(0), Some(k), Some(a), None], v: "".into() }
@@ -219,12 +221,14 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_emptied_since_has_own_rows_only() {
-        let (then, mut model) = changed();
-        model.replay(&[(Stmt::Truncate("t".into()), Answer::Done), insert(5)], &[]).unwrap();
-        let steps = [select(&[]), insert(6), select(&[row(6, 0)])];
-        let view = View::AsOf { table: Some(then), repeatable: true };
-        assert_eq!(model.replay(&steps, &vec![view; steps.len()]), Ok(()));
+    fn a_table_that_was_emptied_or_dropped_since_is_as_it_was() {
+        for ddl in [Stmt::Truncate("t".into()), Stmt::DropTable("t".into())] {
+            let (then, mut model) = changed();
+            model.replay(&[(ddl, Answer::Done)], &[]).unwrap();
+            let view = |table| vec![View::AsOf { table, repeatable: true }];
+            assert_eq!(model.replay(&[select(&[row(1, 0), row(2, 0)])], &view(Some(then))), Ok(()));
+            assert_eq!(model.replay(&[select(&[])], &view(None)), Ok(()));
+        }
     }
 
     #[test]

@@ -335,6 +335,7 @@ impl World {
             repeatable: 0,
             by_value: 0,
             key_shares: 0,
+            fills: 0,
             hang_ups: 0,
             imports: 0,
             free: 0,
@@ -467,7 +468,7 @@ impl World {
             // Single statements change what blocks read, mostly by the columns that indexes are made of.
             let (ddl, read_only) = (rng.pick(&[10, 25]), rng.pick(&[0, 30]));
             let (alone, block, reads, wide) = (rng.pick(&[50, 70]), 12, 40, 60);
-            self.mix = Mix { ddl, read_only, alone, block, reads, wide, unique: 0, scans: 0, ..self.mix };
+            self.mix = Mix { ddl, read_only, alone, block, reads, wide, unique: 0, scans: 0, fills: 70, ..self.mix };
             (self.mix.levels, self.mix.repeatable) = (80, 80);
         }
         self.draw_imports(&mut Rng::new(self.seed, "tenth generator"));

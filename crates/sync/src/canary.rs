@@ -87,6 +87,8 @@ pub enum Bug {
     UnheldImport,
     /// ON CONFLICT DO NOTHING at REPEATABLE READ passes over a row that its snapshot does not have.
     UnseenConflict,
+    /// The trees of a table that has been dropped or emptied are dropped, though an open snapshot sees them.
+    EarlyDrop,
 }
 
 /// What the simulation of the whole engine must find.
@@ -124,6 +126,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::NewTable,
     Bug::UnheldImport,
     Bug::UnseenConflict,
+    Bug::EarlyDrop,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

@@ -1,11 +1,12 @@
 //! READ ONLY transactions read snapshots.
 
+use crate::check::{checked, findings};
 use crate::common::{Bank, Worker, open, transfers};
 use clearway_coordinator::{Engine, Step};
 use clearway_env::MemDisk;
 use clearway_plan::Statement;
 use clearway_plan::statement::{Isolation, TxnOptions};
-use clearway_types::Lsn;
+use clearway_types::{Lsn, SqlState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -72,6 +73,45 @@ fn a_reader_beside_a_large_transaction_reads_under_locks() {
     assert_eq!(bank.balance(&mut reader, 3), Some(BALANCE + 6));
     reader.commit().unwrap();
     engine.shutdown().unwrap();
+}
+
+/// TRUNCATE and readers of snapshots do not wait for each other. Who sees the rows that were there finds them as long as it does.
+#[test]
+fn a_snapshot_keeps_the_rows_of_an_emptied_table() {
+    for ends in [true, false] {
+        let disk = MemDisk::new();
+        let engine = open(&disk, 4, 4);
+        let [mut writer, mut reader, mut changer, mut other] = workers(&engine);
+        let bank = Bank::create(&mut writer, ACCOUNTS, BALANCE);
+        begin(&mut reader, Isolation::RepeatableRead);
+        let options = TxnOptions { isolation: Some(Isolation::RepeatableRead), ..TxnOptions::default() };
+        changer.plain(Statement::Begin(options)).unwrap();
+        assert_eq!((bank.total(&mut reader), bank.total(&mut changer)), (TOTAL, TOTAL));
+        writer.begin();
+        bank.truncate(&mut writer);
+        assert_eq!((bank.total(&mut reader), bank.total(&mut other)), (TOTAL, TOTAL), "it is not committed");
+        assert_eq!(bank.balance(&mut other, 3), Some(BALANCE));
+        writer.commit().unwrap();
+        bank.insert(&mut writer, 3, 7).unwrap();
+        assert_eq!((bank.total(&mut reader), bank.total(&mut other)), (TOTAL, 7));
+        assert_eq!((bank.balance(&mut reader, 3), bank.balance(&mut other, 3)), (Some(BALANCE), Some(7)));
+        let refused = bank.add(&mut changer, 3, 1).unwrap_err();
+        assert_eq!(refused.state(), SqlState::SERIALIZATION_FAILURE);
+        if ends {
+            reader.commit().unwrap();
+            assert_eq!(bank.total(&mut reader), 7);
+        }
+        changer.rollback();
+        engine.shutdown().unwrap();
+        drop((writer, reader, changer, other, engine));
+        let left = findings(&checked(&disk)).into_iter().filter(|what| what.contains("belongs to no table")).count();
+        assert_eq!(left, if ends { 0 } else { 4 }, "one tree at each partition");
+        let engine = open(&disk, 4, 1);
+        assert_eq!(bank.total(&mut Worker::new(&engine, 0)), 7);
+        engine.shutdown().unwrap();
+        drop(engine);
+        assert_eq!(findings(&checked(&disk)), Vec::<String>::new());
+    }
 }
 
 /// What a transaction has read under locks, or written, it does not read in a snapshot.

@@ -8,11 +8,11 @@ use crate::trees::Trees;
 use clearway_plan::{Program, TableDef};
 use clearway_storage::TxnMode;
 use clearway_sync::canary::{self, Bug};
-use clearway_types::TxnId;
+use clearway_types::{Lsn, TxnId};
 
 impl<T: Trees> Partition<T> {
-    /// Whether a program's trees are here and its table is as it was planned.
-    pub(super) fn check_plan(&self, program: &Program) -> Result<(), Stop> {
+    /// Whether a program's trees are here and its table is as it was planned, or was as of the snapshot.
+    pub(super) fn check_plan(&self, program: &Program, at: Option<Lsn>) -> Result<(), Stop> {
         let table: &TableDef = crate::exec::table_of(program);
         let all = !matches!(program, Program::Scan { .. });
         let here = self.trees.has_tree(table.tree)
@@ -26,8 +26,10 @@ impl<T: Trees> Partition<T> {
                 Program::Guard { key, .. } => table.guard(*key).is_some_and(|g| self.trees.has_tree(g.tree)),
                 _ => !all || table.indexes.iter().all(|i| self.trees.has_tree(i.tree)),
             };
-        let accepted = self.versions.is_empty() || canary::on(Bug::StalePlan);
-        let current = accepted || self.versions.get(&table.id).is_none_or(|v| table.version >= *v);
+        let current = match at {
+            None => self.tables.is_current(table) || canary::on(Bug::StalePlan),
+            Some(at) => self.tables.was_current(table, at),
+        };
         if here && current { Ok(()) } else { Err(Stop::Fail(Failure::StalePlan)) }
     }
 

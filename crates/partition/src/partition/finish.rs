@@ -43,15 +43,13 @@ impl<T: Trees> Partition<T> {
     pub(super) fn run_finish(&mut self, id: TxnId, txn: &mut Txn<T::Log>, commit: Option<Lsn>) -> Result<(), Stop> {
         if let Some(commit) = commit {
             self.told(id, commit);
-            for (table, version) in txn.changed.drain(..) {
-                let least = self.versions.entry(table).or_default();
-                *least = (*least).max(version);
-            }
+            self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
             self.trees.committed(log);
         } else {
             self.trees.rollback(&mut txn.log, 0)?;
+            self.tables.end(txn.changed.drain(..), None, Lsn(0));
             self.drop_trees(id, &mut txn.created)?;
             self.end_log(id, txn);
         }

@@ -20,6 +20,9 @@ impl<T: Trees> Partition<T> {
             self.txns.insert(id, txn);
             return;
         }
+        if let Body::TableChanged { table, .. } = body {
+            self.tables.announce(table, id);
+        }
         match start(&mut txn, body) {
             Ok(Some(job)) => {
                 let task = Task::new(origin, job);
@@ -45,8 +48,8 @@ impl<T: Trees> Partition<T> {
         match job {
             Job::Statement(s) => {
                 let by_table = match s.as_of {
-                    Some(as_of) => self.hold_table(id, &s.exec.program, as_of)?,
-                    None => self.check_plan(&s.exec.program).map(|()| false)?,
+                    Some(as_of) => self.check_table(id, &s.exec.program, as_of)?,
+                    None => self.check_plan(&s.exec.program, None).map(|()| false)?,
                 };
                 // Undo is needed as soon as there is a savepoint to come back to.
                 let mode = if s.fresh && txn.savepoints.is_empty() { TxnMode::Fresh } else { TxnMode::Logged };

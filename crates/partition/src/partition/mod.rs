@@ -21,9 +21,11 @@ mod one_shot;
 mod snapshot;
 mod spill;
 mod stranded;
+mod tables;
 
 use self::blocking::Blocking;
 use self::stranded::Stranded;
+use self::tables::Tables;
 use crate::exec::{Scratch, Stop};
 use crate::limits::Limits;
 use crate::lock::{Event, InLine, LockTable, PARTITION, Wait};
@@ -37,7 +39,7 @@ use crate::versioned::Versioned;
 use crate::versions::Versions;
 use clearway_storage::Store;
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Lsn, PartitionId, SqlError, TableId, TxnId};
+use clearway_types::{Lsn, PartitionId, SqlError, TxnId};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,8 +64,7 @@ pub struct Partition<T: Trees = Store> {
     waits: u64,
     /// Changes of waits and lines that have been told so far.
     told: u64,
-    /// The least good version of tables that have changed since the start.
-    versions: HashMap<TableId, u64>,
+    tables: Tables,
     /// Who waits to be told of these transactions' commits.
     undecided: HashMap<TxnId, Vec<TxnId>>,
     scratch: Scratch,
@@ -104,7 +105,7 @@ impl<T: Trees> Partition<T> {
             last_commit: Lsn(0),
             waits: 0,
             told: 0,
-            versions: HashMap::new(),
+            tables: Tables::default(),
             undecided: HashMap::new(),
             scratch: Scratch::default(),
             gathering: Gathering::new(limits.learn_after),

@@ -77,7 +77,7 @@ impl<T: Trees> Partition<T> {
         rows: Option<&RowBatch>,
         locking: Locking,
     ) -> Result<Reply, Stop> {
-        self.check_plan(program)?;
+        self.check_plan(program, None)?;
         let (mut cx, scratch) = self.cx(id, log, locking, TxnMode::Logged, None);
         let (rows, count, commit) = run_atomic(&mut cx, program, env, rows, scratch)?;
         if let Some(lsn) = commit {
@@ -109,8 +109,8 @@ impl<T: Trees> Partition<T> {
         }
         match as_of {
             // Of a point no index is used.
-            Some(as_of) => self.hold_table(id, &shot.exec.program, as_of).map(drop)?,
-            None => self.check_plan(&shot.exec.program)?,
+            Some(as_of) => self.check_table(id, &shot.exec.program, as_of).map(drop)?,
+            None => self.check_plan(&shot.exec.program, None)?,
         }
         let replaced = self.replaced(id, &shot.exec, as_of)?;
         let locking = if as_of.is_some() { Locking::None } else { shot.locking };

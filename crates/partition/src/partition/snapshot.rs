@@ -1,8 +1,7 @@
 //! Snapshots at a partition: keeping what they need, and waiting to be told of commits.
 
 use super::Partition;
-use crate::exec::{Stop, granted, reads_freely, table_of};
-use crate::lock::{Mode, Target};
+use crate::exec::{Stop, reads_freely, table_of};
 use crate::message::Reply;
 use crate::trees::Trees;
 use crate::txn::Txn;
@@ -57,17 +56,18 @@ impl<T: Trees> Partition<T> {
         kept
     }
 
-    /// Keeps the table of what reads as of a snapshot from being changed, and makes sure that the snapshot is good for it. Returns true if the program's index,
-    /// or its guard, is not: see [`crate::exec::Cx::by_table`].
-    pub(super) fn hold_table(&mut self, id: TxnId, program: &Program, as_of: AsOf) -> Result<bool, Stop> {
+    /// Makes sure that a statement can see its table as of a snapshot. Returns true if the program's index, or its guard, lacks rows: see
+    /// [`crate::exec::Cx::by_table`]. A read takes no lock: it goes on with the trees that it was planned with, whoever changes the table meanwhile.
+    pub(super) fn check_table(&mut self, id: TxnId, program: &Program, as_of: AsOf) -> Result<bool, Stop> {
         let table = table_of(program);
-        let (target, mode) = (Target::Table(table.id), Mode::AccessShared);
-        // Who changes rows or locks them locks the table by itself.
-        if reads_freely(program) && !self.locks.covered(id, target, mode) {
-            granted(self.locks.acquire(id, target, mode), target, mode)?;
+        // Whether it sees the change is known when that has been told.
+        if let Some(changer) = self.tables.changer(table.id).filter(|changer| *changer != id)
+            && self.trees.versions.is_undecided(changer)
+        {
+            return Err(Stop::Commit(changer));
         }
-        // The trees of a stale plan say nothing about the table.
-        self.check_plan(program)?;
+        // The trees of a stale plan say nothing about the table. Who changes rows or locks them does so in the newest trees.
+        self.check_plan(program, reads_freely(program).then_some(as_of.at))?;
         let versions = &self.trees.versions;
         versions.check(as_of)?;
         match program {

@@ -4,8 +4,8 @@ use crate::driver::{Answer, Driver, state_of};
 use crate::snapshots::{close, open, read_in};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Row, Stmt, as_expected, batch, rows_of, table};
 use crate::trees::MemTrees;
-use crate::units::{D, add, driver, make_trees, numbers, one};
-use clearway_partition::{Body, Limits, Partition, Snapshot};
+use crate::units::{D, add, driver, make_trees, numbers, one, select};
+use clearway_partition::{Batch, Body, Failure, Limits, Partition, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::{Program, RowLock, TableDef};
 use clearway_types::{Lsn, SqlState, TreeId, TxnId};
@@ -19,7 +19,7 @@ fn moved(tree: TreeId) -> TreeId {
 
 /// The table after TRUNCATE: its trees are new ones.
 fn truncated() -> Arc<TableDef> {
-    let mut truncated = TableDef { tree: moved(ROWS), ..(*table()).clone() };
+    let mut truncated = TableDef { tree: moved(ROWS), version: 2, ..(*table()).clone() };
     truncated.indexes.iter_mut().for_each(|index| index.tree = moved(index.tree));
     Arc::new(truncated)
 }
@@ -57,19 +57,11 @@ fn finds(low: i32, high: i32) -> [Find; 6] {
     [all, ids, by_a(false), by_a(true), Find::ByB(1007), Find::Points(vec![6, 7, 8])]
 }
 
-/// A table that a reader has used stays as it is. One that has been emptied since its snapshot is empty, except for its own changes.
+/// It is empty, except for own changes.
 #[test]
 fn a_table_is_empty_to_snapshots_that_are_older() {
     let mut d = driver(&numbers(3));
-    let reader = open(&mut d);
-    d.call(reader.0, read_in(&table(), &reader, Find::Point(1))).expect("a row");
-    let changer = d.txn();
-    let waits = d.send(changer, Body::LockTable { table: table().id, asker: None });
-    assert_eq!(d.in_way_of(changer), [reader.0]);
     let older = open(&mut d);
-    close(&mut d, reader);
-    assert!(d.take(waits).expect("its turn").is_ok());
-    d.call(changer, Body::Finish { commit: None }).expect("the end");
     let rows = [(6, Some(6), 1006), (7, Some(7), 1007)];
     refill(&mut d, &rows);
     let truncated = truncated();
@@ -134,6 +126,55 @@ fn a_table_that_is_being_made_is_empty_to_the_first_snapshot() {
     assert_eq!(rows, [Vec::new(), numbers(2)]);
     close(&mut d, older);
     close(&mut d, newer);
+}
+
+/// It goes on with the trees that the table had, and so does a statement that has paused.
+#[test]
+fn a_reader_and_ddl_do_not_wait_for_each_other() {
+    let mut d = driver(&numbers(3));
+    let (reader, all) = (open(&mut d), Find::All { a_less: None });
+    let values = |answer: Answer| answer.map(|reply| rows_of(&reply));
+    let (program, env) = (Arc::new(select(all.clone()).program(&table())), Arc::new(Env::default()));
+    let (at, batch) = (Some(reader.1.lsn()), Some(Batch { id: 1, rows: 1, bytes: u32::MAX }));
+    let first = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch };
+    assert_eq!(values(d.call(reader.0, first)), Ok(vec![numbers(3)[0]]));
+
+    let changer = d.txn();
+    d.call(changer, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
+    d.call(changer, Body::CreateTrees([ROWS, BY_A, BY_B].map(moved).to_vec())).expect("trees");
+    fill(&mut d, changer, &truncated(), &[(1, None, 7)]);
+    d.call(changer, Body::TableChanged { table: table().id, version: 2 }).expect("it is told");
+    let other = open(&mut d);
+    assert_eq!(values(d.call(other.0, read_in(&table(), &other, all.clone()))), Ok(numbers(3)));
+    let point = |d: &mut D, table: &Arc<TableDef>| {
+        let txn = d.txn();
+        values(d.call(txn, select(Find::Point(1)).one_shot(table)))
+    };
+    assert_eq!(point(&mut d, &table()), Ok(vec![numbers(3)[1]]), "it is not committed");
+
+    let committing = d.snapshots.commit(changer);
+    let lsn = d.append_commit(changer);
+    let after = open(&mut d);
+    let answers = [&other, &after].map(|who| d.send(who.0, read_in(&table(), who, all.clone())));
+    assert_eq!(answers.map(|answer| d.take(answer)), [None, None], "who is told of the commit knows");
+    d.call(changer, Body::Finish { commit: Some(lsn) }).expect("commit");
+    drop(committing);
+    let answers = answers.map(|answer| values(d.take(answer).expect("it was told")));
+    assert_eq!(answers, [Ok(numbers(3)), Err(Failure::StalePlan)]);
+
+    assert_eq!(values(d.call(reader.0, Body::Next(1))), Ok(vec![numbers(3)[1]]));
+    assert_eq!(values(d.call(other.0, read_in(&table(), &other, Find::ByB(1002)))), Ok(vec![numbers(3)[2]]));
+    let stale = run_at(&mut d, &table(), &other, &add(1), true);
+    assert_eq!(stale, Err(Failure::StalePlan), "the old trees are not to be changed");
+    assert_eq!(values(d.call(after.0, read_in(&truncated(), &after, all))), Ok(vec![(1, None, 7)]));
+    assert_eq!(
+        (point(&mut d, &table()), point(&mut d, &truncated())),
+        (Err(Failure::StalePlan), Ok(vec![(1, None, 7)]))
+    );
+    for who in [reader, other, after] {
+        close(&mut d, who);
+    }
+    assert!(d.owes_nothing());
 }
 
 /// The table with an index on (a) that has just been built.

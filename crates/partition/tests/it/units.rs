@@ -305,8 +305,13 @@ fn plans_of_dropped_trees_and_of_changed_tables_are_stale() {
     d.call(t, Body::LockTable { table: TableId(5), asker: None }).unwrap();
     d.call(t, Body::TableChanged { table: TableId(5), version: 2 }).unwrap();
     d.call(t, Body::DropTreesAtCommit(vec![BY_A])).unwrap();
+    assert_eq!(
+        rows_of(&one(&mut d, &select(Find::Point(1))).expect("a row")),
+        [(1, Some(1), 1)],
+        "a read does not wait"
+    );
     let waiting = d.txn();
-    let s = d.send(waiting, select(Find::Point(1)).one_shot(&table()));
+    let s = d.send(waiting, add(1).one_shot(&table()));
     assert_eq!(d.in_way_of(waiting), [t]);
     d.call(t, Body::Finish { commit: Some(Lsn(9)) }).unwrap();
     assert_eq!(d.take(s), Some(Err(Failure::StalePlan)), "what waited for the change plans again");
