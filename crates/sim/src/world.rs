@@ -481,10 +481,10 @@ impl World {
             self.mix.repeatable = self.mix.repeatable.max(30);
             self.sessions = self.sessions.max(2);
         }
-        self.draw_free(&mut Rng::new(self.seed, "tenth generator"));
+        self.draw_free(&mut Rng::new(self.seed, "twelfth generator"));
     }
 
-    /// What came with the tenth generator: INSERT ... ON CONFLICT DO NOTHING.
+    /// What came with the twelfth generator: INSERT ... ON CONFLICT DO NOTHING.
     fn draw_free(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
             self.mix.free = rng.pick(&[30, 80]);
