@@ -18,9 +18,9 @@
 //! segments, buffers, partitions), and when checkpoints are made: with the defaults nothing would ever leave the pool, and nothing of the log. The other half draws
 //! every knob.
 
-mod versions;
+mod caches;
 
-pub use versions::bad_versions;
+pub use caches::{bad_second_level, bad_versions};
 
 use crate::generate::Mix;
 use crate::rng::Rng;
@@ -115,29 +115,6 @@ pub const SECOND_LEVEL: &str = "/ssd";
 fn second_level(knobs: &mut Rng) -> Option<SecondLevelConfig> {
     let size = knobs.pick(&[16, 17, 40, 200, 2_000]) * PAGE_SIZE as u64;
     knobs.percent(30).then(|| SecondLevelConfig { dir: SECOND_LEVEL.into(), size })
-}
-
-/// Everything that a disk can do to the second level.
-pub fn bad_second_level(rng: &mut Rng) -> Zone {
-    bad_cache(rng, "second level", SECOND_LEVEL)
-}
-
-/// Everything that a disk can do, in a file that nobody needs.
-fn bad_cache(rng: &mut Rng, name: &'static str, path: &str) -> Zone {
-    let when = When::OneIn(rng.pick(&[2, 20, 200]));
-    let all = [
-        Fault::FailedRead,
-        Fault::UnreadableSector,
-        Fault::ShortRead,
-        Fault::FlippedBit,
-        Fault::LostWrite,
-        Fault::MisledWrite,
-    ];
-    // No delays: a write that is left over when the engine is dropped would sleep in a time that the one who drops it is to move.
-    let zone = Zone::under(Role::Cache, name, path);
-    // After the first failed write there is none any more.
-    let zone = if rng.percent(30) { zone.fault(Fault::FailedWrite, When::OneIn(20), FOR_EVER) } else { zone };
-    all.into_iter().fold(zone, |zone, fault| zone.fault(fault, when, FOR_EVER))
 }
 
 /// How much is done at once: half the seeds as ever, half with values that make the most turns, or none.
