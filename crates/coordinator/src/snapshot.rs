@@ -43,8 +43,8 @@ impl Txn {
     pub(crate) fn wants_snapshot(&self, needs: Needs) -> bool {
         let level = self.characteristics.isolation;
         let fits = match level {
-            // On its own, it is serialisable at every level: what changes rows finds them under locks.
-            _ if self.block == Block::None => needs == Needs::Snapshot,
+            // On its own, it is serialisable at every level: what changes rows, or inserts what it reads, finds them under locks.
+            _ if self.block == Block::None => needs == Needs::Snapshot && !self.wrote,
             Isolation::Serializable => self.characteristics.read_only && !self.wrote,
             Isolation::RepeatableRead => needs != Needs::Locks,
             _ => matches!(needs, Needs::Snapshot | Needs::Recheck),
@@ -84,10 +84,16 @@ impl Txn {
     pub(crate) fn sees(&self, needs: Needs) -> Option<Sees> {
         match &self.view {
             View::AsOf(snapshot) => Some(Sees { at: Some(snapshot.lsn()), repeatable: !self.sees_each() }),
-            _ if needs == Needs::Committed && (self.sees_each() || self.block == Block::None) => {
-                Some(Sees { at: None, repeatable: false })
-            }
+            _ if needs == Needs::Committed && self.sees_committed() => Some(Sees { at: None, repeatable: false }),
             _ => None,
+        }
+    }
+
+    /// Whether it reads single rows as they are committed, without a lock.
+    fn sees_committed(&self) -> bool {
+        match self.block {
+            Block::None => !self.wrote,
+            Block::Implicit | Block::Explicit => self.sees_each(),
         }
     }
 

@@ -138,8 +138,12 @@ impl Worker {
     }
     /// Starts a statement without waiting for it.
     pub fn start(&mut self, plan: &Arc<Plan>) -> Step {
+        self.start_with(plan, serializable())
+    }
+    /// The same with these options.
+    pub fn start_with(&mut self, plan: &Arc<Plan>, options: RunOptions) -> Step {
         let Self { port, client, .. } = self;
-        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), serializable())
+        client.as_mut().unwrap().start(port, plan, &Arc::new(Env::default()), options)
     }
     pub fn resume(&mut self) -> Step {
         let Self { port, client, .. } = self;
@@ -337,15 +341,24 @@ impl Bank {
         let rows = worker.run(&plan).unwrap().rows;
         rows.get(0).get(0).unwrap().to_owned().as_i64().unwrap_or(0)
     }
+    /// The statement that inserts an account with the sum of all balances.
+    pub fn inserting_total(&self, worker: &mut Worker, id: i32) -> Arc<Plan> {
+        let mut source = self.sum(worker);
+        let sum = Expr::Cast { expr: Box::new(Expr::Column(0)), to: SqlType::Int4, explicit: true };
+        source.finish.push(Finish::Project(vec![int(id), sum]));
+        self.inserting_from(worker, source)
+    }
     /// The statement that adds all balances up.
     pub fn totalling(&self, worker: &mut Worker) -> Arc<Plan> {
+        plan(Statement::Query(self.sum(worker)))
+    }
+    fn sum(&self, worker: &mut Worker) -> Query {
         let sum = Aggregate { func: AggFunc::Sum, arg: Some(Expr::Column(1)), distinct: false, ty: SqlType::Int8 };
         let group = Group { keys: Vec::new(), aggregates: vec![sum] };
         let access = self.access(worker, Path::Full);
         let program = Program::Scan { access, group: Some(group.clone()), project: Vec::new(), limit: None };
         let source = Source::Table { program: Arc::new(program), route: Route::All };
-        let query = Query { once: None, source, finish: vec![Finish::Merge(group)] };
-        plan(Statement::Query(query))
+        Query { once: None, source, finish: vec![Finish::Merge(group)] }
     }
     pub fn truncate(&self, worker: &mut Worker) {
         worker.plain(Statement::Truncate { names: vec![self.name.clone()] }).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::check::{checked, findings};
 use crate::common::{Bank, Worker, open, transfers};
-use clearway_coordinator::{Engine, Step};
+use clearway_coordinator::{Characteristics, Engine, RunOptions, Step};
 use clearway_env::MemDisk;
 use clearway_plan::Statement;
 use clearway_plan::statement::{Isolation, TxnOptions};
@@ -164,4 +164,38 @@ fn no_snapshot_sees_half_a_transfer() {
     });
     assert!(read.iter().all(|snapshots| *snapshots >= 10));
     engine.shutdown().unwrap();
+}
+
+/// Each inserts the sum of all that is there, at every level: one of them sees what the other has inserted.
+#[test]
+fn statements_on_their_own_that_read_and_insert_are_serialisable() {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let engine = open(&MemDisk::new(), 4, 3);
+        let [mut holder, first, second] = workers(&engine);
+        let bank = Bank::create(&mut holder, ACCOUNTS, BALANCE);
+        let ids = [100, 101];
+        holder.begin();
+        for id in ids {
+            bank.insert(&mut holder, id, 1).unwrap();
+        }
+        let characteristics = Characteristics { isolation, ..Characteristics::default() };
+        let mut running = [first, second].map(|worker| (worker, Step::Pending));
+        for ((worker, step), id) in running.iter_mut().zip(ids) {
+            let insert = bank.inserting_total(worker, id);
+            *step = worker.start_with(&insert, RunOptions { characteristics, ..RunOptions::default() });
+            assert!(matches!(step, Step::Pending), "the holder has inserted that one");
+        }
+        holder.rollback();
+        while running.iter().any(|(_, step)| matches!(step, Step::Pending)) {
+            for (worker, step) in running.iter_mut().filter(|(_, step)| matches!(step, Step::Pending)) {
+                worker.port.poll(&mut Vec::new());
+                *step = worker.resume();
+            }
+        }
+        assert!(running.iter().all(|(_, step)| matches!(step, Step::Done(Ok(_)))), "{isolation:?}");
+        let mut sums = ids.map(|id| bank.balance(&mut holder, id).map(i64::from));
+        sums.sort_unstable();
+        assert_eq!(sums, [Some(TOTAL), Some(2 * TOTAL)], "{isolation:?}");
+        engine.shutdown().unwrap();
+    }
 }
