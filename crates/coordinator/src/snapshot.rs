@@ -44,10 +44,10 @@ impl Txn {
         let level = self.characteristics.isolation;
         let fits = match level {
             // On its own, it is serialisable at every level: what changes rows, or inserts what it reads, finds them under locks.
-            _ if self.block == Block::None => needs == Needs::Snapshot && !self.wrote,
+            _ if self.block == Block::None => needs == Needs::Export || needs == Needs::Snapshot && !self.wrote,
             Isolation::Serializable => self.characteristics.read_only && !self.wrote,
             Isolation::RepeatableRead => needs != Needs::Locks,
-            _ => matches!(needs, Needs::Snapshot | Needs::Recheck),
+            _ => needs.has_snapshot(),
         };
         fits && match self.view {
             View::Undecided => level < Isolation::Serializable || self.id == TxnId(0),
@@ -61,9 +61,7 @@ impl Txn {
     pub(crate) fn settle(&mut self, needs: Needs) {
         match self.view {
             View::Undecided if self.characteristics.isolation == Isolation::Serializable => self.view = View::Newest,
-            View::AsOf(_) if self.sees_each() && !matches!(needs, Needs::Snapshot | Needs::Recheck) => {
-                self.view = View::Between;
-            }
+            View::AsOf(_) if self.sees_each() && !needs.has_snapshot() => self.view = View::Between,
             _ => {}
         }
     }
@@ -150,6 +148,8 @@ impl ReadAt {
 pub(crate) enum Needs {
     /// A snapshot.
     Snapshot,
+    /// A snapshot that is to be exported: it reads no rows.
+    Export,
     /// A snapshot for finding what it changes or locks, if that is still as it is to be.
     Recheck,
     /// It reads one row by its key at the one partition that can have it. At READ COMMITTED it sees what is committed there.
@@ -159,6 +159,11 @@ pub(crate) enum Needs {
 }
 
 impl Needs {
+    /// Whether it sees a snapshot below REPEATABLE READ, too.
+    fn has_snapshot(self) -> bool {
+        matches!(self, Self::Snapshot | Self::Export | Self::Recheck)
+    }
+
     /// `route`: to the partitions that the program runs at.
     pub(crate) fn of(program: &Program, route: &Route) -> Self {
         match (Self::at_home(program), route) {
@@ -201,7 +206,7 @@ pub(crate) async fn seeing<T>(
 ) -> Result<T, Stop> {
     match source {
         Source::Table { program, route } => seeing_rows(core, program, route, work).await,
-        Source::ExportSnapshot => seeing_at(core, Needs::Snapshot, work).await,
+        Source::ExportSnapshot => seeing_at(core, Needs::Export, work).await,
         _ => work.await,
     }
 }
