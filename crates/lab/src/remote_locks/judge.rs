@@ -1,7 +1,7 @@
 //! The bars of row locks over one-sided memory.
 
 use super::systems::{M, M_S, System, TCP};
-use crate::bars::{Bar, Bound, Outcome as Judged, Reading};
+use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::Grid;
 use clearway_remote::Protocol;
 use clearway_remote::ycsb::Outcome;
@@ -56,8 +56,7 @@ impl OverTcp {
 
 /// A count that has a most.
 pub fn at_most(name: &str, most: f64, value: f64, readings: Vec<Reading>) -> Bar {
-    let outcome = Judged::Measured { value, unit: String::new(), bound: Bound::AtMost(most), readings };
-    Bar { name: name.into(), outcome }
+    Bar::measured(name, value, "", Bound::AtMost(most), readings)
 }
 
 #[cfg(test)]
