@@ -13,6 +13,8 @@ mod lock;
 mod message;
 mod partition;
 mod reads;
+#[cfg(test)]
+mod rng;
 mod scheme;
 mod snapshots;
 mod store;

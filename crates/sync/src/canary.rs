@@ -166,6 +166,22 @@ pub fn plant(bug: Option<Bug>) {
     *PLANTED.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = bug;
 }
 
+/// Checks that a test passes as it is, and fails with each of these bugs.
+///
+/// # Panics
+/// It does not.
+#[cfg(shuttle)]
+pub fn assert_found(bugs: &[Bug], test: fn()) {
+    let run = || shuttle::check_random(test, 1);
+    run();
+    for &bug in bugs {
+        plant(Some(bug));
+        let found = std::panic::catch_unwind(run);
+        plant(None);
+        assert!(found.is_err(), "{bug:?} is not found");
+    }
+}
+
 /// Whether this bug is planted.
 #[cfg(shuttle)]
 pub fn on(bug: Bug) -> bool {

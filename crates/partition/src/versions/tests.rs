@@ -3,6 +3,7 @@
 //! those of the small one may fail where its file does not do.
 
 use super::*;
+use crate::rng::Rng;
 use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Role, When, Zone};
 use clearway_storage::{SpillFile, SpillWrite};
 use std::ops::{Bound, ControlFlow};
@@ -10,18 +11,6 @@ use std::path::Path;
 use std::time::Duration;
 
 const TREES: [TreeId; 2] = [TreeId(7), TreeId(8)];
-
-/// xorshift64*: a test names its seed.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
 
 type Row = (TreeId, Vec<u8>);
 type Value = Option<Vec<u8>>;

@@ -3,23 +3,12 @@
 use super::super::table::ScopeId;
 use super::super::{Acquired, Event, InLine, LockTable, MODES, Mode, ROW_MODES, Target};
 use super::rules::{MANY, TABLE, TREE};
+use crate::rng::Rng;
 use clearway_types::TxnId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 const KEYS: u8 = 6;
-
-/// xorshift64*: a test names its seed.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
@@ -369,13 +358,6 @@ fn what_the_table_does_is_what_it_may() {
 #[cfg(shuttle)]
 #[test]
 fn canaries_are_found() {
-    use clearway_sync::canary::{self, BUGS_OF_LOCKS};
-    let finds = || shuttle::check_random(what_the_table_does_is_what_it_may, 1);
-    finds();
-    for &bug in BUGS_OF_LOCKS {
-        canary::plant(Some(bug));
-        let found = std::panic::catch_unwind(finds);
-        canary::plant(None);
-        assert!(found.is_err(), "{bug:?} is not found");
-    }
+    use clearway_sync::canary::{BUGS_OF_LOCKS, assert_found};
+    assert_found(BUGS_OF_LOCKS, what_the_table_does_is_what_it_may);
 }
