@@ -1,6 +1,6 @@
 //! The bars of the engine's latch, judged by its peers of the same run.
 
-use super::cases::{CROWDS, Case, Cell, Figures, SECTIONS};
+use super::cases::{CROWDS, Case, Cell, Figures, SECTIONS, Section};
 use super::contender::{ENGINE, PARKING_LOT, SPINNING, STD};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
@@ -35,12 +35,31 @@ impl Measured<'_> {
         }))
     }
 
-    /// The engine's figure over the better one of its peers', mean over the sections.
+    /// The engine's figure over the better one of its peers', in one case.
+    fn against_peers_in(&self, case: &Case, figure: fn(&Figures) -> f64, better: fn(f64, f64) -> f64) -> Option<f64> {
+        let of = |latch: &str| self.of(latch, case, figure);
+        Some(of(ENGINE)? / PEERS.iter().map(|peer| of(peer)).try_fold(f64::NAN, |a, b| Some(better(a, b?)))?)
+    }
+
+    /// The same, mean over the sections.
     fn against_peers(&self, threads: usize, figure: fn(&Figures) -> f64, better: fn(f64, f64) -> f64) -> Option<f64> {
-        mean(SECTIONS.iter().map(|section| {
-            let of = |latch: &str| self.of(latch, &Case { section: *section, threads }, figure);
-            Some(of(ENGINE)? / PEERS.iter().map(|peer| of(peer)).try_fold(f64::NAN, |a, b| Some(better(a, b?)))?)
-        }))
+        let in_section =
+            |section: &Section| self.against_peers_in(&Case { section: *section, threads }, figure, better);
+        mean(SECTIONS.iter().map(in_section))
+    }
+
+    /// The case that a mean hides: the one in which the engine is worst beside its peers.
+    fn worst_cell(
+        &self,
+        threads: impl Iterator<Item = usize>,
+        figure: fn(&Figures) -> f64,
+        better: fn(f64, f64) -> f64,
+    ) -> Option<Reading> {
+        let cases = threads.flat_map(|threads| SECTIONS.map(|section| Case { section, threads }));
+        let ratios = cases.filter_map(|case| Some((case, self.against_peers_in(&case, figure, better)?)));
+        // Of two ratios the worse is the one that the better figure is not.
+        let (case, ratio) = ratios.reduce(|a, b| if better(a.1, b.1) == a.1 { b } else { a })?;
+        Some(Reading::new(&format!("worst cell: {}", case.name()), ratio, "x", 2))
     }
 
     /// The crowds that were measured.
@@ -80,13 +99,17 @@ impl Measured<'_> {
 
     fn crowd(&self) -> Option<Bar> {
         let ratios = || self.crowds().map(|crowd| self.against_peers(crowd, |f| f.rate, f64::max));
-        Some(bar(CROWDED_PEERS, least(ratios())?, Bound::AtLeast(1.0), by_threads(self.crowds().zip(ratios()))))
+        let mut readings = by_threads(self.crowds().zip(ratios()));
+        readings.extend(self.worst_cell(self.crowds(), |f| f.rate, f64::max));
+        Some(bar(CROWDED_PEERS, least(ratios())?, Bound::AtLeast(1.0), readings))
     }
 
     fn waits(&self) -> Option<Bar> {
         let threads = || [2].into_iter().chain(self.crowds());
         let ratios = || threads().map(|t| self.against_peers(t, |f| f.wait_us, f64::min));
-        Some(bar(WAITS, mean(ratios())?, Bound::AtMost(1.0), by_threads(threads().zip(ratios()))))
+        let mut readings = by_threads(threads().zip(ratios()));
+        readings.extend(self.worst_cell(threads(), |f| f.wait_us, f64::min));
+        Some(bar(WAITS, mean(ratios())?, Bound::AtMost(1.0), readings))
     }
 
     /// The throughput of the engine's latch and of its peers in one case.
@@ -150,6 +173,23 @@ mod tests {
         let want = [(ALONE, 1.25), (TWO, 0.8), (CROWDED, 0.5), (CROWDED_PEERS, 0.625), (WAITS, 0.8)];
         assert_eq!(values, want);
         assert!(bars[2].explained().contains("ttas with 64 0.01 of its 2"), "{}", bars[2].explained());
+    }
+
+    #[test]
+    fn bars_name_the_worst_cell_behind_a_mean() {
+        let mut all = cells(ENGINE, 10.0, 4.0, 1.0);
+        let worst = Case { section: SECTIONS[2], threads: 8 };
+        let cell = all.iter_mut().find(|cell| cell.case == worst).unwrap();
+        for figures in &mut cell.rounds {
+            (figures.rate, figures.wait_us) = (2.5, 40.0);
+        }
+        all.extend(cells(STD, 10.0, 8.0, 1.0));
+        all.extend(cells(PARKING_LOT, 5.0, 8.0, 1.0));
+        let bars = Measured(&all).bars();
+        let explained = |name| bars.iter().find(|bar| bar.name == name).unwrap().explained();
+        let rates = explained(CROWDED_PEERS);
+        assert!(rates.contains("worst cell: 100/1000 ns, 8 threads 0.25 x"), "{rates}");
+        assert!(explained(WAITS).contains("worst cell: 100/1000 ns, 8 threads 5.00 x"), "{bars:?}");
     }
 
     #[test]
