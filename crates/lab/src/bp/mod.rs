@@ -4,8 +4,10 @@ mod bare;
 mod fig8;
 pub mod grid;
 mod judge;
+mod point;
 mod real;
 mod scaling;
+mod sensitivity;
 mod source;
 mod systems;
 mod tables;
@@ -105,7 +107,7 @@ mod tests {
     fn figure_6_has_every_system_measured_and_simulated() {
         let record = quick(&FIG6);
         assert_eq!(record.findings.bars.len(), judge::BARS.len());
-        for table in &record.findings.tables[1..] {
+        for table in &record.findings.tables[2..] {
             assert_eq!(table.rows.len(), Shared::all(POLICY).len(), "{table}");
         }
     }
@@ -113,7 +115,7 @@ mod tests {
     #[test]
     fn figure_7_has_the_other_policies() {
         let record = quick(&FIG7);
-        let systems: Vec<String> = record.findings.tables[1].rows.iter().map(|row| row[0].to_string()).collect();
+        let systems: Vec<String> = record.findings.tables[2].rows.iter().map(|row| row[0].to_string()).collect();
         let expected = ["2q", "lirs", "mq"].into_iter().flat_map(|policy| {
             let hows = ["locked", "prefetched", "batched", "batched-prefetched", "combining"];
             hows.map(|how| format!("{policy}/{how}"))

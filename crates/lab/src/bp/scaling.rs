@@ -1,11 +1,11 @@
 //! The source's figures 6 and 7: systems on more and more processors, those of this machine measured, those of the source's simulated.
 
 use super::grid::{Cell, Grid, Measure};
-use super::judge;
 use super::real::{Ran, Real};
-use super::source::{self, Source};
-use super::systems::{POLICY, Shared};
+use super::source::Source;
+use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Size, Workload};
+use super::{judge, point, sensitivity};
 use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
@@ -29,6 +29,10 @@ const PLAYED: u64 = 2_000_000;
 /// And of more of this machine's cores.
 const MORE_PLAYED: u64 = 400_000;
 const QUICK_PLAYED: u64 = 4_000;
+/// Accesses of one simulation for the sensitivity of predictions, of which there are hundreds.
+const SENSITIVITY_PLAYED: u64 = 200_000;
+/// Seeds of the simulations of the source's machine.
+const SEEDS: [u64; 3] = [1, 2, 3];
 /// Threads a processor, in a simulation: who waits for the lock leaves the processor to another.
 const THREADS_PER_CORE: usize = 2;
 
@@ -60,6 +64,8 @@ pub struct Scaled {
     pub measured: Grid<Ran>,
     /// On the source's, by processors.
     pub simulated: Grid<Outcome>,
+    /// 2Q behind a lock on the machine that the source's is compared with.
+    pub other: Grid<Outcome>,
     /// On a machine of cores like this one's, but more of them.
     pub more: Grid<Outcome>,
 }
@@ -83,7 +89,7 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
     let per_ns = calibrate_work();
     let here = Costs::here(0.0, POLICY);
     let mut progress = Progress::new(name, kinds.len() * systems.len());
-    let (mut all, mut described) = (Vec::new(), Vec::new());
+    let (mut all, mut described, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
         let workload = Workload::record(kind, size)?;
         described.push((kind.name(), workload.described()));
@@ -95,6 +101,7 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
                 x: "processors",
                 cells: Vec::new(),
             },
+            other: Grid { title: "the other machine".into(), x: "processors", cells: Vec::new() },
             more: Grid {
                 title: format!("{}, simulated cores like this machine's", kind.name()),
                 x: "cores",
@@ -109,11 +116,17 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
             measure(&mut scaled.measured, *system, &workload, size, work, task)?;
             if task.part != Part::Bars {
                 let accesses = |many| if quick { QUICK_PLAYED } else { many };
-                play(&mut scaled.simulated, *system, &workload, (source.cores, source.costs), accesses(PLAYED));
-                play(&mut scaled.more, *system, &workload, (&MORE, here), accesses(MORE_PLAYED));
+                let own = (source.cores, source.costs);
+                play(&mut scaled.simulated, *system, &workload, own, accesses(PLAYED), &SEEDS);
+                play(&mut scaled.more, *system, &workload, (&MORE, here), accesses(MORE_PLAYED), &[1]);
+                if let (Some((other, cores)), How::Locked) = (source.other, system.how) {
+                    let other = (&[cores][..], other.costs);
+                    play(&mut scaled.other, *system, &workload, other, accesses(PLAYED), &SEEDS);
+                }
             }
         }
         all.push(scaled);
+        workloads.push(workload);
     }
     let mut samples = Vec::new();
     for scaled in &all {
@@ -122,7 +135,11 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
             samples.extend(SIMULATED.iter().map(|measure| grid.samples(measure)));
         }
     }
-    let mut tables = source::tables(source, &all);
+    let mut tables = vec![point::table(source.machine, (source.points)(), &all)];
+    if task.part == Part::Whole {
+        let accesses = if quick { QUICK_PLAYED / 2 } else { SENSITIVITY_PLAYED };
+        tables.push(sensitivity::table(source, &workloads, accesses, THREADS_PER_CORE));
+    }
     for scaled in &all {
         tables.extend(MEASURED.iter().map(|measure| scaled.measured.table(measure)));
         for grid in [&scaled.simulated, &scaled.more] {
@@ -131,11 +148,11 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
     }
     Ok(Findings {
         configuration: configuration(source, described, task),
-        seeds: vec![1],
+        seeds: SEEDS.into(),
         samples,
         tables,
         found: judge::found(&all),
-        agreement: source::agreement(source, &all),
+        agreement: point::agreement((source.points)(), &all),
         bars: Vec::new(),
     })
     .map(|findings| judge::with_bars(findings, &all, task))
@@ -156,11 +173,19 @@ fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size
     Ok(())
 }
 
-fn play(grid: &mut Grid<Outcome>, system: Shared, workload: &Workload, on: (&[usize], Costs), accesses: u64) {
-    for cores in on.0 {
-        let machine = Machine { cores: *cores, threads: cores * THREADS_PER_CORE, costs: on.1, accesses, seed: 1 };
-        let outcome = simulate(&system.system(), &machine, &workload.transactions);
-        grid.cells.push(Cell { system: system.name(), x: *cores as f64, figures: vec![outcome] });
+fn play(
+    grid: &mut Grid<Outcome>,
+    system: Shared,
+    workload: &Workload,
+    (numbers, costs): (&[usize], Costs),
+    accesses: u64,
+    seeds: &[u64],
+) {
+    for cores in numbers.iter().copied() {
+        let machine = Machine { cores, threads: cores * THREADS_PER_CORE, costs, accesses, seed: 1 };
+        let one = |seed: &u64| simulate(&system.system(), &Machine { seed: *seed, ..machine }, &workload.transactions);
+        let figures = seeds.iter().map(one).collect();
+        grid.cells.push(Cell { system: system.name(), x: cores as f64, figures });
     }
 }
 

@@ -4,9 +4,10 @@ use super::bare;
 use super::grid::{Cell, Grid, Measure};
 use super::real::{Ran, Real};
 use super::source::ALTIX;
-use super::systems::Sized;
+use super::systems::{How, POLICY, Shared, Sized};
 use super::workload::{Kind, Size, Workload};
 use crate::experiment::Task;
+use crate::number::median;
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::simulator::{Machine, Outcome, simulate};
@@ -42,6 +43,8 @@ pub struct Sizes {
     of: fn(&Sized) -> u32,
     /// How contention falls between two sizes: from, to, and by how much it fell on each workload.
     falls: Option<(u32, u32, [f64; 3])>,
+    /// The size that the source finds better than prefetching alone.
+    beats_prefetching: Option<u32>,
 }
 
 /// Table II.
@@ -51,10 +54,21 @@ pub const TABLE2: Sizes = Sizes {
     x: "S",
     of: |sized| sized.queue,
     falls: Some((2, 8, [477.0, 32.0, 130.0])),
+    beats_prefetching: Some(2),
 };
 /// Table III.
-pub const TABLE3: Sizes =
-    Sizes { name: "bp-wrapper/table3", sizes: &Sized::OF_64, x: "T", of: |sized| sized.threshold, falls: None };
+pub const TABLE3: Sizes = Sizes {
+    name: "bp-wrapper/table3",
+    sizes: &Sized::OF_64,
+    x: "T",
+    of: |sized| sized.threshold,
+    falls: None,
+    beats_prefetching: None,
+};
+
+/// 2Q behind a lock that is prefetched, as the source's pgPref: it has no queue, and its numbers stand at 0.
+const PREFETCHED: Shared = Shared { policy: POLICY, how: How::Prefetched };
+const NO_QUEUE: f64 = 0.0;
 
 fn machine(task: &Task) -> Machine {
     let accesses = if task.options.quick { QUICK_PLAYED } else { PLAYED };
@@ -84,7 +98,10 @@ fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
 /// Table II or III.
 pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     let (per_ns, size, workloads) = (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
-    let mut progress = Progress::new(table.name, workloads.len() * table.sizes.len());
+    let mut progress = Progress::new(
+        table.name,
+        workloads.len() * (table.sizes.len() + usize::from(table.beats_prefetching.is_some())),
+    );
     let title = |what: &str| format!("2Q, batched, {what}");
     let mut measured =
         Grid { title: title("measured here with 8 threads"), x: table.x, cells: Vec::<Cell<Ran>>::new() };
@@ -102,6 +119,21 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             simulated.cells.push(Cell { system, x, figures: vec![outcome] });
         }
     }
+    let mut prefetched = Prefetched { measured: Vec::new(), simulated: Vec::new() };
+    if table.beats_prefetching.is_some() {
+        for workload in &workloads {
+            progress.step(&format!("{}, prefetching alone", workload.kind.name()));
+            let work = Real::work(workload, size.frames, per_ns)?;
+            let real = Real::open(workload, PREFETCHED.kind(), size.frames, work)?;
+            let (system, x) = (workload.kind.name().to_owned(), NO_QUEUE);
+            let figures = (0..task.repetitions()).map(|_| real.run(THREADS, length(task))).collect::<Res<_>>()?;
+            prefetched.measured.push(Cell { system: system.clone(), x, figures });
+            let figures = vec![simulate(&PREFETCHED.system(), &machine(task), &workload.transactions)];
+            prefetched.simulated.push(Cell { system, x, figures });
+        }
+    }
+    let mut agreement = agreement(table, &simulated);
+    agreement.extend(beats_prefetching(table, &measured, &simulated, &prefetched));
     Ok(Findings {
         configuration: configuration(task, &workloads),
         seeds: vec![1],
@@ -118,9 +150,46 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             measured.table(&RATE),
         ],
         found: found(table, &simulated),
-        agreement: agreement(table, &simulated),
+        agreement,
         ..Findings::default()
     })
+}
+
+/// What prefetching alone comes to on each workload.
+struct Prefetched {
+    measured: Vec<Cell<Ran>>,
+    simulated: Vec<Cell<Outcome>>,
+}
+
+/// Whether the source's claim holds that a short queue beats prefetching alone, by workload.
+fn beats_prefetching(
+    table: &Sizes,
+    measured: &Grid<Ran>,
+    simulated: &Grid<Outcome>,
+    prefetched: &Prefetched,
+) -> Option<String> {
+    let size = table.beats_prefetching?;
+    let one = |kind: Kind| {
+        let (name, x) = (kind.name(), f64::from(size));
+        let ran = &prefetched.measured.iter().find(|cell| cell.system == name)?.figures;
+        let ran = |of: fn(&Ran) -> f64| median(&ran.iter().map(of).collect::<Vec<_>>());
+        let played = prefetched.simulated.iter().find(|cell| cell.system == name)?.figures.first()?;
+        Some(format!(
+            "{name}: contention {:.0} beside {:.0} simulated, {:.1} beside {:.1} measured; throughput {:.3} beside \
+             {:.3} simulated, {:.2} beside {:.2} measured",
+            simulated.at(name, x, Outcome::contention)?,
+            played.contention(),
+            measured.at(name, x, CONTENTION.of)?,
+            ran(CONTENTION.of)?,
+            simulated.at(name, x, Outcome::rate)?,
+            played.rate(),
+            measured.at(name, x, RATE.of)?,
+            ran(RATE.of)?,
+        ))
+    };
+    let all: Vec<String> = Kind::ALL.into_iter().filter_map(one).collect();
+    let claim = format!("The source: {} = {size} beats prefetching alone. Here, beside prefetching", table.x);
+    (!all.is_empty()).then(|| format!("{claim}: {}.", all.join("; ")))
 }
 
 /// Where contention is least, by workload.

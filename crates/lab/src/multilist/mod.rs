@@ -1,14 +1,14 @@
 //! OpenZFS's experiment: many threads read cached blocks of 8 KiB at random, from a pool whose policy has one list or several.
 
+mod simulated;
+
 use crate::bp::grid::{Cell, Grid, Measure};
 use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
-use crate::simulator::costs::Costs;
-use crate::simulator::{Blocks, Called, Machine, Outcome, System, Transactions, simulate};
 use crate::table::{self, Column, Table};
-use clearway_buffer::{MultilistKind, PAGE_SIZE, PolicyKind, Pool, ReplacementKind, WrapperKind};
+use clearway_buffer::{PAGE_SIZE, Pool, ReplacementKind, WrapperKind};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_latch::lockstat;
@@ -31,50 +31,16 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// CPUs, and MB/s after and before, as published; those of one CPU are KB/s there.
-const PUBLISHED: [(usize, f64, f64); 6] = [
-    (1, 833_163.0 / 1024.0, 840_893.0 / 1024.0),
-    (2, 1520.2, 1559.5),
-    (4, 2985.3, 3022.1),
-    (8, 5913.2, 5104.9),
-    (16, 8938.9, 3854.3),
-    (32, 9896.6, 3036.2),
-];
 /// The source's lockstat with 32 CPUs and one list: share of all contention in percent, waits in nanoseconds, latch and caller.
 const PUBLISHED_WAITS: [(&str, f64, f64); 3] = [
     ("ARC_mfu, remove_reference", 47.0, 67_709.0),
     ("ARC_mfu, add_reference", 46.0, 75_366.0),
     ("buf_hash_table, arc_buf_add_ref", 0.0, 436_330.0),
 ];
-/// The source's machine, a virtual one. A hit takes the list's lock twice, and what is between is half a read: together 8 KiB at its rate on one CPU.
-/// Waiters spin, as the owner runs. Two costs were fitted to 32 CPUs: that the lock takes longer the more wait, with one list; and what all CPUs
-/// share, with sublists, where no list's lock is in the source's lockstat, and no other for long enough to matter: half a read at the bandwidth
-/// that they came to. All other points are the check.
-const SOURCE: Costs = Costs {
-    work_ns: 4_450.0,
-    note_ns: 0.0,
-    policy_ns: 200.0,
-    cold_ns: 150.0,
-    prefetch_ns: 0.0,
-    latch_ns: 70.0,
-    transfer_ns: 150.0,
-    memory_ns: 395.0,
-    crowd_ns: 18.0,
-    switch_ns: 3_000.0,
-    slice_ns: f64::INFINITY,
-    spin_ns: 1e6,
-};
-/// Requests for the list's lock by read, in the source's.
-const LOCKS_A_READ: f64 = 2.0;
-/// Reads between two times that a thread gives others the core.
-const READS_A_TURN: u64 = 500;
 /// How many threads read.
 const THREADS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const QUICK_THREADS: [usize; 2] = [1, 32];
 const QUICK_RUN: Duration = Duration::from_millis(10);
-const PLAYED: u64 = 300_000;
-const QUICK_PLAYED: u64 = 3_000;
-
 const BANDWIDTH: Measure<f64> =
     Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, of: |mb_s| *mb_s };
 
@@ -115,16 +81,20 @@ fn run(task: &Task) -> Res<Findings> {
         }
         waits.extend(waited(&kind.to_string()));
     }
-    let simulated = if task.part == Part::Whole { play(quick) } else { Vec::new() };
+    let simulated = if task.part == Part::Whole { simulated::play(quick) } else { Vec::new() };
     let mut samples = vec![grid.samples(&BANDWIDTH)];
-    samples.extend((!simulated.is_empty()).then(|| beside_published(&simulated).samples(&BANDWIDTH)));
+    let mut tables = vec![grid.table(&BANDWIDTH), simulated::published(&simulated), lockstat_table(waits)];
+    if !simulated.is_empty() {
+        samples.push(simulated::beside_published(&simulated).samples(&BANDWIDTH));
+        tables.push(simulated::sensitivity(quick));
+    }
     Ok(Findings {
         configuration: configuration(task, &workload),
-        seeds: vec![1],
+        seeds: simulated::SEEDS.into(),
         samples,
-        tables: vec![grid.table(&BANDWIDTH), published(&simulated), lockstat_table(waits)],
+        tables,
         found: found(&grid),
-        agreement: agreement(&simulated),
+        agreement: simulated::agreement(&simulated),
         ..Findings::default()
     })
 }
@@ -136,7 +106,7 @@ fn length(task: &Task) -> Duration {
 fn configuration(task: &Task, workload: &Workload) -> Configuration {
     let settings = [
         ("reads", format!("of {} pages of {PAGE_SIZE} bytes, all in the pool, copied whole", workload.pages.len())),
-        ("simulated machine", SOURCE.described()),
+        ("simulated machine", simulated::SOURCE.described()),
         ("run length", format!("{:?}", length(task))),
         ("repetitions", task.repetitions().to_string()),
     ];
@@ -221,95 +191,6 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
     Table { title: "lockstat with the most threads".into(), columns, rows: ours.chain(source).collect() }
 }
 
-/// What was simulated, by CPUs.
-struct Played {
-    cores: usize,
-    /// LRU behind one lock.
-    one_list: Outcome,
-    /// LRU over as many sublists as there are CPUs, but four at least.
-    sublists: Outcome,
-}
-
-/// The source's machine.
-fn play(quick: bool) -> Vec<Played> {
-    const PAGES: u64 = 20_000;
-    const FEWEST: usize = 4;
-    let one_list = Called::Wrapped(PolicyKind::Lru, |policy, frames| WrapperKind::Locked.wrap(policy, frames));
-    let mut rng = Rng::new(1);
-    // A read is two accesses to one page. A thread reads on and on: it gives others the core now and then only, as at the end of its time slice.
-    let mut turn = || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ as usize]).collect();
-    let reads: Transactions = (0..PAGES / READS_A_TURN).map(|_| turn()).collect();
-    let accesses = if quick { QUICK_PLAYED } else { PLAYED };
-    let played = |cores: usize| {
-        let threads = THREADS[THREADS.len() - 1];
-        let outcome = |called| {
-            let system = System { called, blocks: Blocks::Always, prefetches: false };
-            simulate(&system, &Machine { cores, threads, costs: SOURCE, accesses, seed: 1 }, &reads)
-        };
-        let sublists = Called::Sublists(MultilistKind::Lru, cores.max(FEWEST) as u32);
-        Played { cores, one_list: outcome(one_list), sublists: outcome(sublists) }
-    };
-    PUBLISHED.iter().map(|(cores, ..)| played(*cores)).collect()
-}
-
-/// The simulated bandwidths and the published ones.
-fn beside_published(simulated: &[Played]) -> Grid<f64> {
-    let cell = |system: &str, cores: usize, mb_s| Cell { system: system.into(), x: cores as f64, figures: vec![mb_s] };
-    let cells = simulated.iter().zip(&PUBLISHED).flat_map(|(played, (cores, after, before))| {
-        [
-            cell("one list, simulated", *cores, mb_s(&played.one_list)),
-            cell("one list, published", *cores, *before),
-            cell("sublists, simulated", *cores, mb_s(&played.sublists)),
-            cell("sublists, published", *cores, *after),
-        ]
-    });
-    Grid { title: "The source's machine, simulated and published".into(), x: "CPUs", cells: cells.collect() }
-}
-
-fn mb_s(outcome: &Outcome) -> f64 {
-    outcome.rate() * 1e6 / LOCKS_A_READ * PAGE_SIZE as f64 / f64::from(1 << 20)
-}
-
-/// The mean wait for a list's lock, in microseconds.
-fn wait_us(outcome: &Outcome) -> Option<f64> {
-    (outcome.waits > 0).then(|| outcome.waited_ns / outcome.waits as f64 / 1e3)
-}
-
-/// How much of the CPUs' time went into waiting for lists' locks, in percent.
-fn waiting(played: &Played, outcome: &Outcome) -> f64 {
-    outcome.waited_ns * 100.0 / (outcome.elapsed_ns * played.cores as f64)
-}
-
-fn published(simulated: &[Played]) -> Table {
-    let columns = vec![
-        Column::ours("CPUs", ""),
-        Column::ours("one list, simulated", "MB/s"),
-        Column::published("one list", "MB/s"),
-        Column::ours("sublists, simulated", "MB/s"),
-        Column::published("sublists", "MB/s"),
-        Column::ours("a wait, one list, simulated", "us"),
-        Column::ours("waiting, one list, simulated", "%"),
-        Column::ours("waiting, sublists, simulated", "%"),
-    ];
-    let row = |(cores, after, before): &(usize, f64, f64)| {
-        let played = simulated.iter().find(|played| played.cores == *cores);
-        let of = |of: fn(&Played) -> Option<f64>| played.and_then(of);
-        let numbers = [
-            of(|played| Some(mb_s(&played.one_list))),
-            Some(*before),
-            of(|played| Some(mb_s(&played.sublists))),
-            Some(*after),
-            of(|played| wait_us(&played.one_list)),
-            of(|played| Some(waiting(played, &played.one_list))),
-            of(|played| Some(waiting(played, &played.sublists))),
-        ];
-        let cells = numbers.map(|value| table::Cell::number(value, 1));
-        std::iter::once(table::Cell::number(*cores as f64, 0)).chain(cells).collect()
-    };
-    let title = "The source's machine, simulated, beside what was published".into();
-    Table { title, columns, rows: PUBLISHED.iter().map(row).collect() }
-}
-
 fn found(grid: &Grid<f64>) -> Vec<String> {
     let most = THREADS[THREADS.len() - 1] as f64;
     let mut systems: Vec<&String> = grid.cells.iter().map(|cell| &cell.system).collect();
@@ -317,26 +198,6 @@ fn found(grid: &Grid<f64>) -> Vec<String> {
     let one = |system: &&String| Some(format!("{system} {:.0}", grid.at(system, most, BANDWIDTH.of)?));
     let all: Vec<String> = systems.iter().filter_map(one).collect();
     if all.is_empty() { all } else { vec![format!("MB/s with {most} threads, measured here: {}.", all.join(", "))] }
-}
-
-fn agreement(simulated: &[Played]) -> Vec<String> {
-    let off = |of: fn(&Played) -> &Outcome, published: fn(&(usize, f64, f64)) -> f64| {
-        let point = |(played, point): (&Played, &(usize, f64, f64))| {
-            format!("{} CPUs {:+.0} %", played.cores, (mb_s(of(played)) / published(point) - 1.0) * 100.0)
-        };
-        simulated.iter().zip(&PUBLISHED).map(point).collect::<Vec<_>>().join(", ")
-    };
-    if simulated.is_empty() {
-        return Vec::new();
-    }
-    let (one_list, sublists) =
-        (off(|p| &p.one_list, |(_, _, before)| *before), off(|p| &p.sublists, |(_, after, _)| *after));
-    vec![
-        format!(
-            "Simulated beside published, with one list: {one_list}; with sublists: {sublists}. The costs are given; that of a crowd was fitted to one list on 32 CPUs, the bandwidth that all CPUs share to sublists on 32."
-        ),
-        "On two cores no list's lock is held for long enough to show what the source's 32 CPUs did.".into(),
-    ]
 }
 
 #[cfg(test)]
@@ -352,41 +213,8 @@ mod tests {
         let measured = &record.findings.samples[0].series;
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
-        assert_eq!(record.findings.tables[1].rows.len(), PUBLISHED.len());
+        assert_eq!(record.findings.tables[1].rows.len(), simulated::PUBLISHED.len());
         let compared = &record.findings.samples[1].series;
-        assert!(compared.len() == 4 && compared.iter().all(|s| s.points.len() == PUBLISHED.len()));
-    }
-
-    fn rates(of: fn(&Played) -> &Outcome) -> Vec<f64> {
-        play(true).iter().map(|played| mb_s(of(played))).collect()
-    }
-
-    /// One CPU is what the given costs say, and 32 are what two of them are fitted to.
-    #[test]
-    fn the_simulated_machine_is_the_sources() {
-        let (one_list, sublists) = (rates(|played| &played.one_list), rates(|played| &played.sublists));
-        let before = [(0, 0.03), (5, 0.05)].map(|(at, most)| (one_list[at], PUBLISHED[at].2, most));
-        let after = [(0, 0.03), (5, 0.05)].map(|(at, most)| (sublists[at], PUBLISHED[at].1, most));
-        for (simulated, published, most) in before.into_iter().chain(after) {
-            assert!((simulated / published - 1.0).abs() < most, "{one_list:?}, {sublists:?}, {published} published");
-        }
-    }
-
-    /// What the source saw: with one list more CPUs come to read less.
-    #[test]
-    fn one_list_has_a_peak() {
-        let rates = rates(|played| &played.one_list);
-        assert!(rates[3] > 4.0 * rates[0] && rates[5] < rates[3], "{rates:?}");
-    }
-
-    /// With sublists each CPU adds, until what they share is used up; with few CPUs nothing is lost.
-    #[test]
-    fn sublists_scale_and_lose_nothing_with_few_cpus() {
-        let (one_list, sublists) = (rates(|played| &played.one_list), rates(|played| &played.sublists));
-        assert!((0..3).all(|at| sublists[at] > 0.98 * one_list[at]), "{one_list:?} {sublists:?}");
-        assert!(sublists[3] > 7.0 * sublists[0] && sublists[5] > 2.5 * one_list[5], "{one_list:?} {sublists:?}");
-        let played = &play(true)[5];
-        let waiting = [&played.one_list, &played.sublists].map(|outcome| waiting(played, outcome));
-        assert!(waiting[1] < waiting[0] / 5.0, "{waiting:?} % of the CPUs' time");
+        assert!(compared.len() == 4 && compared.iter().all(|s| s.points.len() == simulated::PUBLISHED.len()));
     }
 }

@@ -46,7 +46,26 @@ const TRIES: usize = 100;
 /// After so long no other try begins: on a machine that others keep busy, one may take seconds.
 const LONGEST: Duration = Duration::from_millis(200);
 
+/// Picks one cost.
+pub type CostField = fn(&mut Costs) -> &mut f64;
+
 impl Costs {
+    /// Every cost, by its name in [`Costs::described`].
+    pub const FIELDS: [(&'static str, CostField); 12] = [
+        ("work", |costs| &mut costs.work_ns),
+        ("note", |costs| &mut costs.note_ns),
+        ("hit", |costs| &mut costs.policy_ns),
+        ("cold", |costs| &mut costs.cold_ns),
+        ("prefetch", |costs| &mut costs.prefetch_ns),
+        ("latch", |costs| &mut costs.latch_ns),
+        ("line", |costs| &mut costs.transfer_ns),
+        ("memory", |costs| &mut costs.memory_ns),
+        ("waiter", |costs| &mut costs.crowd_ns),
+        ("switch", |costs| &mut costs.switch_ns),
+        ("slice", |costs| &mut costs.slice_ns),
+        ("spin", |costs| &mut costs.spin_ns),
+    ];
+
     /// Measured on this machine; `work_ns` is the caller's to know. With one core there is no other for a line to come from: then a hundred
     /// nanoseconds are taken for it.
     pub fn here(work_ns: f64, policy: PolicyKind) -> Self {

@@ -1,0 +1,210 @@
+//! Published numbers, what each of them can prove about the simulation, and how far the simulation agrees.
+//!
+//! Only a *predicted* point is evidence: nothing was fitted to it, and it does not follow from a fitted one. Tables
+//! list predictions first, those that fail before those that hold.
+
+use super::scaling::Scaled;
+use super::systems::{How, POLICY, Shared};
+use super::workload::Kind;
+use crate::simulator::Outcome;
+use crate::table::{Cell, Column, Table};
+
+/// A tenth: how far a simulated value may be from a published one that it meets.
+const TOLERANCE: f64 = 0.1;
+
+/// How a published number relates to the simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// Nothing was fitted to it.
+    Predicted,
+    /// The source gives one bound.
+    Range,
+    /// It follows from fitted numbers: response times in a closed system follow from throughput.
+    Implied,
+    /// A cost was fitted to it, or to a mean that it is a part of.
+    Fitted,
+}
+
+impl Basis {
+    const ALL: [Self; 4] = [Self::Predicted, Self::Range, Self::Implied, Self::Fitted];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Predicted => "predicted",
+            Self::Range => "range",
+            Self::Implied => "implied",
+            Self::Fitted => "fitted",
+        }
+    }
+}
+
+/// Which simulated machine a number is read from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// The figure's own machine.
+    Own,
+    /// The machine that the figure's is compared with.
+    Other,
+}
+
+/// Reads a figure of a simulation: of a machine, a workload, 2Q shared in one way, and a number of
+/// processors.
+pub type Look<'a> = &'a dyn Fn(On, Kind, How, usize, fn(&Outcome) -> f64) -> Option<f64>;
+
+/// How a published number is computed from simulations.
+pub type ReadOff = dyn Fn(Look<'_>) -> Option<f64>;
+
+/// A published number, and how it is computed from simulations.
+pub struct Point {
+    /// What it is.
+    pub what: String,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it can prove.
+    pub basis: Basis,
+    /// From, to; infinite if the source gives a lower bound only.
+    pub published: (f64, f64),
+    /// The same number if the source's percentage means "below", not "of".
+    pub below: Option<f64>,
+    /// How the simulated number is computed.
+    pub of: Box<ReadOff>,
+}
+
+fn is_within((from, to): (f64, f64), value: f64) -> bool {
+    (from * (1.0 - TOLERANCE)..=to * (1.0 + TOLERANCE)).contains(&value)
+}
+
+impl Point {
+    fn is_met(&self, value: f64) -> bool {
+        is_within(self.published, value)
+    }
+
+    /// Whether it is met if percentages of the clock mean "below the clock".
+    fn is_met_below(&self, value: f64) -> bool {
+        self.below.map_or_else(|| self.is_met(value), |below| is_within((below, below), value))
+    }
+}
+
+/// A point with its simulated value.
+struct Compared {
+    point: Point,
+    value: Option<f64>,
+}
+
+/// Reads a figure of what a run has simulated.
+pub fn look(all: &[Scaled], on: On, kind: Kind, how: How, cores: usize, of: fn(&Outcome) -> f64) -> Option<f64> {
+    let scaled = all.iter().find(|scaled| scaled.kind == kind)?;
+    let grid = if on == On::Own { &scaled.simulated } else { &scaled.other };
+    grid.at(&Shared { policy: POLICY, how }.name(), cores as f64, of)
+}
+
+/// Predictions first, and of these the missed ones first.
+fn compared(points: Vec<Point>, all: &[Scaled]) -> Vec<Compared> {
+    let with_value = |point: Point| {
+        let value = (point.of)(&|on, kind, how, cores, of| look(all, on, kind, how, cores, of));
+        Compared { point, value }
+    };
+    let mut compared: Vec<Compared> = points.into_iter().map(with_value).collect();
+    let is_met = |c: &Compared| c.value.is_some_and(|value| c.point.is_met(value));
+    compared.sort_by_key(|c| (c.point.basis, is_met(c)));
+    compared
+}
+
+/// The published points beside the simulated ones.
+pub fn table(machine: &str, points: Vec<Point>, all: &[Scaled]) -> Table {
+    let columns = vec![
+        Column::ours("point", ""),
+        Column::ours("basis", ""),
+        Column::ours("simulated", ""),
+        Column::published("from", ""),
+        Column::published("to", ""),
+        Column::published("if \"below\"", ""),
+        Column::ours("unit", ""),
+    ];
+    let row = |Compared { point, value }: Compared| {
+        let (from, to) = point.published;
+        let numbers = [value, Some(from), Some(to).filter(|to| to.is_finite()), point.below];
+        let numbers = numbers.map(|number| Cell::number(number, 1));
+        let names = [Cell::text(point.what), Cell::text(point.basis.name())];
+        names.into_iter().chain(numbers).chain([Cell::text(point.unit)]).collect()
+    };
+    let rows = compared(points, all).into_iter().map(row).collect();
+    Table { title: format!("{machine}: published points beside simulated ones"), columns, rows }
+}
+
+/// In words: predictions are counted, the others are named for what they are.
+pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
+    let compared: Vec<(Point, f64)> =
+        compared(points, all).into_iter().filter_map(|c| Some((c.point, c.value?))).collect();
+    if compared.is_empty() {
+        return Vec::new();
+    }
+    let of = |basis| compared.iter().filter(move |(point, _)| point.basis == basis);
+    let missed: Vec<String> = of(Basis::Predicted)
+        .filter(|(point, value)| !point.is_met(*value))
+        .map(|(point, value)| {
+            let below = point.below.map_or_else(String::new, |below| format!(" or {below:.1}"));
+            format!("{}: {value:.1} {}, published {:.1}{below}", point.what, point.unit, point.published.0)
+        })
+        .collect();
+    let met =
+        |is_met: fn(&Point, f64) -> bool| of(Basis::Predicted).filter(|(point, value)| is_met(point, *value)).count();
+    let mut said = Vec::new();
+    if !missed.is_empty() {
+        said.push(format!("Predictions that fail: {}.", missed.join("; ")));
+    }
+    said.push(format!(
+        "{} of {} predictions are within a tenth if the source's percentages are of pgClock, {} if they are below \
+         it; its translation leaves that open.",
+        met(Point::is_met),
+        of(Basis::Predicted).count(),
+        met(Point::is_met_below),
+    ));
+    let holds = |basis| of(basis).filter(|(point, value)| point.is_met(*value)).count();
+    let [_, others @ ..] = Basis::ALL;
+    let others = others.map(|basis| format!("{}: {} of {}", basis.name(), holds(basis), of(basis).count()));
+    said.push(format!("Points that prove little, and how many hold: {}.", others.join(", ")));
+    said.push(
+        "The simulation has no coherence traffic but the policy's own lines, no log and no I/O: that the clock \
+         scales linearly is built in."
+            .into(),
+    );
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(basis: Basis, published: f64, value: f64) -> Point {
+        Point {
+            what: format!("{} {published}", basis.name()),
+            unit: "%",
+            basis,
+            published: (published, published),
+            below: (basis == Basis::Predicted).then_some(100.0 - published),
+            of: Box::new(move |_| Some(value)),
+        }
+    }
+
+    #[test]
+    fn only_predictions_are_counted_and_misses_come_first() {
+        let points = || {
+            vec![
+                point(Basis::Fitted, 50.0, 50.0),
+                point(Basis::Predicted, 40.0, 41.0),
+                point(Basis::Predicted, 40.0, 61.0),
+                point(Basis::Predicted, 40.0, 90.0),
+                point(Basis::Implied, 50.0, 90.0),
+            ]
+        };
+        let rows = table("m", points(), &[]).rows;
+        let shown: Vec<String> = rows.iter().map(|row| format!("{} {}", row[1], row[2])).collect();
+        let expected = ["predicted 61.0", "predicted 90.0", "predicted 41.0", "implied 90.0", "fitted 50.0"];
+        assert_eq!(shown, expected);
+        let said = agreement(points(), &[]);
+        assert!(said[0].contains("61.0 %, published 40.0 or 60.0"), "{said:?}");
+        assert!(said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they are below"), "{said:?}");
+        assert!(said[2].ends_with("range: 0 of 0, implied: 0 of 1, fitted: 1 of 1."), "{said:?}");
+    }
+}

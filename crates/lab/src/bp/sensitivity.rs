@@ -1,0 +1,83 @@
+//! What each cost of a simulated machine does to the predictions: halved, and doubled.
+//!
+//! The costs of the source's machines are estimates. A prediction that moves with one of them says as much about that
+//! estimate as about the system.
+
+use super::point::{Basis, On, Point};
+use super::source::Source;
+use super::systems::{How, POLICY, Shared};
+use super::workload::{Kind, Workload};
+use crate::simulator::costs::Costs;
+use crate::simulator::{Machine, Outcome, simulate};
+use crate::table::{Cell, Column, Table};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// What the columns multiply a cost by.
+const FACTORS: [f64; 2] = [0.5, 2.0];
+
+/// Whether it is the figure's own machine, workload, system, processors.
+type Key = (bool, &'static str, String, usize);
+
+/// One set of costs, simulated as far as points look at it.
+struct Played<'a> {
+    source: &'a Source,
+    costs: Costs,
+    workloads: &'a [Workload],
+    accesses: u64,
+    threads_per_core: usize,
+    /// Simulations that have been asked for.
+    done: RefCell<HashMap<Key, Outcome>>,
+}
+
+impl Played<'_> {
+    fn look(&self, on: On, kind: Kind, how: How, cores: usize, of: fn(&Outcome) -> f64) -> Option<f64> {
+        let workload = self.workloads.iter().find(|workload| workload.kind == kind)?;
+        let system = Shared { policy: POLICY, how };
+        let costs = match on {
+            On::Own => self.costs,
+            On::Other => self.source.other?.0.costs,
+        };
+        let key = (on == On::Own, kind.name(), system.name(), cores);
+        if let Some(outcome) = self.done.borrow().get(&key) {
+            return Some(of(outcome));
+        }
+        let threads = cores * self.threads_per_core;
+        let machine = Machine { cores, threads, costs, accesses: self.accesses, seed: 1 };
+        let outcome = simulate(&system.system(), &machine, &workload.transactions);
+        self.done.borrow_mut().insert(key, outcome);
+        Some(of(&outcome))
+    }
+}
+
+/// A table of the source's predictions, with each cost that is not 0 or infinite halved and doubled.
+pub fn table(source: &Source, workloads: &[Workload], accesses: u64, threads_per_core: usize) -> Table {
+    let predicted: Vec<Point> = (source.points)().into_iter().filter(|point| point.basis == Basis::Predicted).collect();
+    let values = |costs: Costs| {
+        let done = RefCell::default();
+        let played = Played { source, costs, workloads, accesses, threads_per_core, done };
+        let value = |point: &Point| (point.of)(&|on, kind, how, cores, of| played.look(on, kind, how, cores, of));
+        predicted.iter().map(value).collect::<Vec<_>>()
+    };
+    let mut columns = vec![Column::ours("prediction", ""), Column::published("", ""), Column::ours("as given", "")];
+    let mut all = vec![values(source.costs)];
+    for (name, field) in Costs::FIELDS {
+        let given = *field(&mut source.costs.clone());
+        if given == 0.0 || !given.is_finite() {
+            continue;
+        }
+        for factor in FACTORS {
+            let mut costs = source.costs;
+            *field(&mut costs) *= factor;
+            columns.push(Column::ours(&format!("{name} x {factor}"), ""));
+            all.push(values(costs));
+        }
+    }
+    let row = |(at, point): (usize, &Point)| {
+        let names = [Cell::text(format!("{}, {}", point.what, point.unit)), Cell::number(point.published.0, 1)];
+        names.into_iter().chain(all.iter().map(|values| Cell::number(values[at], 1))).collect()
+    };
+    let rows = predicted.iter().enumerate().map(row).collect();
+    let title = format!("{}: predictions with each cost halved and doubled, the others as given", source.machine);
+    Table { title, columns, rows }
+}
