@@ -108,7 +108,7 @@ fn update(engine: &Engine, id: i32) -> Arc<Plan> {
     let access =
         Access { table, path: Path::Point(vec![int(id)]), filter: None, lock: None, learned: Default::default() };
     let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(1)));
-    let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+    let program = Arc::new(Program::update(access, vec![(1, sum)], Vec::new(), false));
     plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
 }
 

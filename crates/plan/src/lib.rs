@@ -14,6 +14,7 @@ pub mod eval;
 pub mod expr;
 mod func;
 pub mod guard;
+pub mod increment;
 pub mod learned;
 mod like;
 mod md5;

@@ -249,6 +249,8 @@ pub enum Program {
         /// A distribution column changes, or one of a guarded key: delete the old row here, and output the whole new row, which the
         /// coordinator inserts where it belongs. If the table has guards, each new row comes behind the whole old one.
         moves: bool,
+        /// It only adds to integers of one row: see [`crate::increment`]. [`Program::update`] finds that out.
+        adds: bool,
     },
     /// Deletes.
     Delete {

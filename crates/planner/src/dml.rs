@@ -302,7 +302,7 @@ pub(crate) fn update(b: &mut Binder<'_>, catalog: &Catalog, u: &ast::Update) -> 
     let all_entries = access.path == Path::Full && table.indexes.iter().any(|index| sets(&index.columns));
     let keys_stay = !moves && !all_entries && !set.iter().any(|(c, _)| table.is_in_key(*c));
     access.lock = Some(RowLocking::of(if keys_stay { RowLock::NoKeyUpdate } else { RowLock::Update }));
-    let program = Arc::new(Program::Update { access, set, returning, moves });
+    let program = Arc::new(Program::update(access, set, returning, moves));
     Ok((Statement::Modify { program, route }, out))
 }
 

@@ -315,7 +315,7 @@ impl Bank {
     fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, path);
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
-        let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+        let program = Arc::new(Program::update(access, vec![(1, sum)], Vec::new(), false));
         plan(Statement::Modify { program, route: Route::Hash(vec![int(home)]) })
     }
     /// Adds to every account by one statement.
@@ -327,7 +327,7 @@ impl Bank {
     pub fn adding_to_all(&self, worker: &mut Worker, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, Path::Full);
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
-        let program = Arc::new(Program::Update { access, set: vec![(1, sum)], returning: Vec::new(), moves: false });
+        let program = Arc::new(Program::update(access, vec![(1, sum)], Vec::new(), false));
         plan(Statement::Modify { program, route: Route::All })
     }
     /// As [`Bank::add`], without waiting for the log.

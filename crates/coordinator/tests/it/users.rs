@@ -134,7 +134,7 @@ impl Users {
         let (access, route) = self.access(who);
         let moves = self.table.distribution == Distribution::Hash(vec![column])
             || self.table.guards().any(|g| g.columns.contains(&column));
-        let program = Arc::new(Program::Update { access, set: vec![(column, value)], returning: Vec::new(), moves });
+        let program = Arc::new(Program::update(access, vec![(column, value)], Vec::new(), moves));
         plan(Statement::Modify { program, route })
     }
 

@@ -41,7 +41,7 @@ struct Plan<'a> {
 impl<'a> Plan<'a> {
     fn of(program: &'a Program, env: &'a Env) -> Option<Self> {
         let (access, set, returning, moves) = match program {
-            Program::Update { access, set, returning, moves } => (access, Some(set.as_slice()), returning, *moves),
+            Program::Update { access, set, returning, moves, .. } => (access, Some(set.as_slice()), returning, *moves),
             Program::Delete { access, returning } => (access, None, returning, false),
             _ => return None,
         };

@@ -138,13 +138,13 @@ impl Stmt {
                 project: all_columns(),
                 limit: limit.map(int),
             },
-            Self::Add { find, column, by } => Program::Update {
+            Self::Add { find, column, by } => Program::update(
                 // `a` is in no unique key.
-                access: find.access(table, Some(if *column == 1 { RowLock::NoKeyUpdate } else { RowLock::Update })),
-                set: vec![(*column, Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(*column)), Box::new(int(*by))))],
-                returning: all_columns(),
-                moves: false,
-            },
+                find.access(table, Some(if *column == 1 { RowLock::NoKeyUpdate } else { RowLock::Update })),
+                vec![(*column, Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(*column)), Box::new(int(*by))))],
+                all_columns(),
+                false,
+            ),
             Self::Delete(find) => Program::Delete { access: find.access(table, None), returning: all_columns() },
             Self::Insert { ignore, .. } => Program::Insert {
                 table: table.clone(),

@@ -281,7 +281,7 @@ fn null_in_a_not_null_column_is_refused() {
     let table = table();
     let access = Access { path: Path::Point(vec![int(1)]), ..full(&table) };
     let set = vec![(2, Expr::Literal(Datum::Null))];
-    let answer = one_program(&mut d, Program::Update { access, set, returning: vec![], moves: false });
+    let answer = one_program(&mut d, Program::update(access, set, vec![], false));
     let Err(Failure::Sql(e)) = answer else { panic!("a violation") };
     assert_eq!(e.state(), SqlState::NOT_NULL_VIOLATION);
     assert_eq!(e.get_detail(), Some("Failing row contains (1, 1, null)."));
@@ -292,7 +292,7 @@ fn null_in_a_not_null_column_is_refused() {
 fn a_move_deletes_here_and_hands_over_the_new_row() {
     let mut d = driver(&[(1, Some(1), 1), (2, None, 2)]);
     let access = Access { path: Path::Point(vec![int(1)]), ..full(&table()) };
-    let program = Program::Update { access, set: vec![(0, int(9))], returning: vec![], moves: true };
+    let program = Program::update(access, vec![(0, int(9))], vec![], true);
     assert_eq!(as_expected(&one_program(&mut d, program)), Ok(vec![(9, Some(1), 1)]));
     assert_eq!(rows_of(&one(&mut d, &select(Find::All { a_less: None })).unwrap()), [(2, None, 2)]);
     assert!(rows_of(&one(&mut d, &select(Find::ByB(1))).unwrap()).is_empty());

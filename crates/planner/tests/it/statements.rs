@@ -206,6 +206,38 @@ fn updates_say_whether_rows_move() {
     assert!(!moves("update pairs set b = 5 where a = 1"));
 }
 
+/// The types of `pairs`: a and b are its key, k is indexed.
+#[test]
+fn updates_say_whether_they_only_add() {
+    let adds = |sql: &str| match statement(sql) {
+        Statement::Modify { program, .. } => matches!(&*program, Program::Update { adds: true, .. }),
+        other => panic!("{other:?}"),
+    };
+    for sum in ["n + 1", "n - $1", "$1 + n", "n + abs(-3) * 2", "n + 1::int8", "n + 1::int2", "n::int8 + 1", "n + null"]
+    {
+        assert!(adds(&format!("update users set n = {sum} where id = $2")), "{sum}");
+    }
+    assert!(adds("update accounts set abalance = abalance + 1, bid = bid - 2 where aid = 1"));
+    for sum in
+        ["n", "1 - n", "n + n", "n * 2", "-n + 1", "n + 1.5", "n + 1::float8", "n + id", "(n + 1)::int8 + 1", "7"]
+    {
+        assert!(!adds(&format!("update users set n = {sum} where id = 1")), "{sum}");
+    }
+    for refused in [
+        "update users set n = n + 1 where id = 1 and n > 0",
+        "update users set n = n + 1 where id = 1 returning n",
+        "update users set n = n + 1 where id in (1, 2)",
+        "update users set n = n + 1",
+        "update users set n = n + 1, email = 'x' where id = 1",
+        "update users set id = id + 1 where id = 1",
+        "update users set n = id + 1 where id = 1",
+        "update pairs set k = k + 1 where a = 1 and b = 1",
+        "update pairs set b = b + 1 where a = 1 and b = 1",
+    ] {
+        assert!(!adds(refused), "{refused}");
+    }
+}
+
 #[test]
 fn prepare_and_execute() {
     let Statement::Prepare { name, plan } = statement("prepare p (int, text) as select $1 + 1, $2") else { panic!() };

@@ -1,0 +1,84 @@
+//! Which UPDATEs only add to integers of one row: what such a statement does is the same whatever the integers are.
+//!
+//! Two transactions that only add to a row need not wait for each other. The locks and the versions of such rows are the partition's: see
+//! docs/decisions/increments.md.
+
+use crate::expr::BinaryOp;
+use crate::program::{Access, Path, Program};
+use crate::{Distribution, Expr};
+use clearway_types::SqlType;
+
+/// The most columns of a statement that only adds.
+pub const MOST_ADDED: usize = 4;
+
+impl Program {
+    /// An UPDATE; finds out whether it only adds.
+    pub fn update(access: Access, set: Vec<(usize, Expr)>, returning: Vec<Expr>, moves: bool) -> Self {
+        let adds = !moves && returning.is_empty() && only_adds(&access, &set);
+        Self::Update { access, set, returning, moves, adds }
+    }
+}
+
+/// Whether an UPDATE without RETURNING finds one row by its key, reads nothing else of it than the integers that it adds to, and these are in no key.
+fn only_adds(access: &Access, set: &[(usize, Expr)]) -> bool {
+    let table = &*access.table;
+    let in_key = |c: &usize| {
+        table.primary_key.contains(c)
+            || table.indexes.iter().any(|index| index.columns.contains(c))
+            || matches!(&table.distribution, Distribution::Hash(columns) if columns.contains(c))
+    };
+    let adds = |(c, e): &(usize, Expr)| {
+        table.columns.get(*c).is_some_and(|column| is_integer(column.ty) && adds_to(e, *c, column.ty)) && !in_key(c)
+    };
+    matches!(access.path, Path::Point(_))
+        && access.filter.is_none()
+        && (1..=MOST_ADDED).contains(&set.len())
+        && set.iter().all(adds)
+}
+
+fn is_integer(ty: SqlType) -> bool {
+    matches!(ty, SqlType::Int2 | SqlType::Int4 | SqlType::Int8)
+}
+
+/// Whether the expression is a sum of the column, or a difference from it, and of something that needs no row. The column may be widened for that, and
+/// the sum assigned to the column's type.
+fn adds_to(e: &Expr, column: usize, ty: SqlType) -> bool {
+    match e {
+        Expr::Cast { expr, to, explicit: false } if *to == ty => is_sum(expr, column),
+        e => is_sum(e, column),
+    }
+}
+
+fn is_sum(e: &Expr, column: usize) -> bool {
+    match e {
+        Expr::Binary(BinaryOp::Add, a, b) => {
+            is_column(a, column) && !has_column(b) || is_column(b, column) && !has_column(a)
+        }
+        Expr::Binary(BinaryOp::Sub, a, b) => is_column(a, column) && !has_column(b),
+        _ => false,
+    }
+}
+
+/// Whether it is the column, as an integer: as a number with a fraction the sum would be rounded, by how much depends on the column.
+fn is_column(e: &Expr, column: usize) -> bool {
+    match e {
+        Expr::Column(c) => *c == column,
+        Expr::Cast { expr, to, .. } => is_integer(*to) && **expr == Expr::Column(column),
+        _ => false,
+    }
+}
+
+fn has_column(e: &Expr) -> bool {
+    match e {
+        Expr::Literal(_) | Expr::Param(_) => false,
+        Expr::Column(_) => true,
+        Expr::Unary(_, a) | Expr::IsNull(a) | Expr::Cast { expr: a, .. } => has_column(a),
+        Expr::Binary(_, a, b) | Expr::Like { expr: a, pattern: b, .. } => has_column(a) || has_column(b),
+        Expr::InList(a, list) => has_column(a) || list.iter().any(has_column),
+        Expr::Case(arms, last) => {
+            arms.iter().any(|(when, then)| has_column(when) || has_column(then))
+                || last.as_deref().is_some_and(has_column)
+        }
+        Expr::Func(_, args) => args.iter().any(has_column),
+    }
+}
