@@ -30,4 +30,4 @@ pub use message::{Batch, Body, Failure, Message, NOBODY, Origin, Out, Outbox, Ra
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};
-pub use trees::{Trees, UndoLog, Visit};
+pub use trees::{Compute, Trees, UndoLog, Undone, Visit};

@@ -29,6 +29,8 @@ pub struct Limits {
     pub version_memory: usize,
     /// Commits for which versions are still kept when the last snapshot has closed. Default 4096.
     pub version_linger: u32,
+    /// Transactions that only add to integers of a row do so beside each other. Default true.
+    pub increments: bool,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             drop_slices: 8,
             version_memory: 32 << 20,
             version_linger: 4096,
+            increments: true,
         }
     }
 }

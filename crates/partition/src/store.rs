@@ -1,7 +1,7 @@
 //! The real trees.
 
-use crate::trees::{Trees, Visit};
-use clearway_storage::{Blocked, EachImage, Inserted, Replaced, Store, TxnLog, TxnMode};
+use crate::trees::{Compute, Trees, Undone, Visit};
+use clearway_storage::{Blocked, EachImage, Incremented, Inserted, Replaced, Store, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
 use std::ops::Bound;
 
@@ -63,8 +63,18 @@ impl Trees for Store {
     fn committed(&mut self, log: TxnLog) {
         self.committed(log);
     }
-    fn rollback(&mut self, log: &mut TxnLog, to: usize) -> Result<(), Blocked> {
-        self.rollback(log, to)
+    fn increment(
+        &mut self,
+        log: &mut TxnLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        compute: &mut Compute<'_>,
+    ) -> Result<Incremented, Blocked> {
+        self.increment(log, mode, tree, key, compute)
+    }
+    fn rollback(&mut self, log: &mut TxnLog, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked> {
+        self.rollback(log, to, undone)
     }
     fn aborted(&mut self, log: TxnLog) {
         self.aborted(log);

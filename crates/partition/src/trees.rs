@@ -1,11 +1,17 @@
 //! What a partition asks of its trees: the store's interface, as a seam for tests that make any access want pages.
 
-use clearway_storage::{Blocked, EachImage, Inserted, Replaced, TxnLog, TxnMode};
+use clearway_storage::{Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnLog, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 
 /// What a scan shows each key and value to.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// What says what is to be added to integers of a value; `None`: nothing is changed.
+pub type Compute<'a> = dyn FnMut(&[u8]) -> Option<Addends> + 'a;
+
+/// What is told each addition that a rollback has taken back.
+pub type Undone<'a> = dyn FnMut(TreeId, &[u8], &Addends) + 'a;
 
 /// One partition's trees; the meaning of each call is that of `clearway_storage::Store`'s method of the same name.
 pub trait Trees {
@@ -51,8 +57,17 @@ pub trait Trees {
     fn commit_local(&mut self, log: Self::Log) -> Lsn;
     /// Forgets a transaction whose commit record is in the log.
     fn committed(&mut self, log: Self::Log);
+    /// Adds to integers of a value, which is undone by subtraction.
+    fn increment(
+        &mut self,
+        log: &mut Self::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        compute: &mut Compute<'_>,
+    ) -> Result<Incremented, Blocked>;
     /// Undoes all but the first `to` changes; goes on where it stopped after a `Blocked::Want`.
-    fn rollback(&mut self, log: &mut Self::Log, to: usize) -> Result<(), Blocked>;
+    fn rollback(&mut self, log: &mut Self::Log, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked>;
     /// Ends a transaction that has been rolled back to 0.
     fn aborted(&mut self, log: Self::Log);
     /// A hidden row number above all existing ones.

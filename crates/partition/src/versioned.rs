@@ -3,10 +3,11 @@
 //! Invariant: an image is in the store before the partition lets go of its baton.
 
 use crate::exec::Stop;
-use crate::trees::{Trees, UndoLog, Visit};
+use crate::trees::{Compute, Trees, UndoLog, Undone, Visit};
 use crate::versions::{AsOf, Before, Versions, VisitAt};
-use clearway_storage::{Blocked, EachImage, Inserted, Replaced, TxnMode};
+use clearway_storage::{Addends, Blocked, EachImage, Incremented, Inserted, Replaced, TxnMode};
 use clearway_types::{Lsn, PartitionId, TreeId};
+use std::borrow::Cow;
 use std::ops::{Bound, ControlFlow};
 
 /// A partition's trees, and what was in them.
@@ -36,16 +37,33 @@ impl<T: Trees> Versioned<T> {
         }
     }
 
+    /// As [`Trees::update_autocommit`], with a value that differs from the present one by these additions alone.
+    pub(crate) fn add_autocommit(
+        &mut self,
+        tree: TreeId,
+        key: &[u8],
+        value: &[u8],
+        addends: &Addends,
+    ) -> Result<Option<Lsn>, Blocked> {
+        let commit = self.trees.update_autocommit(tree, key, value)?;
+        if self.versions.keeps()
+            && let Some(commit) = commit
+        {
+            self.versions.added_for_good(commit, tree, key, addends);
+        }
+        Ok(commit)
+    }
+
     /// As [`Trees::get`], as of a snapshot.
     pub(crate) fn get_at(&self, tree: TreeId, key: &[u8], as_of: AsOf, f: &mut dyn FnMut(&[u8])) -> Result<bool, Stop> {
         let is_newer = self.versions.is_newer(tree, as_of)?;
         let mut found = Ok(false);
         let mut show = |now: Option<&[u8]>| {
             let value = match is_newer {
-                true => Ok(self.versions.own(tree, key, now, as_of.me)),
+                true => Ok(self.versions.own(tree, key, now, as_of.me).map(Cow::Borrowed)),
                 false => self.versions.value_at(tree, key, now, as_of),
             };
-            found = value.map(|value| value.map(&mut *f).is_some());
+            found = value.map(|value| value.as_deref().map(&mut *f).is_some());
         };
         if !self.trees.get(tree, key, &mut |now| show(Some(now)))? {
             show(None);
@@ -70,7 +88,7 @@ impl<T: Trees> Versioned<T> {
         self.trees.scan(tree, from, to, reverse, &mut |key, now| {
             broken = images.before(Some(key), visit);
             if matches!(broken, Ok(false)) {
-                broken = images.value(key, now).map(|value| visit(key, value).is_break());
+                broken = images.value(key, now).map(|value| visit(key, value.as_deref()).is_break());
             }
             if matches!(broken, Ok(false)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
@@ -206,8 +224,28 @@ impl<T: Trees> Trees for Versioned<T> {
     fn committed(&mut self, log: T::Log) {
         self.trees.committed(log);
     }
-    fn rollback(&mut self, log: &mut T::Log, to: usize) -> Result<(), Blocked> {
-        self.trees.rollback(log, to)
+    fn rollback(&mut self, log: &mut T::Log, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked> {
+        let (txn, versions) = (log.txn(), &mut self.versions);
+        self.trees.rollback(log, to, &mut |tree, key, addends| {
+            versions.taken_back(txn, tree, key, addends);
+            undone(tree, key, addends);
+        })
+    }
+    fn increment(
+        &mut self,
+        log: &mut T::Log,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        compute: &mut Compute<'_>,
+    ) -> Result<Incremented, Blocked> {
+        let done = self.trees.increment(log, mode, tree, key, compute)?;
+        if let Incremented::Done(addends) = &done
+            && self.versions.keeps()
+        {
+            self.versions.added(log.txn(), tree, key, addends);
+        }
+        Ok(done)
     }
     fn aborted(&mut self, log: T::Log) {
         self.versions.undone(log.txn());

@@ -1,16 +1,20 @@
 //! The version store of a partition: what was there before changes that an open snapshot may not see.
 //!
 //! Nothing is kept until a snapshot is opened, and again some time after the last one has closed (see `snapshots`). In between every change leaves
-//! an *image*: the value that its key had before its transaction's first change to it, or that there was none. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
+//! an *image*: the value that its key had before its transaction's first change to it, or that there was none. A transaction that only adds to integers of
+//! a row leaves what it has added instead (`change`), as others may add at the same time. A reader takes the value in the tree and goes back over the key's images, from the newest on, as long as their writers
 //! are invisible to its snapshot. Trees of indexes and of guards have images like those of tables: the store knows keys and bytes only.
 //!
 //! A reader's own changes are visible to it, unless it has taken them back: then the value is the one in the image.
 //!
 //! Invariants
-//! 1. While images are kept, a key's images are in the order of their writers' changes, at most one of each transaction.
-//! 2. An image without a commit belongs to a transaction that is active here: its end stamps or forgets it before its locks go.
-//! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest, or when the value in it was committed after the newest
-//!    was opened. So a key has at most one image more than there are snapshots and active writers.
+//! 1. While images are kept, a key's images are in the order of their writers' first changes, at most one of each transaction; one that has first added to
+//!    the row and then changed it has two, the second one with the value that its additions have made.
+//! 2. An image without a commit belongs to a transaction that is active here: its end stamps or forgets it before its locks go. ROLLBACK TO takes what it
+//!    undoes out of the image of additions, in the step that takes it out of the row.
+//! 3. An image goes as soon as no snapshot can need it: when its commit is visible to the oldest, or when an older image has a value, and a commit that the
+//!    newest does not see: whoever goes back over the one goes back over the other. Additions that the newest snapshot does not see are one image
+//!    until the value is replaced. So a key has at most two images more than there are snapshots and active writers.
 //! 4. Over the budget, images with a commit go to a temporary file (`spill`), a key's oldest first.
 //!    Where there is no room for them, snapshots fail here, the oldest first, and what they alone
 //!    need goes; writers never fail.
@@ -21,18 +25,24 @@
 
 mod between;
 mod births;
+mod change;
 mod fit;
+mod needed;
 mod spill;
 
 pub(crate) use between::VisitAt;
+pub(crate) use change::{Change, Sum, misfit, subtract};
 pub(crate) use spill::{Lacking, Loaded};
 
 use self::births::{Birth, Births};
+use self::change::Back;
 use self::spill::Spill;
 use crate::exec::Stop;
 use crate::snapshots::Snapshots;
+use clearway_storage::Addends;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -74,7 +84,7 @@ struct Image {
     writer: TxnId,
     /// Where its writer's commit record ends, once it is known.
     commit: Option<Lsn>,
-    before: Before,
+    change: Change,
     /// The row has got another key, or another home.
     moved: bool,
     /// A later change needed no image because of this one, since the sweep came by (`fit`).
@@ -152,15 +162,18 @@ impl Versions {
     pub(crate) fn keep(
         &mut self,
         generation: u64,
-        active: Vec<(TxnId, TreeId, Key, Before)>,
+        active: Vec<(TxnId, TreeId, Key, Change)>,
         made: Vec<(TreeId, TxnId)>,
     ) {
         let mut kept = Box::new(Kept { generation, ..Kept::default() });
         for (tree, maker) in made {
             kept.births.insert(tree, Birth { maker, commit: None, since: 0 });
         }
-        for (writer, tree, key, before) in active {
-            kept.push(tree, key, Image { writer, commit: None, before, moved: false, hot: false });
+        for (writer, tree, key, change) in active {
+            match change {
+                Change::Added(sum) => kept.add(writer, tree, &key, &sum),
+                change => kept.push(tree, key, Image::of(writer, change)),
+            }
         }
         self.spill.clear();
         self.kept = Some(kept);
@@ -179,18 +192,33 @@ impl Versions {
         }
     }
 
-    /// Whether an active transaction has an image of the key already, which is older than what it could leave now.
+    /// Whether an active transaction has an image with a value of the key already, which is older than what it could leave now.
     pub(crate) fn has(&self, tree: TreeId, key: &[u8], writer: TxnId) -> bool {
         let newest = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key)?.last());
-        newest.is_some_and(|image| image.is_of(writer))
+        newest.is_some_and(|image| image.is_of(writer) && !image.change.is_added())
     }
 
     /// An active transaction has changed a key that had this value.
     pub(crate) fn changed(&mut self, writer: TxnId, tree: TreeId, key: &[u8], before: Before) {
         if let Some(kept) = &mut self.kept {
-            kept.push(tree, key.into(), Image { writer, commit: None, before, moved: false, hot: false });
+            kept.push(tree, key.into(), Image::of(writer, Change::Replaced(before)));
         }
         self.tidy();
+    }
+
+    /// An active transaction has added to integers of a row.
+    pub(crate) fn added(&mut self, writer: TxnId, tree: TreeId, key: &[u8], addends: &Addends) {
+        if let Some(kept) = &mut self.kept {
+            kept.add(writer, tree, key, &Sum::of(addends));
+        }
+        self.tidy();
+    }
+
+    /// An active transaction has taken an addition back.
+    pub(crate) fn taken_back(&mut self, writer: TxnId, tree: TreeId, key: &[u8], addends: &Addends) {
+        if let Some(sum) = self.kept.as_mut().and_then(|kept| kept.sum_of(writer, tree, key)) {
+            sum.take_back(addends);
+        }
     }
 
     /// The row that an active transaction has just deleted comes back under another key, or at another partition.
@@ -210,9 +238,28 @@ impl Versions {
         kept.newest = kept.newest.max(commit);
         if newest > 0 && !kept.is_unneeded(tree, key, newest) {
             let key: Key = key.into();
-            let image = Image { writer: TxnId(0), commit: Some(commit), before, moved: false, hot: false };
-            kept.push(tree, key.clone(), image);
+            kept.push(
+                tree,
+                key.clone(),
+                Image { commit: Some(commit), ..Image::of(TxnId(0), Change::Replaced(before)) },
+            );
             kept.committed.insert((commit, tree, key));
+        }
+        self.end(newest);
+    }
+
+    /// As [`Versions::changed_for_good`], of additions to integers of a row.
+    pub(crate) fn added_for_good(&mut self, commit: Lsn, tree: TreeId, key: &[u8], addends: &Addends) {
+        let newest = self.snapshots.newest();
+        let Some(kept) = &mut self.kept else { return };
+        kept.newest = kept.newest.max(commit);
+        if newest > 0 && !kept.is_unneeded(tree, key, newest) {
+            let (key, sum) = (Key::from(key), Sum::of(addends));
+            let image = Image { commit: Some(commit), ..Image::of(TxnId(0), Change::Added(sum)) };
+            kept.push(tree, key.clone(), image);
+            if !kept.merge_last(tree, &key, newest) {
+                kept.committed.insert((commit, tree, key));
+            }
         }
         self.end(newest);
     }
@@ -279,39 +326,39 @@ impl Versions {
         key: &[u8],
         now: Option<&'v [u8]>,
         as_of: AsOf,
-    ) -> Result<Option<&'v [u8]>, Stop> {
+    ) -> Result<Option<Cow<'v, [u8]>>, Stop> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
-        let (value, settled) = chain.map_or(Ok((now, false)), |chain| self.along(chain, now, as_of))?;
-        if settled || self.spill.is_empty() {
-            return Ok(value);
+        let (mut back, settled) = chain.map_or(Ok((Back::from(now), false)), |chain| self.along(chain, now, as_of))?;
+        if !settled && !self.spill.is_empty() {
+            self.spill.before(tree, key, as_of.at)?.apply(&mut back);
         }
-        Ok(self.spill.before(tree, key, as_of.at)?.unwrap_or(value))
+        back.end()
     }
 
     /// The value of a key by its images in memory, and whether those in the file change nothing
     /// about it.
-    fn along<'v>(
-        &self,
-        chain: &'v [Image],
-        now: Option<&'v [u8]>,
-        as_of: AsOf,
-    ) -> Result<(Option<&'v [u8]>, bool), Stop> {
-        let mut value = now;
+    fn along<'v>(&self, chain: &'v [Image], now: Option<&'v [u8]>, as_of: AsOf) -> Result<(Back<'v>, bool), Stop> {
+        let mut back = Back::from(now);
         for image in chain.iter().rev() {
             if image.is_of(as_of.me) {
                 // After ROLLBACK TO its change may be undone: then the others' are to be looked at.
-                if value != image.before.as_deref() {
-                    return Ok((value, true));
+                if let Change::Replaced(before) = &image.change
+                    && back.value() != before.as_deref()
+                {
+                    return Ok((back, true));
                 }
                 continue;
             }
             match self.sees(as_of.at, image.writer, image.commit) {
-                Seen::Yes => return Ok((value, true)),
-                Seen::No => value = image.before.as_deref(),
+                // Older additions may have been committed later.
+                Seen::Yes if image.change.is_added() => {}
+                Seen::Yes => return Ok((back, true)),
+                Seen::No if image.change.is_added() && canary::on(Bug::UnsubtractedDelta) => {}
+                Seen::No => back.over(&image.change),
                 Seen::Undecided => return Err(Stop::Commit(image.writer)),
             }
         }
-        Ok((value, false))
+        Ok((back, false))
     }
 
     /// What others have done to the key since the snapshot, as far as they have committed it. To be asked by who has locked it.
@@ -322,7 +369,7 @@ impl Versions {
         if self.is_newer(tree, as_of)? && !chain.is_some_and(|chain| chain.iter().any(|image| image.is_of(as_of.me))) {
             since = Since::Changed;
         }
-        for image in chain.into_iter().flatten().filter(|image| !image.is_of(as_of.me)) {
+        for image in chain.into_iter().flatten().filter(|image| !image.is_of(as_of.me) && !image.is_nothing()) {
             match self.sees(as_of.at, image.writer, image.commit) {
                 Seen::Yes => {}
                 Seen::No if image.moved => return Ok(Since::Moved),
@@ -366,59 +413,31 @@ impl Kept {
         }
         self.chains.entry(tree).or_default().entry(key).or_default().push(image);
     }
-
-    /// Whether the value that a key has now was committed after every open snapshot: none needs an image of it.
-    fn is_unneeded(&mut self, tree: TreeId, key: &[u8], newest: u64) -> bool {
-        let last = self.chains.get_mut(&tree).and_then(|chains| chains.get_mut(key)?.last_mut());
-        let newer = last.filter(|image| image.commit.is_some_and(|commit| commit.0 > newest));
-        newer.map(|image| image.hot = true).is_some()
-    }
-
-    /// Stamps the writer's image; false if it has gone, as no snapshot needs it.
-    fn stamp(&mut self, tree: TreeId, key: &Key, writer: TxnId, commit: Lsn, newest: u64) -> bool {
-        let Some(chain) = self.chains.get_mut(&tree).and_then(|chains| chains.get_mut(key)) else { return false };
-        let Some(at) = chain.iter().rposition(|image| image.is_of(writer)) else { return false };
-        let older = at.checked_sub(1).filter(|older| chain[*older].commit.is_some_and(|commit| commit.0 > newest));
-        if let Some(older) = older {
-            let gone = chain.remove(at);
-            chain[older].hot = true;
-            // Whoever does not see the older change does not see this one.
-            chain[older].moved |= gone.moved;
-            self.bytes -= size_of_image(key, &gone);
-            return false;
-        }
-        chain[at].commit = Some(commit);
-        self.stamped += size_of_image(key, &chain[at]);
-        true
-    }
-
-    fn remove(&mut self, tree: TreeId, key: &Key, goes: impl Fn(&Image) -> bool) {
-        let Some(chains) = self.chains.get_mut(&tree) else { return };
-        let Some(chain) = chains.get_mut(key) else { return };
-        if let Some(at) = chain.iter().position(goes) {
-            let gone = chain.remove(at);
-            let size = size_of_image(key, &gone);
-            self.bytes -= size;
-            self.stamped -= if gone.commit.is_some() { size } else { 0 };
-        }
-        if chain.is_empty() {
-            chains.remove(key);
-            if chains.is_empty() {
-                self.chains.remove(&tree);
-            }
-        }
-    }
 }
 
 impl Image {
+    fn of(writer: TxnId, change: Change) -> Self {
+        Self { writer, commit: None, change, moved: false, hot: false }
+    }
+
     /// Whether it is that of a change by this transaction, which has not ended.
     fn is_of(&self, txn: TxnId) -> bool {
         self.commit.is_none() && self.writer == txn
     }
+
+    /// Whether all of it was undone.
+    fn is_nothing(&self) -> bool {
+        matches!(&self.change, Change::Added(sum) if sum.count == 0)
+    }
+
+    /// Whether it is committed, and this snapshot does not see it.
+    fn is_behind(&self, newest: u64) -> bool {
+        self.commit.is_some_and(|commit| commit.0 > newest)
+    }
 }
 
 fn size_of_image(key: &Key, image: &Image) -> usize {
-    IMAGE + key.len() + image.before.as_ref().map_or(0, |before| before.len())
+    IMAGE + key.len() + image.change.heap()
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]

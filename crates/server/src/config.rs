@@ -2,7 +2,7 @@
 
 mod values;
 
-pub use values::{Address, DirectIo, DispatchChoice, IoEngine, Level, LogLockWaits, Size, Switch};
+pub use values::{Address, DirectIo, DispatchChoice, HotRows, IoEngine, Level, LogLockWaits, Size, Switch};
 
 use crate::latches::{LatchChoice, LatchSpins, TextOrNumber};
 use clap::Args;
@@ -56,6 +56,10 @@ pub struct Flags {
     /// The isolation level of transactions that ask for none; a session may SET its own [default: read committed]
     #[arg(long, value_name = "LEVEL")]
     pub default_transaction_isolation: Option<Level>,
+    /// How transactions share rows that many of them change: a list of mechanisms separated by commas, or off. increments: transactions that
+    /// only add to integers of a row do so at the same time [default: increments]
+    #[arg(long, value_name = "LIST")]
+    pub hot_rows: Option<HotRows>,
     /// Seconds between checkpoints [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub checkpoint_interval_s: Option<u64>,
@@ -144,6 +148,8 @@ struct File {
     synchronous_commit: Option<Switch>,
     #[serde(alias = "default-transaction-isolation")]
     default_transaction_isolation: Option<Level>,
+    #[serde(alias = "hot-rows")]
+    hot_rows: Option<TextOrNumber>,
     #[serde(alias = "checkpoint-interval-s")]
     checkpoint_interval_s: Option<u64>,
     #[serde(alias = "checkpoint-log")]
@@ -219,6 +225,8 @@ pub struct Config {
     pub synchronous_commit: bool,
     /// The isolation level of transactions that ask for none, unless a session says otherwise.
     pub default_transaction_isolation: Isolation,
+    /// How transactions share rows that many of them change.
+    pub hot_rows: HotRows,
     /// Seconds between checkpoints.
     pub checkpoint_interval_s: u64,
     /// Bytes of log between checkpoints at most, about.
@@ -290,6 +298,7 @@ impl Config {
             dispatch: DispatchChoice::Baton,
             synchronous_commit: true,
             default_transaction_isolation: Isolation::default(),
+            hot_rows: HotRows::default(),
             checkpoint_interval_s: 60,
             checkpoint_log: 1 << 30,
             version_spill: 1 << 30,
@@ -355,6 +364,7 @@ impl Config {
                 .default_transaction_isolation
                 .or(file.default_transaction_isolation)
                 .map_or(d.default_transaction_isolation, Isolation::from),
+            hot_rows: told("hot_rows", flags.hot_rows, file.hot_rows)?,
             checkpoint_interval_s: flags
                 .checkpoint_interval_s
                 .or(file.checkpoint_interval_s)

@@ -35,7 +35,7 @@ mod worker;
 pub use config::Config;
 
 use activity::Observed;
-use clearway_coordinator::{Dispatch, Engine, EngineConfig, NodeConfig, Waker, caught};
+use clearway_coordinator::{Dispatch, Engine, EngineConfig, Limits, NodeConfig, Waker, caught};
 use clearway_env::{Clock, Disk, OsClock, OsEntropy};
 use clearway_latch::lockstat;
 use config::{DirectIo, DispatchChoice, IoEngine};
@@ -247,6 +247,7 @@ fn open_engine(
             io_registered: config.direct_io == DirectIo::On,
             ..NodeConfig::default()
         },
+        partition: Limits { increments: config.hot_rows.increments, ..Limits::default() },
         dispatch: match config.dispatch {
             DispatchChoice::Baton => Dispatch::Baton,
             DispatchChoice::Pinned => Dispatch::Pinned,

@@ -58,6 +58,8 @@ pub struct Mix {
     pub imports: u64,
     /// INSERTs that pass over rows whose keys are not free.
     pub free: u64,
+    /// Statements that add to one of a few rows, or give it a value, some near the bounds of the type.
+    pub adds: u64,
 }
 
 /// One session's choices.
@@ -294,6 +296,9 @@ impl Script {
         }
         let kind = kind_of(table);
         let table = table.name.clone();
+        if self.mix.adds > 0 && !kind.key().is_empty() && self.rng.percent(self.mix.adds) {
+            return self.add(table, kind);
+        }
         if self.mix.scans > 0 && self.rng.percent(self.mix.scans) {
             return Stmt::Select { table, pred: Pred::All, lock: None };
         }
@@ -398,6 +403,20 @@ impl Script {
             0 => Set::To(A, (!self.rng.percent(20)).then(|| self.rng.within(0..=9))),
             1 | 2 => Set::Add(A, self.rng.within(-2..=2)),
             _ => Set::Text(self.text()),
+        };
+        Stmt::Update { table, set, pred }
+    }
+
+    /// Something with one of the first rows: mostly an addition.
+    fn add(&mut self, table: String, kind: Kind) -> Stmt {
+        let pred = Pred::Equal(kind.key().iter().map(|c| (*c, self.rng.within(0..=1))).collect());
+        let set = match self.rng.below(20) {
+            0 => Set::To(A, Some(self.rng.pick(&[0, i32::MAX - 4, i32::MIN + 4]))),
+            1 => Set::To(A, None),
+            2 => Set::Add(A, self.rng.pick(&[1 << 30, -(1 << 30)])),
+            3 => return Stmt::Select { table, pred, lock: Some(self.lock()) },
+            4..=7 => return Stmt::Select { table, pred, lock: None },
+            _ => Set::Add(A, self.rng.within(-3..=3)),
         };
         Stmt::Update { table, set, pred }
     }

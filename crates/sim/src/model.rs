@@ -217,14 +217,23 @@ impl Table {
     pub(crate) fn update(&mut self, set: &Set, which: impl Fn(&Known) -> bool) -> Answer {
         let before = self.rows.clone();
         let mut count = 0;
+        let mut overflows = false;
         for Known { row, .. } in self.rows.iter_mut().filter(|known| which(known)) {
             count += 1;
             match set {
                 Set::To(c, n) => row.n[*c] = *n,
-                Set::Add(c, n) => row.n[*c] = row.n[*c].map(|old| old + n),
+                Set::Add(c, n) => {
+                    let sum = row.n[*c].map(|old| old.checked_add(*n));
+                    overflows |= sum == Some(None);
+                    row.n[*c] = sum.flatten();
+                }
                 Set::Text(v) => row.v = v.clone(),
                 Set::Append(v) => row.v = format!("{}{v}", row.v).into(),
             }
+        }
+        if overflows {
+            self.rows = before;
+            return Answer::Refused("integer out of range".into());
         }
         if self.has_duplicates() {
             self.rows = before;

@@ -8,7 +8,7 @@ use crate::history::{End, History, Transaction};
 use crate::life::Rotten;
 use crate::model::{Answer, show};
 use crate::schedule::Signals;
-use crate::sql::Stmt;
+use crate::sql::{Set, Stmt};
 use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
 use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, TxnStatus};
@@ -461,7 +461,9 @@ impl Session {
                 && [SqlState::INVALID_PARAMETER, SqlState(*b"55000")].contains(&e.state());
             let unshared = matches!(stmt, Stmt::Export) && e.state() == SqlState(*b"55000");
             let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
-            foreseen.contains(&e.state()) || failing || busy || locked || ended || unshared
+            let overflows =
+                matches!(stmt, Stmt::Update { set: Set::Add(..), .. }) && e.state() == SqlState::OUT_OF_RANGE;
+            foreseen.contains(&e.state()) || failing || busy || locked || ended || unshared || overflows
         };
         if expected {
             return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));

@@ -4,7 +4,8 @@
 //! REPEATABLE READ there is none that others have changed since.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
-use crate::sql::{Kind, Pred, Row, Stmt};
+use crate::sql::{A, Kind, Pred, Row, Stmt};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a statement saw.
@@ -27,11 +28,25 @@ fn rows(table: Option<&Table>) -> Rows<'_> {
     table.into_iter().flat_map(|table| &table.rows).map(|known| (known.id, &known.row)).collect()
 }
 
-/// What is there of a snapshot, with what its transaction has made of `base`: `now`.
-fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> Rows<'t> {
+/// What is there of a snapshot, with what its transaction has made of `base`: `now`. Others may have added to a row to which it has only added, too, and have
+/// committed since the snapshot: then the row has the snapshot's sum and its own additions.
+fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u64, Cow<'t, Row>> {
     let is_own = |id: &u64| base.get(id) != now.get(id);
-    let others = then.iter().filter(|(id, _)| !is_own(id));
-    others.chain(now.iter().filter(|(id, _)| is_own(id))).map(|(id, row)| (*id, *row)).collect()
+    let own = |id: &u64, row: &'t Row| {
+        let sums = (then.get(id).and_then(|row| row.n[A]), base.get(id).and_then(|row| row.n[A]), row.n[A]);
+        match sums {
+            (Some(then), Some(before), Some(sum)) if then != before => {
+                let mut row = row.clone();
+                // As wide as it takes: what the transaction has added to may have been elsewhere then.
+                let own = i64::from(then) + i64::from(sum) - i64::from(before);
+                row.n[A] = i32::try_from(own).ok();
+                Cow::Owned(row)
+            }
+            _ => Cow::Borrowed(row),
+        }
+    };
+    let others = then.iter().filter(|(id, _)| !is_own(id)).map(|(id, row)| (*id, Cow::Borrowed(*row)));
+    others.chain(now.iter().filter(|(id, _)| is_own(id)).map(|(id, row)| (*id, own(id, row)))).collect()
 }
 
 impl Model {
@@ -56,7 +71,7 @@ impl Model {
         let mut found = with_own(&then, &base, &now_rows);
         found.retain(|_, row| pred.holds(row));
         if !stmt.locks() {
-            let rows = sorted(found.into_values());
+            let rows = sorted(found.values().map(|row| &**row));
             return Ok(if matches!(stmt, Stmt::Sum { .. }) { sum(&rows) } else { Answer::Rows(rows) });
         }
         let is_lost = |id: &&u64| stmt.has_lost(then.get(id).copied(), base.get(id).copied());
@@ -71,7 +86,7 @@ impl Model {
             return Ok(answer);
         }
         // A row that has been deleted and inserted again under its key may be taken for the same one.
-        let gone: Vec<_> = found.iter().filter(|(id, _)| !now_rows.contains_key(id)).map(|(_, row)| *row).collect();
+        let gone: Vec<_> = found.iter().filter(|(id, _)| !now_rows.contains_key(id)).map(|(_, row)| &**row).collect();
         let key = now.kind.key();
         let is_again = |row: &Row| {
             let same = |gone: &&Row| key.iter().all(|column| gone.n[*column] == row.n[*column]);
@@ -178,7 +193,7 @@ impl Stmt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::{A, K, Set};
+    use crate::sql::{K, Set};
 
     fn row(k: i32, a: i32) -> Row {
         Row { n: [Some(0), Some(k), Some(a), None], v: "".into() }

@@ -185,6 +185,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
         version_memory: Limits::default().version_memory,
         version_linger: Limits::default().version_linger,
+        increments: true, // drawn later
     };
     EngineConfig {
         node,
@@ -316,6 +317,7 @@ impl World {
             hang_ups: 0,
             imports: 0,
             free: 0,
+            adds: 0,
         };
         let mut world = Self {
             seed,
@@ -471,6 +473,17 @@ impl World {
                 self.mix = Mix { keys: 10, alone: 20, reads: 30, levels: 100, repeatable: 60, ddl: 2, ..self.mix };
                 self.sessions = sessions;
             }
+        }
+        self.draw_adds(&mut Rng::new(self.seed, "thirteenth generator"));
+    }
+
+    /// What came with the thirteenth generator: rows that many transactions add to, and the switch that lets them do so at once.
+    fn draw_adds(&mut self, rng: &mut Rng) {
+        if rng.percent(25) {
+            let (adds, alone, rollbacks) = (rng.pick(&[40, 60, 90]), rng.pick(&[10, 30]), rng.pick(&[5, 20, 50]));
+            self.mix = Mix { adds, alone, rollbacks, keys: 4, ddl: 2, unique: 0, ..self.mix };
+            self.sessions = self.sessions.max(3);
+            self.engine.partition.increments = rng.percent(85);
         }
     }
 

@@ -20,7 +20,10 @@ use clearway_types::Lsn;
 use crate::error::OpenError;
 
 const MAGIC: &[u8; 8] = b"CLEARWAY";
-const VERSION: u32 = 1;
+/// What is written. 2: the log may have undos of additions.
+const VERSION: u32 = 2;
+/// The oldest that is read; the first write makes the directory one of [`VERSION`], before anything of that version is in it.
+const OLDEST: u32 = 1;
 const SLOT_STRIDE: u64 = 4096;
 const SLOT: usize = 64;
 const CRC_AT: usize = SLOT - 4;
@@ -109,7 +112,7 @@ fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
         (version, _) if version > VERSION => foreign(format!(
             "is of format version {version}, made by a newer release; this one reads version {VERSION}"
         )),
-        (version, _) if version < VERSION => {
+        (version, _) if version < OLDEST => {
             foreign(format!("is of format version {version}; this release reads version {VERSION}"))
         }
         // Directories made before the size was recorded have 0.
@@ -220,13 +223,13 @@ mod tests {
         }
     }
 
-    /// Disks outlive releases: these bytes are format version 1.
+    /// Disks outlive releases: these bytes are format version 2.
     #[test]
     fn the_format_stays() {
         let state =
             State { complete: true, partitions: 7, redo: Lsn(8), scan_from: Lsn(16), next_txn: 99, durable: Lsn(808) };
-        let expected: [u8; SLOT] = *b"CLEARWAY\x01\0\0\0\x01\0\x07\0\x05\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
-            \x10\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\0\x20\0\0\x04\x03\x02\x01\x64\0\0\0\x83\x74\xa6\xc0";
+        let expected: [u8; SLOT] = *b"CLEARWAY\x02\0\0\0\x01\0\x07\0\x05\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\
+            \x10\0\0\0\0\0\0\0\x63\0\0\0\0\0\0\0\0\x20\0\0\x04\x03\x02\x01\x64\0\0\0\x8c\x1f\xf9\x29";
         assert_eq!(encode(&state, 5), expected);
     }
 
@@ -244,10 +247,11 @@ mod tests {
             Err(Unusable::Foreign(why)) => assert!(why.contains(what), "{why}"),
             other => panic!("{other:?}, not {what}"),
         };
-        says(&|slot| slot[8] = 2, "made by a newer release");
+        says(&|slot| slot[8] = 3, "made by a newer release");
         says(&|slot| slot[8] = 0, "format version 0");
         says(&|slot| slot[PAGE_SIZE_AT + 1] = 0x40, "pages of 16384 bytes");
         says(&|slot| slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].reverse(), "byte order");
+        assert_eq!(resealed(|slot| slot[8] = 1), Ok(Some((1, State::default()))), "version 1 is read");
         // Made before page size and byte order were recorded.
         assert_eq!(resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)), Ok(Some((1, State::default()))));
     }

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod addends;
 mod apply;
 mod attempt;
 pub mod backup;
@@ -44,12 +45,13 @@ mod store;
 mod txn;
 pub mod wal;
 
+pub use addends::{Addend, Addends, Incremented};
 pub use attempt::{Missed, patiently};
 pub use clearway_buffer::{ReplacementKind, SecondLevelConfig};
 pub use config::NodeConfig;
 pub use cursor::Cursor;
 pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};
-pub use images::{EachImage, Replaced};
+pub use images::{EachImage, Prior, Replaced};
 pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;

@@ -178,11 +178,13 @@ impl<'a> Reader<'a> {
             0 => UndoKind::Insert,
             1 => UndoKind::Update,
             2 => UndoKind::Delete,
+            3 => UndoKind::Add,
             _ => return None,
         };
         let (tree, prefix, suffix) = (TreeId(self.u32()?), self.u32()?, self.u32()?);
         let (key_len, old_len) = (self.u32()? as usize, self.u32()? as usize);
-        Some(Undo { kind, tree, prefix, suffix, key: self.bytes(key_len)?, old: self.bytes(old_len)? })
+        let undo = Undo { kind, tree, prefix, suffix, key: self.bytes(key_len)?, old: self.bytes(old_len)? };
+        (kind != UndoKind::Add || undo.added().is_some()).then_some(undo)
     }
     fn op(&mut self) -> Option<(u32, PageOp<'a>)> {
         let (kind, page) = (self.u8()?, self.u32()?);

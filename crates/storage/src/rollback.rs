@@ -13,7 +13,7 @@ use crate::page::Node;
 use crate::record::{Role, start_pages};
 use crate::txn::{Undo, UndoKind};
 
-/// The value as it was before the update.
+/// The value as it was before the update, or as it is without the addition.
 fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
     let mut path = Path::new();
     let (no, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(undo.key))?;
@@ -45,7 +45,7 @@ pub(crate) fn undo(
     let done = match undo.kind {
         UndoKind::Insert => change::delete(core, buf, tree, undo.key, by)?,
         UndoKind::Delete => change::insert(core, buf, tree, undo.key, undo.old, by)?,
-        UndoKind::Update => match old_value(core, tree, undo)? {
+        UndoKind::Update | UndoKind::Add => match old_value(core, tree, undo)? {
             Some(old) => change::update(core, buf, tree, undo.key, &old, by)?,
             None => None,
         },

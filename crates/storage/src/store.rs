@@ -17,6 +17,7 @@ use std::ops::{Bound, ControlFlow};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
+use crate::addends::{Addends, Incremented};
 use crate::change::{self, As, Tree};
 use crate::descend::{self, Path};
 use crate::directory;
@@ -245,6 +246,24 @@ impl Store {
         self.owe(txn, mode);
         Ok(done.is_some())
     }
+    /// Adds to integers of the key's value, in place. It is undone by subtraction, whatever others have added meanwhile. `compute` sees the
+    /// value and says what is to be added; it may be called again after a `Blocked`.
+    pub fn increment(
+        &mut self,
+        txn: &mut TxnLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
+    ) -> Result<Incremented, Blocked> {
+        let tree = self.tree(tree)?;
+        let before = txn.undo_cost;
+        let by = self.by(txn, mode);
+        let done = change::increment(&self.core, &mut self.buf, tree, key, compute, by)?;
+        self.pledge(before, txn.undo_cost);
+        self.owe(txn, mode);
+        Ok(done)
+    }
     /// Deletes a key; false if it is not there.
     pub fn delete(&mut self, txn: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
         let Tree { id, root } = self.tree(tree)?;
@@ -310,8 +329,13 @@ impl Store {
         txn.mark()
     }
     /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log` call it again: it
-    /// goes on where it stopped.
-    pub fn rollback(&mut self, txn: &mut TxnLog, to: usize) -> Result<(), Blocked> {
+    /// goes on where it stopped. `taken_back` is told each addition in the step that logs its compensation.
+    pub fn rollback(
+        &mut self,
+        txn: &mut TxnLog,
+        to: usize,
+        taken_back: &mut dyn FnMut(TreeId, &[u8], &Addends),
+    ) -> Result<(), Blocked> {
         while txn.mark() > to {
             let Some((undo, next)) = txn.last() else {
                 let from = self.active.iter().find(|(id, _)| *id == txn.id).map_or(Lsn(0), |(_, from)| *from);
@@ -327,6 +351,9 @@ impl Store {
             rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next, undone)?;
             undone.clear();
             undone.extend_from_slice(undo.key);
+            if let Some(addends) = undo.added() {
+                taken_back(undo.tree, undo.key, &addends);
+            }
             txn.debt.undo(self.core.spare.take_moved());
             let before = txn.undo_cost;
             txn.pop();

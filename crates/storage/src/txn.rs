@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
+use crate::addends::Addends;
 use crate::error::{Blocked, StorageError};
 use crate::log_read::{LogRead, Slot};
 use crate::spare::Debt;
@@ -34,6 +35,8 @@ pub(crate) enum UndoKind {
     Update,
     /// A key was deleted: insert it with its old value.
     Delete,
+    /// Integers of a value were added to: take that off, whatever the value is then.
+    Add,
 }
 
 /// A logical undo, borrowed from a transaction's memory or from a log record.
@@ -45,7 +48,7 @@ pub(crate) struct Undo<'a> {
     /// The bytes that the old and the new value have in common at their front and at their end (updates only).
     pub(crate) prefix: u32,
     pub(crate) suffix: u32,
-    /// The old value without these.
+    /// The old value without these; of an addition what was added, packed.
     pub(crate) old: &'a [u8],
 }
 
@@ -57,8 +60,17 @@ impl Undo<'_> {
         (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
     }
 
-    /// The value before an update, of the value after it; `None` if that is too short.
+    /// What was added; `None`: it is not an addition.
+    pub(crate) fn added(&self) -> Option<Addends> {
+        if self.kind == UndoKind::Add { Addends::unpack(self.old) } else { None }
+    }
+
+    /// The value before an update or an addition, of the value after it; `None` if that is too short.
     pub(crate) fn old_value(&self, now: &[u8]) -> Option<Vec<u8>> {
+        if self.kind == UndoKind::Add {
+            let mut value = now.to_vec();
+            return self.added()?.subtract_from(&mut value).then_some(value);
+        }
         let (prefix, suffix) = (self.prefix as usize, self.suffix as usize);
         let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
         Some([front, self.old, now.get(end.max(prefix)..)?].concat())

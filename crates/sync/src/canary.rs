@@ -89,6 +89,14 @@ pub enum Bug {
     UnseenConflict,
     /// The trees of a table that has been dropped or emptied are dropped, though an open snapshot sees them.
     EarlyDrop,
+    /// Whoever reads a row does not take off what others have added to it and the reader does not see.
+    UnsubtractedDelta,
+    /// An addition to a row is not tested for what the ends of others that have added to it may make of the sum.
+    UncheckedSpread,
+    /// Whoever adds to a row shares it with those who read it.
+    SharedIncrement,
+    /// The undo of an addition restores the bytes that were there before it.
+    PatchForAddition,
 }
 
 /// What the simulation of the whole engine must find.
@@ -127,6 +135,10 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::UnheldImport,
     Bug::UnseenConflict,
     Bug::EarlyDrop,
+    Bug::UnsubtractedDelta,
+    Bug::UncheckedSpread,
+    Bug::SharedIncrement,
+    Bug::PatchForAddition,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

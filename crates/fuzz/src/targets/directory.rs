@@ -188,7 +188,7 @@ fn change(node: &Node, store: &mut Store, tree: TreeId) -> Result<(), StorageErr
     attempts(node, store, |s| s.update(&mut txn, TxnMode::Logged, tree, b"key 00003", b"other"))?;
     attempts(node, store, |s| s.delete(&mut txn, TxnMode::Logged, tree, b"key 00004"))?;
     attempts(node, store, |s| s.next_rowid(tree))?;
-    attempts(node, store, |s| s.rollback(&mut txn, 0))?;
+    attempts(node, store, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {}))?;
     store.aborted(txn);
     Ok(())
 }

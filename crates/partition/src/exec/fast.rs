@@ -2,13 +2,14 @@
 //! itself with one log record. This is the path that must cost about a microsecond: no lock if there is none, no undo, no
 //! allocation but the reply's.
 
+use super::increment::{addends, integer};
 use super::modify::set_columns;
 use super::path::push_exprs;
 use super::{Cx, Locking, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
 use clearway_plan::program::{Access, Env, Path};
-use clearway_plan::{OnConflict, Program, TableDef, UniqueKey};
+use clearway_plan::{Expr, OnConflict, Program, TableDef, UniqueKey};
 use clearway_types::{Lsn, RowBatch, RowView, SqlResult};
 
 /// Buffers that outlive their use.
@@ -63,11 +64,16 @@ pub(crate) fn run_atomic<T: Trees>(
             }
             None
         }
-        Program::Update { access, set, returning, .. } => {
+        Program::Update { access, set, returning, adds, .. } => {
             let table = &*access.table;
+            let adds = *adds && cx.limits.increments;
             // It changes no key's column.
-            if !find(cx, access, env, Mode::NoKeyExclusive, &mut scratch.key)? {
+            let mode = if adds { Mode::Increment } else { Mode::NoKeyExclusive };
+            if !find(cx, access, env, mode, &mut scratch.key)? {
                 return Ok((out.rows, 0, None));
+            }
+            if adds && (cx.locking != Locking::None || cx.trees.versions.keeps()) {
+                return add(cx, table, set, env, scratch);
             }
             let mut result = Ok(());
             let new = &mut scratch.new;
@@ -112,6 +118,40 @@ pub(crate) fn run_atomic<T: Trees>(
         Program::BuildIndex { .. } | Program::Guard { .. } => None,
     };
     Ok((out.rows, out.count, commit))
+}
+
+/// Adds to a row beside transactions that have added to it and are active.
+fn add<T: Trees>(
+    cx: &mut Cx<'_, T>,
+    table: &TableDef,
+    set: &[(usize, Expr)],
+    env: &Env,
+    scratch: &mut Scratch,
+) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
+    let Scratch { key, new } = scratch;
+    let (is_locked, spread) = (cx.locks.incrementers(table.tree, key) > 0, cx.locks.spread(table.tree, key));
+    let (mut result, mut added) = (Ok(()), None);
+    let found = cx.trees.get(table.tree, key, &mut |value| {
+        let row = RowView::new(value);
+        result = set_columns(table, set, row, env, new);
+        if result.is_ok() {
+            let new = RowView::new(new);
+            added = addends(set, row, (spread, false), |(column, _)| integer(new.get(*column).ok()?));
+        }
+    })?;
+    let commit = match added {
+        _ if !found => return Ok((RowBatch::new(), 0, None)),
+        None if is_locked => return Err(Stop::Conflict),
+        None => {
+            result?;
+            cx.trees.update_autocommit(table.tree, key, new)?
+        }
+        Some(added) => {
+            result?;
+            cx.trees.add_autocommit(table.tree, key, new, &added.addends)?
+        }
+    };
+    Ok((RowBatch::new(), 1, commit))
 }
 
 fn filtered(

@@ -11,6 +11,7 @@ mod build;
 mod change;
 mod fast;
 mod guard;
+mod increment;
 mod insert;
 mod learning;
 mod modify;
@@ -190,6 +191,11 @@ impl<T: Trees> Cx<'_, T> {
         if let Some(moved) = &mut self.moved {
             moved.push((tree, key.into()));
         }
+    }
+
+    /// Whether an UPDATE that only adds may do so beside others.
+    fn adds_beside_others(&self) -> bool {
+        self.limits.increments && self.locking == Locking::Take && self.mode == TxnMode::Logged
     }
 
     /// Counts a row; stops if the turn is over.

@@ -25,6 +25,8 @@ pub(super) struct Modify {
     steps: Steps,
     old: Vec<u8>,
     new: Vec<u8>,
+    /// It does not only add, or not beside others.
+    exclusive: bool,
 }
 
 /// The parts of the program.
@@ -34,18 +36,21 @@ struct Plan<'a> {
     set: Option<&'a [(usize, Expr)]>,
     returning: &'a [Expr],
     moves: bool,
+    adds: bool,
     mode: Mode,
     env: &'a Env,
 }
 
 impl<'a> Plan<'a> {
     fn of(program: &'a Program, env: &'a Env) -> Option<Self> {
-        let (access, set, returning, moves) = match program {
-            Program::Update { access, set, returning, moves, .. } => (access, Some(set.as_slice()), returning, *moves),
-            Program::Delete { access, returning } => (access, None, returning, false),
+        let (access, set, returning, moves, adds) = match program {
+            Program::Update { access, set, returning, moves, adds } => {
+                (access, Some(set.as_slice()), returning, *moves, *adds)
+            }
+            Program::Delete { access, returning } => (access, None, returning, false, false),
             _ => return None,
         };
-        Some(Self { access, set, returning, moves, mode: Mode::of_row(access.write_lock()), env })
+        Some(Self { access, set, returning, moves, adds, mode: Mode::of_row(access.write_lock()), env })
     }
     /// Whether a changed row could come up again later in the path: then all keys are collected first.
     fn may_meet_itself(&self) -> bool {
@@ -189,6 +194,16 @@ impl Modify {
             return self.prepare_as_of(cx, as_of, plan, out);
         }
         let table = &*plan.access.table;
+        if let Some(set) = plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_beside_others()) {
+            let key = std::mem::take(&mut self.found[self.at]);
+            let added = self.add(cx, table, &key, set, plan.env, out);
+            self.found[self.at] = key;
+            if added? {
+                self.at += 1;
+                return Ok(());
+            }
+            self.exclusive = true;
+        }
         let key = &self.found[self.at];
         cx.lock_change(table.id, table.tree, key, plan.mode)?;
         let old = &mut self.old;

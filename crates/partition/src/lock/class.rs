@@ -6,6 +6,7 @@ use std::panic::Location;
 
 static KEY_KEY_SHARE: Class = Class::new("lock.key_key_share");
 static KEY_NO_KEY_UPDATE: Class = Class::new("lock.key_no_key_update");
+static KEY_INCREMENT: Class = Class::new("lock.key_increment");
 static RANGE_KEY_SHARE: Class = Class::new("lock.range_key_share");
 static RANGE_NO_KEY_UPDATE: Class = Class::new("lock.range_no_key_update");
 static KEY_SHARED: Class = Class::new("lock.key_shared");
@@ -26,8 +27,9 @@ pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
     match (target, mode) {
         (Target::Key(..), Mode::KeyShared) => &KEY_KEY_SHARE,
         (Target::Key(..), Mode::NoKeyExclusive) => &KEY_NO_KEY_UPDATE,
+        (Target::Key(..), Mode::Increment) => &KEY_INCREMENT,
         (Target::Range(..), Mode::KeyShared) => &RANGE_KEY_SHARE,
-        (Target::Range(..), Mode::NoKeyExclusive) => &RANGE_NO_KEY_UPDATE,
+        (Target::Range(..), Mode::NoKeyExclusive | Mode::Increment) => &RANGE_NO_KEY_UPDATE,
         (Target::Key(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => &KEY_SHARED,
         (Target::Key(..), Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive) => &KEY_EXCLUSIVE,
         (Target::Range(..), Mode::Shared | Mode::IntentShared | Mode::AccessShared) => &RANGE_SHARED,
@@ -37,7 +39,7 @@ pub(crate) fn class(target: Target<'_>, mode: Mode) -> &'static Class {
         (Target::Table(_), Mode::IntentShared) => &TABLE_INTENT_SHARED,
         (Target::Table(_), Mode::IntentExclusive) => &TABLE_INTENT_EXCLUSIVE,
         (Target::Table(_), Mode::Shared | Mode::KeyShared) => &TABLE_SHARED,
-        (Target::Table(_), Mode::Exclusive | Mode::NoKeyExclusive) => &TABLE_EXCLUSIVE,
+        (Target::Table(_), Mode::Exclusive | Mode::NoKeyExclusive | Mode::Increment) => &TABLE_EXCLUSIVE,
     }
 }
 

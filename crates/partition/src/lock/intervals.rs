@@ -60,7 +60,7 @@ impl Default for Intervals {
 pub(super) struct Asked<'a> {
     pub keys: &'a Keys<'a>,
     /// The modes that conflict, as a set.
-    pub modes: u8,
+    pub modes: u16,
     /// Only spans with a lower number.
     pub before: u64,
 }

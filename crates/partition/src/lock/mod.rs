@@ -20,6 +20,10 @@
 //! 4. A transaction waits for at most one lock here.
 //! 5. Events are in the order in which things happened: a grant comes before the line that names its transaction as a holder.
 //!
+//! [`Mode::Shared`] and [`Mode::Increment`] are the only two modes of rows of which neither covers the other. A transaction that has one of them
+//! on a key and asks for the other one comes to [`Mode::NoKeyExclusive`], which covers both. So does one that asks for [`Mode::Increment`] and packs
+//! its keys.
+//!
 //! Locks are never escalated to the table: a transaction with many of them has its further keys packed and its ranges joined
 //! (docs/decisions/many-locks.md).
 //!
@@ -36,6 +40,7 @@ mod class;
 mod few;
 mod held;
 mod holders;
+mod increment;
 mod intervals;
 mod line;
 mod owner;
@@ -76,6 +81,8 @@ pub(crate) enum Mode {
     AccessShared = 64,
     /// Changes a table itself, or removes it.
     AccessExclusive = 128,
+    /// Adds to integers of a row, as others may at the same time (docs/decisions/increments.md). Of keys only.
+    Increment = 256,
 }
 
 /// The modes of tables. [`Mode::Exclusive`] locks all rows, and [`Mode::AccessExclusive`] the table: who need not wait for locks of rows waits for that one.
@@ -87,8 +94,10 @@ pub(crate) const MODES: [Mode; 6] = [
     Mode::Exclusive,
     Mode::AccessExclusive,
 ];
-/// The modes of keys and ranges, from the weakest to the strongest: each conflicts with all that those before it conflict with.
-pub(crate) const ROW_MODES: [Mode; 4] = [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
+/// The modes of keys and ranges, from the weakest to the strongest: each conflicts with all that those before it conflict with, except that
+/// [`Mode::Shared`] and [`Mode::Increment`] conflict with each other only.
+pub(crate) const ROW_MODES: [Mode; 5] =
+    [Mode::KeyShared, Mode::Shared, Mode::Increment, Mode::NoKeyExclusive, Mode::Exclusive];
 
 impl Mode {
     /// The mode of a row lock.
@@ -102,37 +111,40 @@ impl Mode {
         }
     }
     /// The set of this mode.
-    pub(crate) const fn bit(self) -> u8 {
-        self as u8
+    pub(crate) const fn bit(self) -> u16 {
+        self as u16
     }
     /// The modes that conflict with this one.
-    pub(crate) const fn conflicts(self) -> u8 {
-        const IS: u8 = Mode::IntentShared.bit();
-        const IX: u8 = Mode::IntentExclusive.bit();
-        const KS: u8 = Mode::KeyShared.bit();
-        const S: u8 = Mode::Shared.bit();
-        const NKX: u8 = Mode::NoKeyExclusive.bit();
-        const X: u8 = Mode::Exclusive.bit();
-        const AS: u8 = Mode::AccessShared.bit();
-        const AX: u8 = Mode::AccessExclusive.bit();
+    pub(crate) const fn conflicts(self) -> u16 {
+        const IS: u16 = Mode::IntentShared.bit();
+        const IX: u16 = Mode::IntentExclusive.bit();
+        const KS: u16 = Mode::KeyShared.bit();
+        const S: u16 = Mode::Shared.bit();
+        const INC: u16 = Mode::Increment.bit();
+        const NKX: u16 = Mode::NoKeyExclusive.bit();
+        const X: u16 = Mode::Exclusive.bit();
+        const AS: u16 = Mode::AccessShared.bit();
+        const AX: u16 = Mode::AccessExclusive.bit();
         match self {
             Mode::IntentShared | Mode::KeyShared => X | AX,
             Mode::IntentExclusive => S | X | AX,
-            Mode::Shared => IX | NKX | X | AX,
-            Mode::NoKeyExclusive => S | NKX | X | AX,
-            Mode::Exclusive => IS | IX | KS | S | NKX | X | AX,
+            Mode::Shared => IX | INC | NKX | X | AX,
+            Mode::Increment => S | NKX | X | AX,
+            Mode::NoKeyExclusive => S | INC | NKX | X | AX,
+            Mode::Exclusive => IS | IX | KS | S | INC | NKX | X | AX,
             Mode::AccessShared => AX,
             Mode::AccessExclusive => AS | IS | IX | S | X | AX,
         }
     }
     /// The modes that, held, make this one superfluous.
-    pub(crate) const fn covered_by(self) -> u8 {
+    pub(crate) const fn covered_by(self) -> u16 {
         match self {
             Mode::AccessShared => 1 | 2 | 8 | 32 | 64 | 128,
             Mode::IntentShared => 1 | 2 | 8 | 32 | 128,
             Mode::IntentExclusive => 2 | 32 | 128,
-            Mode::KeyShared => 4 | 8 | 16 | 32,
+            Mode::KeyShared => 4 | 8 | 16 | 32 | 256,
             Mode::Shared => 8 | 16 | 32 | 128,
+            Mode::Increment => 16 | 32 | 256,
             Mode::NoKeyExclusive => 16 | 32,
             Mode::Exclusive => 32 | 128,
             Mode::AccessExclusive => 128,
@@ -142,7 +154,7 @@ impl Mode {
     pub(crate) const fn intent(self) -> Mode {
         match self {
             Mode::KeyShared | Mode::Shared | Mode::IntentShared => Mode::IntentShared,
-            Mode::NoKeyExclusive | Mode::Exclusive | Mode::IntentExclusive => Mode::IntentExclusive,
+            Mode::Increment | Mode::NoKeyExclusive | Mode::Exclusive | Mode::IntentExclusive => Mode::IntentExclusive,
             Mode::AccessShared | Mode::AccessExclusive => self,
         }
     }
@@ -150,7 +162,7 @@ impl Mode {
     pub(crate) const fn of_table(self) -> Mode {
         match self {
             Mode::KeyShared => Mode::Shared,
-            Mode::NoKeyExclusive => Mode::Exclusive,
+            Mode::Increment | Mode::NoKeyExclusive => Mode::Exclusive,
             other => other,
         }
     }
@@ -159,8 +171,9 @@ impl Mode {
         match self {
             Mode::KeyShared => 0,
             Mode::Shared | Mode::IntentShared | Mode::AccessShared => 1,
-            Mode::NoKeyExclusive => 2,
-            Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive => 3,
+            Mode::Increment => 2,
+            Mode::NoKeyExclusive => 3,
+            Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive => 4,
         }
     }
 }

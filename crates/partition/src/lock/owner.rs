@@ -24,7 +24,7 @@ impl Owner {
     /// Records a lock, here and in its scope. From `many` keys on, further keys are packed.
     pub(super) fn take(&mut self, scope: &mut Scope, txn: TxnId, id: ScopeId, place: &Place, mode: Mode, many: usize) {
         let new = match place {
-            Place::Key(key) if self.keys.len() >= many => {
+            Place::Key(key) if self.packs(many) => {
                 if let (true, ScopeId::Tree(tree)) = (scope.grant_packed(txn, key, mode), id) {
                     self.sets.push(tree);
                 }
@@ -43,6 +43,12 @@ impl Owner {
             (ScopeId::Tree(t), Place::Key(key)) => drop(self.keys.insert((t, key.clone()))),
             (ScopeId::Tree(t), _) => self.sets.push(t),
         }
+    }
+
+    /// Whether its further keys are packed.
+    #[inline]
+    pub(super) fn packs(&self, many: usize) -> bool {
+        self.keys.len() >= many
     }
 
     /// Whether it holds anything in that scope.

@@ -245,6 +245,16 @@ impl Scope {
         }
     }
 
+    /// Who holds the key, and how.
+    #[inline]
+    pub(super) fn holders_of(&self, key: &[u8]) -> Option<&Holders> {
+        self.keys.get(key).map(|key| &key.holders)
+    }
+
+    pub(super) fn holders_of_mut(&mut self, key: &[u8]) -> Option<&mut Holders> {
+        self.keys.get_mut(key).map(|key| &mut key.holders)
+    }
+
     pub(super) fn release_key(&mut self, txn: TxnId, key: &Arc<[u8]>) {
         let Entry::Occupied(mut at) = self.keys.entry(key.clone()) else { return };
         at.get_mut().holders.remove(txn);

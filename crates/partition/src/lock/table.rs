@@ -46,7 +46,7 @@ pub(super) enum ScopeId {
 }
 
 impl ScopeId {
-    fn of(target: Target<'_>) -> Self {
+    pub(super) fn of(target: Target<'_>) -> Self {
         match target {
             Target::Table(t) => Self::Table(t),
             Target::Key(t, _) | Target::Range(t, ..) => Self::Tree(t),
@@ -78,9 +78,9 @@ struct Obstacles {
 #[derive(Debug)]
 pub(crate) struct LockTable {
     /// As in [`crate::Limits::many_locks`].
-    many: usize,
+    pub(super) many: usize,
     pub(super) scopes: HashMap<ScopeId, Scope>,
-    owners: HashMap<TxnId, Owner>,
+    pub(super) owners: HashMap<TxnId, Owner>,
     pub(super) lines: HashMap<u64, Line>,
     /// Lines and waits so far.
     numbers: u64,
@@ -121,6 +121,7 @@ impl LockTable {
     /// Whether a request could be granted at once; nothing is noted.
     pub(crate) fn free(&self, txn: TxnId, target: Target<'_>, mode: Mode) -> bool {
         let (scope, keys) = (ScopeId::of(target), keys_of(target));
+        let mode = self.joined(txn, target, mode);
         self.is_free(&Request { txn, scope, keys, mode, line: None, number: u64::MAX })
     }
 
@@ -155,6 +156,7 @@ impl LockTable {
     /// Takes a lock, or its place in line for it. What the transaction has already is no request.
     pub(crate) fn acquire(&mut self, txn: TxnId, target: Target<'_>, mode: Mode) -> Acquired {
         let (id, keys) = (ScopeId::of(target), keys_of(target));
+        let mode = self.joined(txn, target, mode);
         let scope = self.scopes.entry(id).or_default();
         if scope.covered(txn, &keys, mode) {
             return Acquired::Granted;

@@ -38,6 +38,7 @@ impl Wanted {
             Mode::Exclusive if of_table => "exclusive",
             Mode::KeyShared => "key share",
             Mode::Shared => "share",
+            Mode::Increment => "increment",
             Mode::NoKeyExclusive => "no key update",
             Mode::Exclusive => "update",
         }
@@ -66,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_modes_have_postgresql_names() {
+    fn row_modes_have_their_names() {
         let names = |place: WantedPlace| ROW_MODES.map(|mode| Wanted { place: place.clone(), mode }.mode());
-        let rows = ["key share", "share", "no key update", "update"];
+        let rows = ["key share", "share", "increment", "no key update", "update"];
         assert_eq!(names(WantedPlace::Key(TreeId(1), Arc::default())), rows);
         assert_eq!(names(WantedPlace::Range(TreeId(1), Vec::new(), None)), rows);
         let of_table = |mode| Wanted { place: WantedPlace::Table(TableId(1)), mode }.mode();

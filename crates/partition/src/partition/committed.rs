@@ -1,7 +1,8 @@
 //! Reads of one row as it was last committed: what READ COMMITTED sees of a row by its key. No snapshot is needed for that.
 //!
 //! Whatever is not committed lies under the lock of its transaction. So a key that nobody else has locked has its committed value in the tree. Otherwise that is in
-//! an image, if the partition keeps them, or in the undo of who has the lock.
+//! an image, if the partition keeps them, or in the undo of who has the lock: the value that it has replaced, or, as others may have added to the row,
+//! what it has added.
 //!
 //! Invariant: a reader whose answer leaves out a change does not come after that change's commit: of a transaction that commits, and of which the partition has
 //! not been told, it waits to be told.
@@ -10,7 +11,7 @@ use super::Partition;
 use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
-use crate::versions::{AsOf, Before, COMMITTED};
+use crate::versions::{AsOf, Before, COMMITTED, misfit, subtract};
 use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
@@ -46,12 +47,19 @@ impl<T: Trees> Partition<T> {
         let row = Target::Key(table.tree, key);
         let mut writers = self.locks.holders_against(id, row, Mode::Shared);
         writers.extend(self.locks.holders_against(id, Target::Table(table.id), Mode::IntentShared));
+        writers.sort_unstable();
+        writers.dedup();
+        let mut added = Vec::new();
         for writer in writers {
             let Some(txn) = self.txns.get(&writer) else { continue };
             match self.trees.replaced(&txn.log, table.tree, key)? {
                 Replaced::Nothing => {}
-                Replaced::Value(_) if self.trees.versions.is_undecided(writer) => return Err(Stop::Commit(writer)),
+                Replaced::Value(_) | Replaced::Added(_) if self.trees.versions.is_undecided(writer) => {
+                    return Err(Stop::Commit(writer));
+                }
                 Replaced::Value(before) => return Ok(Some(before)),
+                Replaced::Added(_) if canary::on(Bug::UnsubtractedDelta) => {}
+                Replaced::Added(more) => added.extend(more),
                 Replaced::Unknown => {
                     let (whole, intent) = (Target::Table(table.id), Mode::IntentShared);
                     granted(self.locks.acquire(id, whole, intent), whole, intent)?;
@@ -59,6 +67,14 @@ impl<T: Trees> Partition<T> {
                 }
             }
         }
-        Ok(None)
+        if added.is_empty() {
+            return Ok(None);
+        }
+        let mut before: Before = None;
+        self.trees.get(table.tree, key, &mut |now| before = Some(now.into()))?;
+        match before.as_deref_mut().is_some_and(|value| subtract(&added, value)) {
+            true => Ok(Some(before)),
+            false => Err(misfit().into()),
+        }
     }
 }

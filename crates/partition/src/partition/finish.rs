@@ -48,7 +48,7 @@ impl<T: Trees> Partition<T> {
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
             self.trees.committed(log);
         } else {
-            self.trees.rollback(&mut txn.log, 0)?;
+            self.trees.rollback(&mut txn.log, 0, &mut |_, _, _| {})?;
             self.tables.end(txn.changed.drain(..), None, Lsn(0));
             self.drop_trees(id, &mut txn.created)?;
             self.end_log(id, txn);

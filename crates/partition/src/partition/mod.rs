@@ -276,7 +276,7 @@ impl<T: Trees> Partition<T> {
                     }
                     Err(stop) => stop,
                 },
-                Job::Undo { to, .. } => match self.trees.rollback(&mut txn.log, *to) {
+                Job::Undo { to, .. } => match self.trees.rollback(&mut txn.log, *to, &mut |_, _, _| {}) {
                     Ok(()) => return self.undone(id, txn, task, out),
                     Err(blocked) => blocked.into(),
                 },

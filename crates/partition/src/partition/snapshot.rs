@@ -5,9 +5,9 @@ use crate::exec::{Stop, reads_freely, table_of};
 use crate::message::Reply;
 use crate::trees::Trees;
 use crate::txn::Txn;
-use crate::versions::AsOf;
+use crate::versions::{AsOf, Change, Sum};
 use clearway_plan::{Path, Program};
-use clearway_storage::Blocked;
+use clearway_storage::{Blocked, Prior};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TxnId};
 
@@ -35,8 +35,12 @@ impl<T: Trees> Partition<T> {
         for (id, txn) in txns {
             moved.extend(txn.moved.iter().map(|(tree, key)| (id, *tree, &**key)));
             made.extend(txn.created.iter().map(|tree| (*tree, id)));
-            let mut each = |tree, key: &[u8], before: Option<&[u8]>| {
-                images.push((id, tree, key.into(), before.map(Into::into)));
+            let mut each = |tree, key: &[u8], prior: Prior<'_>| {
+                let change = match prior {
+                    Prior::Value(before) => Change::Replaced(before.map(Into::into)),
+                    Prior::Added(addends) => Change::Added(Sum::of(addends)),
+                };
+                images.push((id, tree, key.into(), change));
             };
             match self.trees.images(&txn.log, &mut each) {
                 Ok(true) => {}

@@ -1,10 +1,12 @@
 //! The keys of a range that have images, in memory or in the file, with their values as of a
 //! snapshot.
 
+use super::change::{Back, Older};
 use super::spill::{At, Spilled};
 use super::{AsOf, Image, Key, Versions};
 use crate::exec::Stop;
 use clearway_types::TreeId;
+use std::borrow::Cow;
 use std::collections::btree_map;
 use std::ops::{Bound, ControlFlow};
 
@@ -75,26 +77,28 @@ impl<'v> Between<'v> {
         }))
     }
 
-    fn take_spilled(&mut self) -> Result<Option<&'v [u8]>, Stop> {
-        self.spilled.as_mut().map_or(Ok(None), Spilled::take)
+    fn take_spilled(&mut self) -> Result<Older<'v>, Stop> {
+        self.spilled.as_mut().map_or(Ok(Older::default()), Spilled::take)
     }
 
     /// The value of the key that comes first, which it takes; `now`: the one in the tree.
-    fn resolve<'a>(&mut self, key: &[u8], now: Option<&'a [u8]>) -> Result<Option<&'a [u8]>, Stop>
+    fn resolve<'a>(&mut self, key: &[u8], now: Option<&'a [u8]>) -> Result<Option<Cow<'a, [u8]>>, Stop>
     where
         'v: 'a,
     {
         let chain = self.peek().filter(|(same, _)| ***same == *key).map(|(_, chain)| chain);
         let along = chain.map(|chain| self.versions.along(chain, now, self.as_of)).transpose()?;
-        let (mut value, settled) = along.unwrap_or((now, false));
+        let (mut back, settled) = along.unwrap_or((Back::from(now), false));
         if self.spilled.as_ref().and_then(Spilled::head) == Some(At::Key(key)) {
-            let before = self.take_spilled()?;
-            value = if settled { value } else { before };
+            let older = self.take_spilled()?;
+            if !settled {
+                older.apply(&mut back);
+            }
         }
         if chain.is_some() {
             self.next = None;
         }
-        Ok(value)
+        back.end()
     }
 
     /// Shows the keys with images before this one (`None`: all that are left), which are not in the
@@ -106,7 +110,7 @@ impl<'v> Between<'v> {
                 break;
             }
             let value = self.resolve(behind, None)?;
-            if visit(behind, value).is_break() {
+            if visit(behind, value.as_deref()).is_break() {
                 return Ok(true);
             }
         }
@@ -115,10 +119,10 @@ impl<'v> Between<'v> {
 
     /// The value as of the snapshot of a key that is in the tree, behind all that
     /// [`Between::before`] has shown.
-    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8]) -> Result<Option<&'a [u8]>, Stop>
+    pub(crate) fn value<'a>(&mut self, key: &[u8], now: &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, Stop>
     where
         'v: 'a,
     {
-        if self.first()? == Some(key) { self.resolve(key, Some(now)) } else { Ok(Some(now)) }
+        if self.first()? == Some(key) { self.resolve(key, Some(now)) } else { Ok(Some(Cow::Borrowed(now))) }
     }
 }

@@ -11,7 +11,7 @@
 //! Source: PostgreSQL's manual, 13.6, and `indcheckxmin` of its `pg_index`.
 
 use super::between::is_empty;
-use super::{AsOf, Key, Seen, Versions};
+use super::{AsOf, Change, Image, Key, Seen, Versions};
 use crate::exec::Stop;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId, TxnId};
@@ -88,9 +88,13 @@ impl Versions {
     /// What the reader itself has put into a tree that is newer than its snapshot; `now`: the value in the tree.
     pub(crate) fn own<'v>(&self, tree: TreeId, key: &[u8], now: Option<&'v [u8]>, me: TxnId) -> Option<&'v [u8]> {
         let chain = self.kept.as_ref().and_then(|kept| kept.chains.get(&tree)?.get(key));
-        let image = chain?.iter().rfind(|image| image.is_of(me))?;
-        // After ROLLBACK TO its change may be undone.
-        now.filter(|_| now != image.before.as_deref())
+        let mut own = chain?.iter().rev().filter(|image| image.is_of(me) && !image.is_nothing());
+        // After ROLLBACK TO its change may be undone. Whoever has replaced a value has left that after what it has added.
+        now.filter(|_| match own.next() {
+            Some(Image { change: Change::Replaced(before), .. }) => now != before.as_deref() || own.next().is_some(),
+            Some(_) => true,
+            None => false,
+        })
     }
 
     /// The keys between the bounds that an active transaction has changed, in order.

@@ -201,10 +201,11 @@ impl Kept {
                 }
                 if count > 0 {
                     let joined = joined(at, key);
+                    let mut addends = Vec::new();
                     for image in &chain[..count] {
-                        let Image { commit, moved, before, .. } = image;
-                        let (commit, before) = (commit.unwrap_or_default(), before.as_deref());
-                        found.packer.push(Entry { key: &joined, commit, moved: *moved, before });
+                        let prior = image.change.packed(&mut addends);
+                        let commit = image.commit.unwrap_or_default();
+                        found.packer.push(Entry { key: &joined, commit, moved: image.moved, prior });
                     }
                     found.taken.push((at, key.clone(), count));
                 }
@@ -244,5 +245,5 @@ fn movable(chain: &[Image], takes_all: bool) -> usize {
 }
 
 fn packed_size(key: &Key, image: &Image) -> usize {
-    Entry::size(key.len(), image.before.as_ref().map_or(0, |before| before.len()))
+    Entry::size(key.len(), image.change.packed_size())
 }

@@ -5,10 +5,12 @@
 use super::*;
 use crate::rng::Rng;
 use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Role, When, Zone};
-use clearway_storage::{SpillFile, SpillWrite};
+use clearway_storage::{Addend, SpillFile, SpillWrite};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::time::Duration;
+
+mod hot;
 
 const TREES: [TreeId; 2] = [TreeId(7), TreeId(8)];
 
@@ -16,10 +18,34 @@ type Row = (TreeId, Vec<u8>);
 type Value = Option<Vec<u8>>;
 type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// A transaction that is active: what its rows were before.
+/// A transaction that is active.
 struct Writer {
     id: TxnId,
+    /// What rows were before it replaced them.
     undo: BTreeMap<Row, Value>,
+    /// What it has added to rows, in this order.
+    added: Vec<(Row, Addends)>,
+    /// Rows that it has added to, though it may have taken that back: their locks stay.
+    locks: BTreeSet<Row>,
+}
+
+impl Writer {
+    fn take_off(&self, row: &Row, value: &mut [u8]) {
+        let own = self.added.iter().filter(|(at, _)| at == row);
+        own.for_each(|(_, addends)| assert!(addends.subtract_from(value), "the row is long enough"));
+    }
+
+    /// Its changes, as those of the undo that it has.
+    fn images(&self) -> Vec<(TxnId, TreeId, Key, Change)> {
+        let image = |row: &Row, change| (self.id, row.0, Key::from(row.1.as_slice()), change);
+        let replaced = self.undo.iter().map(|(row, before)| {
+            let mut before = before.clone();
+            before.iter_mut().for_each(|value| self.take_off(row, value));
+            image(row, Change::Replaced(before.map(Into::into)))
+        });
+        let added = self.added.iter().filter(|(row, _)| !self.undo.contains_key(row));
+        replaced.chain(added.map(|(row, addends)| image(row, Change::Added(Sum::of(addends))))).collect()
+    }
 }
 
 /// How much room the small store has.
@@ -40,8 +66,10 @@ struct Twins {
     large: Versions,
     writes: Vec<SpillWrite>,
     now: BTreeMap<Row, Vec<u8>>,
+    /// The same without what writers have done that are active.
+    committed: BTreeMap<Row, Vec<u8>>,
     writers: Vec<Writer>,
-    open: Vec<(crate::Snapshot, bool)>,
+    open: Vec<Open>,
     end: u64,
     next_txn: u64,
     reads: u64,
@@ -53,6 +81,23 @@ struct Twins {
 fn key(n: u64) -> Vec<u8> {
     // Some are prefixes of others.
     format!("{:03}", n / 2).into_bytes().into_iter().chain((n % 2 == 1).then_some(0)).collect()
+}
+
+struct Open {
+    snapshot: crate::Snapshot,
+    failed: bool,
+    sees: BTreeMap<Row, Vec<u8>>,
+}
+
+/// Some of a row's integers: two lie side by side.
+fn random_addends(rng: &mut Rng) -> Addends {
+    let mut addends = Addends::default();
+    for (offset, width) in [(1, 4), (5, 2), (7, 8)] {
+        if rng.below(2) == 0 {
+            addends.push(Addend { offset, width, delta: (rng.below(1 << 31) as i64 - (1 << 30)) * 0x1_0000_0001 });
+        }
+    }
+    addends
 }
 
 impl Twins {
@@ -73,6 +118,7 @@ impl Twins {
             snapshots,
             writes: Vec::new(),
             now: BTreeMap::new(),
+            committed: BTreeMap::new(),
             writers: Vec::new(),
             open: Vec::new(),
             end: 8,
@@ -104,7 +150,8 @@ impl Twins {
     /// A row that no writer but this one has changed.
     fn free_row(&mut self, writer: Option<usize>) -> Option<Row> {
         let row = self.random_row();
-        let locked = |(at, w): (usize, &Writer)| Some(at) != writer && w.undo.contains_key(&row);
+        let locked =
+            |(at, w): (usize, &Writer)| Some(at) != writer && (w.undo.contains_key(&row) || w.locks.contains(&row));
         (!self.writers.iter().enumerate().any(locked)).then_some(row)
     }
 
@@ -118,21 +165,73 @@ impl Twins {
     fn change_alone(&mut self) {
         let Some(row) = self.free_row(None) else { return };
         let (before, after) = (self.now.get(&row).cloned(), self.random_value());
-        self.put(&row, after);
+        self.put(&row, after.clone());
+        match after {
+            Some(value) => self.committed.insert(row.clone(), value),
+            None => self.committed.remove(&row),
+        };
         self.end += 8;
         let commit = Lsn(self.end);
         self.both(|v| v.changed_for_good(commit, row.0, &row.1, before.clone().map(Into::into)));
     }
 
-    fn change(&mut self) {
+    /// An active writer, which may be new.
+    fn writer(&mut self) -> Option<usize> {
         if self.writers.len() < 3 && self.rng.below(3) == 0 {
-            self.writers.push(Writer { id: TxnId(self.next_txn), undo: BTreeMap::new() });
+            self.writers.push(Writer {
+                id: TxnId(self.next_txn),
+                undo: BTreeMap::new(),
+                added: Vec::new(),
+                locks: BTreeSet::new(),
+            });
             self.next_txn += 1;
         }
-        if self.writers.is_empty() {
+        (!self.writers.is_empty()).then(|| self.rng.below(self.writers.len() as u64) as usize)
+    }
+
+    /// Adds to a row beside others, alone or as an active transaction.
+    fn add(&mut self) {
+        let row = (TREES[self.rng.below(2) as usize], key(self.rng.below(1 + self.setting.keys / 20)));
+        let at = if self.rng.below(2) == 0 { None } else { self.writer() };
+        let addends = random_addends(&mut self.rng);
+        let mut others = self.writers.iter().enumerate().filter(|(n, _)| Some(*n) != at);
+        let is_own = at.is_some_and(|at| self.writers[at].undo.contains_key(&row));
+        if is_own || others.any(|(_, w)| w.undo.contains_key(&row)) {
             return;
         }
-        let at = self.rng.below(self.writers.len() as u64) as usize;
+        if !self.now.get_mut(&row).is_some_and(|value| addends.add_to(value)) {
+            return;
+        }
+        match at {
+            Some(at) => {
+                let id = self.writers[at].id;
+                self.both(|v| v.added(id, row.0, &row.1, &addends));
+                self.writers[at].locks.insert(row.clone());
+                self.writers[at].added.push((row, addends));
+            }
+            None => {
+                assert!(self.committed.get_mut(&row).is_some_and(|value| addends.add_to(value)));
+                self.end += 8;
+                let commit = Lsn(self.end);
+                self.both(|v| v.added_for_good(commit, row.0, &row.1, &addends));
+            }
+        }
+    }
+
+    /// ROLLBACK TO: the newest addition is taken back, if its row has not been replaced since.
+    fn take_back(&mut self) {
+        let Some(at) = self.writer() else { return };
+        let Some((row, addends)) = self.writers[at].added.last().cloned() else { return };
+        if !self.writers[at].undo.contains_key(&row) {
+            self.writers[at].added.pop();
+            assert!(self.now.get_mut(&row).is_some_and(|value| addends.subtract_from(value)));
+            let id = self.writers[at].id;
+            self.both(|v| v.taken_back(id, row.0, &row.1, &addends));
+        }
+    }
+
+    fn change(&mut self) {
+        let Some(at) = self.writer() else { return };
         let Some(row) = self.free_row(Some(at)) else { return };
         let (before, after) = (self.now.get(&row).cloned(), self.random_value());
         let (id, moves) = (self.writers[at].id, after.is_none() && self.rng.below(2) == 0);
@@ -153,10 +252,22 @@ impl Twins {
             return;
         }
         let at = self.rng.below(self.writers.len() as u64) as usize;
-        let Writer { id, undo } = self.writers.swap_remove(at);
+        let Writer { id, undo, added, .. } = self.writers.swap_remove(at);
         if self.rng.below(4) == 0 {
             undo.into_iter().for_each(|(row, before)| self.put(&row, before));
+            for (row, addends) in added {
+                assert!(self.now.get_mut(&row).is_some_and(|value| addends.subtract_from(value)));
+            }
             return self.both(|v| v.undone(id));
+        }
+        for (row, addends) in &added {
+            assert!(self.committed.get_mut(row).is_some_and(|value| addends.add_to(value)));
+        }
+        for row in undo.into_keys() {
+            match self.now.get(&row) {
+                Some(value) => self.committed.insert(row, value.clone()),
+                None => self.committed.remove(&row),
+            };
         }
         self.end += 8;
         let commit = Lsn(self.end);
@@ -166,17 +277,12 @@ impl Twins {
     fn open(&mut self) {
         let opening = self.snapshots.begin();
         if let Some(generation) = opening.generation() {
-            let mut active = Vec::new();
-            for writer in &self.writers {
-                let image = |(row, before): (&Row, &Value)| {
-                    (writer.id, row.0, Key::from(row.1.as_slice()), before.clone().map(Into::into))
-                };
-                active.extend(writer.undo.iter().map(image));
-            }
+            let active: Vec<_> = self.writers.iter().flat_map(Writer::images).collect();
             self.both(|v| v.keep(generation, active.clone(), Vec::new()));
         }
         let end = Lsn(self.end);
-        self.open.push((opening.open(|| end), false));
+        let sees = self.committed.clone();
+        self.open.push(Open { snapshot: opening.open(|| end), failed: false, sees });
     }
 
     fn close(&mut self) {
@@ -225,18 +331,30 @@ impl Twins {
         if !self.writers.is_empty() && self.rng.below(3) == 0 {
             me = self.writers[self.rng.below(self.writers.len() as u64) as usize].id;
         }
-        let as_of = AsOf { at: self.open[n].0.lsn(), me, repeatable: true };
+        let as_of = AsOf { at: self.open[n].snapshot.lsn(), me, repeatable: true };
         let (row, reverse) = (self.random_row(), self.rng.below(2) == 0);
         let (from, to) = (self.random_bound(), self.random_bound());
         let point = |v: &Versions, now: &BTreeMap<Row, Vec<u8>>| {
-            let value = v.value_at(row.0, &row.1, now.get(&row).map(Vec::as_slice), as_of)?.map(<[u8]>::to_vec);
+            let value = v.value_at(row.0, &row.1, now.get(&row).map(Vec::as_slice), as_of)?.map(Cow::into_owned);
             Ok((value, v.since(row.0, &row.1, as_of)?))
         };
         let range = |v: &Versions, now: &BTreeMap<Row, Vec<u8>>| scan(v, now, row.0, (&from, &to), reverse, as_of);
         let expected = (point(&self.large, &self.now).expect("memory"), range(&self.large, &self.now).expect("memory"));
+        if me == TxnId(u64::MAX) {
+            let sees = &self.open[n].sees;
+            assert!(expected.0.0.as_ref() == sees.get(&row), "{as_of:?} {row:?}: {:?}", expected.0.0);
+            let bounds = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+            let within = |at: &Row| at.0 == row.0 && std::ops::RangeBounds::<[u8]>::contains(&bounds, at.1.as_slice());
+            let rows = sees.iter().filter(|(at, _)| within(at)).map(|(at, value)| (at.1.clone(), value.clone()));
+            let mut rows: Vec<KeyValue> = rows.collect();
+            if reverse {
+                rows.reverse();
+            }
+            assert!(expected.1 == rows, "{as_of:?} {from:?} {to:?} {reverse}");
+        }
         let got = self.patiently(as_of, point);
         let got = got.and_then(|point| Some((point, self.patiently(as_of, range)?)));
-        let failed_before = self.open[n].1;
+        let failed_before = self.open[n].failed;
         match got {
             Some(got) => {
                 assert!(!failed_before, "a snapshot that has failed stays so");
@@ -248,7 +366,7 @@ impl Twins {
             None => {
                 self.failed += u64::from(!failed_before);
                 let at = as_of.at;
-                self.open.iter_mut().filter(|(s, _)| s.lsn() <= at).for_each(|(_, failed)| *failed = true);
+                self.open.iter_mut().filter(|o| o.snapshot.lsn() <= at).for_each(|o| o.failed = true);
             }
         }
     }
@@ -268,7 +386,9 @@ impl Twins {
             2 => self.close(),
             3..=5 => self.finish(),
             6..=25 => self.change_alone(),
-            26..=50 => self.change(),
+            26..=40 => self.change(),
+            41..=49 => self.add(),
+            50 => self.take_back(),
             51..=53 => self.compare(),
             _ if !self.writes.is_empty() => {
                 let at = self.rng.below(self.writes.len() as u64) as usize;
@@ -307,7 +427,7 @@ fn scan(
     for ((_, key), value) in keys {
         assert!(!images.before(Some(key), &mut visit)?);
         let value = images.value(key, value)?;
-        let _ = visit(key, value);
+        let _ = visit(key, value.as_deref());
     }
     images.before(None, &mut visit)?;
     Ok(rows)
@@ -373,53 +493,5 @@ fn a_disk_that_fails_fails_snapshots_only() {
     ] {
         let seen = run(10, Setting { faults, ..ROOMY });
         assert!(seen.reads > 50 && seen.failed > 0, "{faults:?}: {} {}", seen.reads, seen.failed);
-    }
-}
-
-fn kept_lost(versions: &Versions) -> Lsn {
-    versions.kept.as_ref().expect("images are kept").lost
-}
-
-/// Invariant 3: a row that is changed all the time has one image for each snapshot, wherever it is.
-#[test]
-fn a_hot_row_leaves_one_image_for_each_snapshot() {
-    let mut twins = Twins::new(1, Setting { keys: 100_000, budget: 200_000, ..ROOMY });
-    let hot = (TREES[0], b"hot".to_vec());
-    for snapshots in 1..=2 {
-        twins.open();
-        for _ in 0..4000 {
-            for row in [hot.clone(), twins.random_row()] {
-                twins.end += 8;
-                let commit = Lsn(twins.end);
-                let before = twins.now.get(&row).cloned();
-                twins.put(&row, Some(commit.0.to_le_bytes().to_vec()));
-                twins.both(|v| v.changed_for_good(commit, row.0, &row.1, before.clone().map(Into::into)));
-            }
-            twins.writes.drain(..).for_each(SpillWrite::run);
-        }
-        let images = |v: &Versions| {
-            let kept = v.kept.as_ref().expect("images are kept");
-            kept.chains.get(&hot.0).and_then(|chains| Some(chains.get(&hot.1[..])?.len())).unwrap_or(0)
-        };
-        assert_eq!((images(&twins.large), kept_lost(&twins.small)), (snapshots, Lsn(0)));
-        assert!(twins.small.spill.bytes() > 0 && images(&twins.small) <= snapshots);
-        let at = twins.open.last().expect("it is open").0.lsn();
-        let as_of = AsOf { at, me: TxnId(u64::MAX), repeatable: true };
-        let (tree, key) = hot.clone();
-        let spilled = twins.patiently(as_of, move |v, _| Ok(v.spill.before(tree, &key, at)?.is_some()));
-        // What the newest snapshot needs is in memory alone.
-        assert_eq!(spilled, Some(false));
-    }
-}
-
-/// A failed write takes room in memory, no more.
-#[test]
-fn everything_is_let_go_when_the_last_snapshot_closes() {
-    for faults in [&[][..], &[Fault::FailedWrite]] {
-        let mut twins = run(3, Setting { faults, ..ROOMY });
-        twins.snapshots.retire();
-        twins.both(|v| v.tidy());
-        assert_eq!((twins.small.bytes(), twins.large.bytes()), (0, 0));
-        assert!(twins.small.kept.is_none() && twins.small.spill.is_empty());
     }
 }

@@ -61,6 +61,10 @@ fn random_find_in(rng: &mut Rng, plain: bool) -> Find {
 fn random_stmt(rng: &mut Rng, plain: bool) -> Stmt {
     let random_find = |rng: &mut Rng| random_find_in(rng, plain);
     let row = |rng: &mut Rng| -> Row { (rng.int(IDS), rng.maybe(VALUES), rng.int(VALUES)) };
+    if plain && rng.below(3) == 0 {
+        // A few rows are hot.
+        return Stmt::Bump { id: rng.int(3), column: 1 + rng.below(2) as usize, by: rng.int(7) - 3 };
+    }
     match rng.below(10) {
         0..=2 => Stmt::Select { find: random_find(rng), limit: rng.maybe(3), lock: random_lock(rng) },
         3..=5 => Stmt::Add { find: random_find(rng), column: rng.below(3) as usize, by: 1 + rng.int(3) },

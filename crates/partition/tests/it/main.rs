@@ -7,6 +7,7 @@ mod crowd;
 mod driver;
 mod ends;
 mod history;
+mod increment;
 mod newer;
 mod nowait;
 mod readers;

@@ -1,8 +1,10 @@
 //! Trees in memory, on pages that are mostly somewhere else: any access may want one first.
 
 use clearway_buffer::Want;
-use clearway_partition::{Trees, UndoLog, Visit};
-use clearway_storage::{Blocked, EachImage, Inserted, Replaced, StorageError, TxnMode};
+use clearway_partition::{Compute, Trees, UndoLog, Undone, Visit};
+use clearway_storage::{
+    Addend, Addends, Blocked, EachImage, Incremented, Inserted, Prior, Replaced, StorageError, TxnMode,
+};
 use clearway_types::{Lsn, PageId, PartitionId, TreeId, TxnId};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,7 +36,23 @@ pub struct MemTrees {
 
 pub struct MemLog {
     id: TxnId,
-    undo: Vec<(TreeId, Vec<u8>, Option<Vec<u8>>)>,
+    undo: Vec<(TreeId, Vec<u8>, Undo)>,
+}
+
+#[derive(Clone)]
+enum Undo {
+    Value(Option<Vec<u8>>),
+    Added(Addends),
+}
+
+impl MemLog {
+    fn of_key(&self, tree: TreeId, key: &[u8]) -> impl DoubleEndedIterator<Item = &Undo> {
+        self.undo.iter().filter(move |(t, k, _)| *t == tree && **k == *key).map(|(.., undo)| undo)
+    }
+
+    fn only_adds(&self, tree: TreeId, key: &[u8]) -> bool {
+        self.of_key(tree, key).all(|undo| matches!(undo, Undo::Added(_)))
+    }
 }
 
 impl UndoLog for MemLog {
@@ -124,9 +142,22 @@ impl MemTrees {
             None => rows.remove(key),
         };
         if let Some(log) = log {
-            log.undo.push((tree, key.to_vec(), old));
+            log.undo.push((tree, key.to_vec(), Undo::Value(old)));
         }
         Ok(self.append())
+    }
+
+    /// The value of a key before all changes of the transaction.
+    fn before(&self, log: &MemLog, tree: TreeId, key: &[u8]) -> Result<Option<Vec<u8>>, Blocked> {
+        let mut value = self.tree(tree)?.get(key).cloned();
+        for undo in log.of_key(tree, key).rev() {
+            match (undo, &mut value) {
+                (Undo::Value(old), _) => value.clone_from(old),
+                (Undo::Added(addends), Some(value)) => assert!(addends.subtract_from(value)),
+                (Undo::Added(_), None) => panic!("nothing was added to what is not there"),
+            }
+        }
+        Ok(value)
     }
 
     fn makes_sense(&self, tree: TreeId) -> Result<(), Blocked> {
@@ -235,14 +266,43 @@ impl Trees for MemTrees {
     fn committed(&mut self, log: MemLog) {
         self.active.remove(&log.id);
     }
-    fn rollback(&mut self, log: &mut MemLog, to: usize) -> Result<(), Blocked> {
+    fn increment(
+        &mut self,
+        log: &mut MemLog,
+        mode: TxnMode,
+        tree: TreeId,
+        key: &[u8],
+        compute: &mut Compute<'_>,
+    ) -> Result<Incremented, Blocked> {
+        assert_eq!(mode, TxnMode::Logged);
+        self.active.insert(log.id);
+        self.touch(tree, key)?;
+        let rows = self.trees.get_mut(&tree).ok_or(Blocked::Failed(StorageError::NoTree(tree)))?;
+        let Some(value) = rows.get_mut(key) else { return Ok(Incremented::Missing) };
+        let Some(addends) = compute(value) else { return Ok(Incremented::Refused) };
+        assert!(addends.add_to(value));
+        log.undo.push((tree, key.to_vec(), Undo::Added(addends)));
+        self.append();
+        Ok(Incremented::Done(addends))
+    }
+    fn rollback(&mut self, log: &mut MemLog, to: usize, undone: &mut Undone<'_>) -> Result<(), Blocked> {
         while log.undo.len() > to {
             let (tree, key, old) = &log.undo[log.undo.len() - 1];
             self.makes_sense(*tree)?;
             self.touch(*tree, key)?;
             let (tree, key, old) = (*tree, key.clone(), old.clone());
             log.undo.pop();
-            self.set(None, tree, &key, old.as_deref())?;
+            match old {
+                Undo::Value(old) => {
+                    self.set(None, tree, &key, old.as_deref())?;
+                }
+                Undo::Added(addends) => {
+                    let value = self.trees.get_mut(&tree).and_then(|rows| rows.get_mut(&key)).expect("it is locked");
+                    assert!(addends.subtract_from(value));
+                    self.append();
+                    undone(tree, &key, &addends);
+                }
+            }
         }
         Ok(())
     }
@@ -288,17 +348,37 @@ impl Trees for MemTrees {
         Ok(())
     }
     fn images(&self, log: &MemLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        let mut images = BTreeMap::new();
-        for (tree, key, old) in log.undo.iter().rev() {
+        let mut befores = BTreeMap::new();
+        for (tree, key, _) in log.undo.iter().rev() {
             self.touch(*tree, key)?;
-            images.insert((*tree, key), old);
+            if !log.only_adds(*tree, key) {
+                befores.insert((*tree, key), self.before(log, *tree, key)?);
+            }
         }
-        images.into_iter().for_each(|((tree, key), old)| each(tree, key, old.as_deref()));
+        befores.iter().for_each(|((tree, key), before)| each(*tree, key, Prior::Value(before.as_deref())));
+        for (tree, key, undo) in &log.undo {
+            if let (Undo::Added(addends), true) = (undo, log.only_adds(*tree, key)) {
+                each(*tree, key, Prior::Added(addends));
+            }
+        }
         Ok(true)
     }
     fn replaced(&self, log: &MemLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
         self.touch(tree, key)?;
-        let oldest = log.undo.iter().find(|(t, k, _)| *t == tree && **k == *key);
-        Ok(oldest.map_or(Replaced::Nothing, |(_, _, old)| Replaced::Value(old.as_deref().map(Into::into))))
+        if log.of_key(tree, key).next().is_none() {
+            return Ok(Replaced::Nothing);
+        }
+        if !log.only_adds(tree, key) {
+            return Ok(Replaced::Value(self.before(log, tree, key)?.map(Into::into)));
+        }
+        let mut sums = BTreeMap::<u16, Addend>::new();
+        for undo in log.of_key(tree, key) {
+            let Undo::Added(addends) = undo else { continue };
+            for addend in addends.iter() {
+                let sum = sums.entry(addend.offset).or_insert(Addend { delta: 0, ..addend });
+                sum.delta = sum.delta.wrapping_add(addend.delta);
+            }
+        }
+        Ok(Replaced::Added(sums.into_values().collect()))
     }
 }

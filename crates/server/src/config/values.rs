@@ -55,6 +55,36 @@ impl TryFrom<String> for Address {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogLockWaits(pub Option<Duration>);
 
+/// How transactions share rows that many of them change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotRows {
+    /// Those that only add to integers of a row do so at the same time.
+    pub increments: bool,
+}
+
+impl Default for HotRows {
+    fn default() -> Self {
+        Self { increments: true }
+    }
+}
+
+impl FromStr for HotRows {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut chosen = Self { increments: false };
+        if text.trim() == "off" {
+            return Ok(chosen);
+        }
+        for name in text.split(',').map(str::trim) {
+            match name {
+                "increments" => chosen.increments = true,
+                _ => return Err(format!("there is no mechanism \"{name}\" for hot rows: increments, or off")),
+            }
+        }
+        Ok(chosen)
+    }
+}
+
 /// The longest such time.
 const DAY_MS: u64 = 86_400_000;
 
@@ -156,6 +186,26 @@ pub enum Switch {
 mod tests {
     use super::*;
     use crate::config::{Config, Flags};
+
+    #[test]
+    fn mechanisms_for_hot_rows_are_a_list() {
+        for (text, increments) in
+            [("off", false), (" off ", false), ("increments", true), ("increments , increments", true)]
+        {
+            assert_eq!(text.parse(), Ok(HotRows { increments }), "{text}");
+        }
+        for bad in ["", "on", "increments,", "increments off", "off, increments", "retire"] {
+            assert!(bad.parse::<HotRows>().is_err(), "{bad}");
+        }
+        let parse = |text: &str| Config::parse(Flags::default(), text).map(|config| config.hot_rows.increments);
+        assert_eq!(
+            (parse(""), parse("hot_rows = \"off\""), parse("hot-rows = \"increments\"")),
+            (Ok(true), Ok(false), Ok(true))
+        );
+        assert!(parse("hot_rows = \"all\"").unwrap_err().starts_with("hot_rows: "));
+        let flags = Flags { hot_rows: Some(HotRows { increments: false }), ..Flags::default() };
+        assert!(!Config::parse(flags, "hot_rows = \"increments\"").unwrap().hot_rows.increments);
+    }
 
     #[test]
     fn lock_waits_are_logged_after_a_time_with_a_unit() {

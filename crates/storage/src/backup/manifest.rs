@@ -14,7 +14,8 @@ pub(super) const NAME: &str = "manifest";
 pub(super) const LOG: &str = "log";
 
 const MAGIC: &str = "CLEARWAY-BACKUP";
-const VERSION: u32 = 1;
+/// What is written: a backup has a part of the log, see `control`. Version 1 is read, too.
+const VERSION: u32 = 2;
 /// No log is longer than this, nor a segment larger, in bytes: restoring must not be made to overflow, or to fill a disk.
 const MAX_LOG: u64 = 1 << 62;
 const MAX_SEGMENT: u64 = 1 << 40;
@@ -108,7 +109,7 @@ impl Manifest {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
         let version = text.lines().next().and_then(|line| line.strip_prefix(MAGIC)).map(str::trim);
         match version.map(str::parse::<u32>) {
-            Some(Ok(VERSION)) => {}
+            Some(Ok(1 | VERSION)) => {}
             Some(Ok(other)) => {
                 return Err(format!("it is of format version {other}; this program reads version {VERSION}"));
             }
@@ -227,13 +228,13 @@ mod tests {
         }
     }
 
-    /// Backups outlive releases: this is format version 1.
+    /// Backups outlive releases: this is format version 2.
     #[test]
     fn the_format_stays() {
         let mut manifest = sample();
         manifest.files.iter_mut().for_each(|f| (f.size, f.sums) = (f.size.min(24), vec![7]));
         let text = manifest.encode();
-        let expected = "CLEARWAY-BACKUP 1\nprogram 1.2.3\npartitions 2\nredo 4104\nbegin 4096\nend 4120\nnext-txn 9\n\
+        let expected = "CLEARWAY-BACKUP 2\nprogram 1.2.3\npartitions 2\nredo 4104\nbegin 4096\nend 4120\nnext-txn 9\n\
             segment-size 1048576\nblock 1048576\nfile data/p0000.data 24\n00000007\nfile data/p0001.data 24\n00000007\n\
             file log 24\n00000007\nsum ";
         assert_eq!(text[..expected.len()], *expected);

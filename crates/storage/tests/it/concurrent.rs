@@ -44,7 +44,7 @@ pub fn work(node: &Node, store: &mut Store, random: &Random, ids: u64) -> Vec<(L
             }
         }
         if random.below(4) == 0 {
-            run(node, store, |s| s.rollback(&mut txn, 0));
+            run(node, store, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {}));
             store.aborted(txn);
         } else {
             model = changed;

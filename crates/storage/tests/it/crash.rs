@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::check::assert_sound;
 use crate::common::{Model, Random, World, as_model, config};
 use clearway_env::MemDisk;
-use clearway_storage::{Inserted, NodeConfig, OpenError, TxnLog, TxnMode};
+use clearway_storage::{Addend, Addends, Incremented, Inserted, NodeConfig, OpenError, TxnLog, TxnMode};
 use clearway_types::{Lsn, TreeId};
 
 const PARTITIONS: u16 = 2;
@@ -16,8 +16,34 @@ const SPACE: u64 = 600;
 const SLOTS: usize = 4;
 
 type State = BTreeMap<(usize, u32), Model>;
-/// Partition, tree, key, new value.
-type Change = (usize, u32, Vec<u8>, Option<Vec<u8>>);
+/// Partition, tree, key, and what becomes of its value.
+type Change = (usize, u32, Vec<u8>, New);
+
+#[derive(Clone)]
+enum New {
+    Value(Option<Vec<u8>>),
+    Added(Addends),
+}
+
+/// Keys that all transactions add to, and nobody does anything else with. Some of their values have pages of their own.
+const COUNTERS: u64 = 4;
+
+fn counter(n: u64) -> (Vec<u8>, Vec<u8>) {
+    (vec![b'c', n as u8, SLOTS as u8 + 1], vec![n as u8; 30 + 3000 * n as usize])
+}
+
+fn random_addends(random: &Random) -> Addends {
+    let mut addends = Addends::default();
+    for (offset, width) in [(0, 2), (3, 4), (7, 8), (22, 8)] {
+        if random.below(2) == 0 {
+            let delta = random.below(u64::MAX) as i64;
+            // As an integer of that width has it.
+            let delta = delta << (64 - 8 * width) >> (64 - 8 * width);
+            assert!(addends.push(Addend { offset, width: width as u8, delta }));
+        }
+    }
+    addends
+}
 
 /// A key of `slot`'s own; slot `SLOTS` is for changes that commit by themselves.
 fn key_of(random: &Random, slot: usize) -> Vec<u8> {
@@ -50,9 +76,10 @@ fn apply(state: &mut State, changes: &[Change]) {
     for (partition, tree, key, value) in changes {
         let model = state.entry((*partition, *tree)).or_default();
         match value {
-            Some(value) => model.insert(key.clone(), value.clone()),
-            None => model.remove(key),
-        };
+            New::Value(Some(value)) => drop(model.insert(key.clone(), value.clone())),
+            New::Value(None) => drop(model.remove(key)),
+            New::Added(addends) => assert!(model.get_mut(key).is_some_and(|value| addends.add_to(value))),
+        }
     }
 }
 
@@ -90,13 +117,41 @@ impl Run {
                 assert_eq!(done, now.is_some());
             }
         }
-        running.changes.push((partition, tree, key, value));
+        running.changes.push((partition, tree, key, New::Value(value)));
         self.running[slot] = Some(running);
+    }
+
+    /// Adds to a counter, whoever else has; alone: by a transaction that is one record.
+    fn add(&mut self, slot: usize, alone: bool) {
+        let (partition, tree) = (self.random.below(PARTITIONS.into()) as usize, 1 + self.random.below(2) as u32);
+        let ((key, _), addends) = (counter(self.random.below(COUNTERS)), random_addends(&self.random));
+        let id = TreeId(tree);
+        let change = (partition, tree, key.clone(), New::Added(addends));
+        let world = &mut self.world;
+        if alone {
+            let mut value = Vec::new();
+            assert!(
+                world
+                    .run(partition, |s| {
+                        value.clear();
+                        s.get(id, &key, &mut |now| value.extend_from_slice(now))
+                    })
+                    .unwrap()
+            );
+            assert!(addends.add_to(&mut value));
+            let lsn = world.run(partition, |s| s.update_autocommit(id, &key, &value)).unwrap().expect("it is there");
+            return self.commit(lsn, &[change]);
+        }
+        let Some(running) = &mut self.running[slot] else { return };
+        let log = &mut running.logs[partition];
+        let done = world.run(partition, |s| s.increment(log, TxnMode::Logged, id, &key, &mut |_| Some(addends)));
+        assert_eq!(done.unwrap(), Incremented::Done(addends));
+        running.changes.push(change);
     }
 
     fn rollback(&mut self, running: &mut Running, marks: &[usize]) {
         for (partition, log) in running.logs.iter_mut().enumerate() {
-            self.world.run(partition, |s| s.rollback(log, marks[partition])).unwrap();
+            self.world.run(partition, |s| s.rollback(log, marks[partition], &mut |_, _, _| {})).unwrap();
         }
     }
 
@@ -134,7 +189,7 @@ impl Run {
             Some(lsn) => lsn,
             None => self.world.run(partition, |s| s.insert_autocommit(id, &key, &value)).unwrap().unwrap(),
         };
-        self.commit(lsn, &[(partition, tree, key, Some(value))]);
+        self.commit(lsn, &[(partition, tree, key, New::Value(Some(value)))]);
     }
 
     fn scratch(&mut self) {
@@ -163,7 +218,11 @@ impl Run {
         let slot = self.random.below(SLOTS as u64) as usize;
         let choice = self.random.below(100);
         if choice < 10 {
-            return if choice < 2 { self.scratch() } else { self.autocommit() };
+            return match choice {
+                0 | 1 => self.scratch(),
+                2 | 3 => self.add(slot, true),
+                _ => self.autocommit(),
+            };
         }
         let Some(running) = &mut self.running[slot] else {
             let id = self.world.node.alloc_txn_id();
@@ -172,7 +231,8 @@ impl Run {
             return;
         };
         match choice {
-            10..75 => self.change(slot),
+            10..60 => self.change(slot),
+            60..75 => self.add(slot, false),
             75..82 => {
                 let marks = running.logs.iter().map(TxnLog::mark).collect();
                 running.savepoints.push((marks, running.changes.len()));
@@ -250,9 +310,18 @@ fn crash_run(seed: u64, kills: u64) {
             world.run(partition, |s| s.create_tree(TreeId(tree))).unwrap();
         }
     }
+    let mut start = State::new();
+    for (partition, tree, n) in (0..PARTITIONS as usize)
+        .flat_map(|p| (1..=2).map(move |t| (p, t)))
+        .flat_map(|(p, t)| (0..COUNTERS).map(move |n| (p, t, n)))
+    {
+        let (key, value) = counter(n);
+        world.run(partition, |s| s.insert_autocommit(TreeId(tree), &key, &value)).unwrap().unwrap();
+        start.entry((partition, tree)).or_default().insert(key, value);
+    }
     let lsn = world.node.wal().appended();
     world.node.wal().wait_durable(lsn).unwrap();
-    let mut history = vec![(Lsn(0), State::new())];
+    let mut history = vec![(Lsn(0), start)];
     for crash in 0..6u64 {
         let steps = 1 + random.below(500);
         let running = (0..SLOTS).map(|_| None).collect();

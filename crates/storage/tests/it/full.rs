@@ -65,7 +65,7 @@ fn a_rollback_on_a_full_disk_has_the_pages_that_it_freed() {
 /// Others take what they can; the transaction's rollback must bring back all rows nevertheless.
 fn assert_rolled_back(disk: &MemDisk, world: &mut World, mut txn: TxnLog, before: Vec<(Vec<u8>, Vec<u8>)>) {
     others_fill(world, 0);
-    world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+    world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
     world.stores[0].aborted(txn);
     assert_eq!(world.all(0, ROWS, false), before);
     world.node.checkpoint().unwrap();
@@ -84,7 +84,7 @@ fn pages_are_for_others_when_the_transaction_has_ended() {
                 assert!(world.run(0, |s| s.delete(&mut txn, TxnMode::Logged, ROWS, &i.to_be_bytes())).unwrap());
             }
             if round < 2 {
-                world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+                world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
             } else {
                 break;
             }
@@ -137,7 +137,7 @@ fn a_rollback_splits_leaves_with_cells_of_all_sizes() {
         for i in (0..1500u32).step_by(1 + round as usize) {
             world.run(0, |s| s.insert_autocommit(ROWS, &(2 * i + 1).to_be_bytes(), &value(i / 3 * round))).unwrap();
         }
-        world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+        world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
         world.stores[0].aborted(txn);
         let rows = world.all(0, ROWS, false);
         let old = rows.iter().filter(|(key, _)| key[3].is_multiple_of(2)).cloned();
@@ -167,10 +167,10 @@ fn a_rollback_that_lacks_pages_goes_on_when_there_is_space() {
         }
     }
     others_fill(&mut world, 0);
-    let stopped = world.run(0, |s| s.rollback(&mut txn, 0));
+    let stopped = world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {}));
     assert!(matches!(&stopped, Err(StorageError::Page(error)) if error.is_full()), "{stopped:?}");
     disk.set_capacity(u64::MAX);
-    world.run(0, |s| s.rollback(&mut txn, 0)).unwrap();
+    world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})).unwrap();
     world.stores[0].aborted(txn);
     let mut expected = [before, others].concat();
     expected.sort();

@@ -113,7 +113,7 @@ fn a_transaction_of_ten_times_the_pool_aborts_in_proportion_to_its_writes() {
         change_all(&mut world, &mut log, 0..ROWS, memory);
         let (logged, read) = (world.node.wal().appended().0 - appended, world.node.pool().stats().reads - reads);
         let (appended, reads) = (world.node.wal().appended().0, world.node.pool().stats().reads);
-        world.run(0, |s| s.rollback(&mut log, 0)).unwrap();
+        world.run(0, |s| s.rollback(&mut log, 0, &mut |_, _, _| {})).unwrap();
         assert!(log.size() <= 2 * memory + (2 << 10), "{} bytes of undo in memory", log.size());
         world.stores[0].aborted(log);
         let undo_logged = world.node.wal().appended().0 - appended;
@@ -134,13 +134,13 @@ fn a_savepoint_half_way_is_come_back_to() {
         let mark = world.stores[0].mark(&log);
         for _ in 0..2 {
             change_all(&mut world, &mut log, ROWS / 2..ROWS, memory);
-            world.run(0, |s| s.rollback(&mut log, mark)).unwrap();
+            world.run(0, |s| s.rollback(&mut log, mark, &mut |_, _, _| {})).unwrap();
             assert_eq!(log.mark(), mark);
         }
         change_all(&mut world, &mut log, ROWS / 2..ROWS * 3 / 4, memory);
         let mut model = expected(ROWS);
         if memory % 3 == 0 {
-            world.run(0, |s| s.rollback(&mut log, 0)).unwrap();
+            world.run(0, |s| s.rollback(&mut log, 0, &mut |_, _, _| {})).unwrap();
             world.stores[0].aborted(log);
         } else {
             changed(&mut model, 0..ROWS * 3 / 4);
@@ -164,7 +164,7 @@ fn a_rollback_that_tries_again_early_gets_on() {
             loop {
                 tries += 1;
                 assert!(tries < 4 * ROWS, "the rollback makes no progress");
-                match s.rollback(&mut log, 0) {
+                match s.rollback(&mut log, 0, &mut |_, _, _| {}) {
                     Err(Blocked::Log(read)) => earlier.replace(read).into_iter().for_each(LogRead::run),
                     other => return other,
                 }
@@ -209,7 +209,7 @@ fn a_crash_anywhere_in_an_abort_is_recovered_from() {
         change_all(&mut world, &mut log, 0..SOME, MEMORY[seed as usize % 3]);
         let keep = if seed % 3 == 0 { log.mark() / 2 } else { 0 };
         disk.fail_after(seed * seed / 3);
-        let undone = until_failure(&mut world, |s| s.rollback(&mut log, keep));
+        let undone = until_failure(&mut world, |s| s.rollback(&mut log, keep, &mut |_, _, _| {}));
         if undone && keep == 0 {
             world.stores[0].aborted(log);
             done += 1;
@@ -291,7 +291,7 @@ fn a_long_value_is_found_though_nothing_stays_in_the_pool() {
     let some = || Some(Missed::default());
     assert!(among_others(&mut world, some(), |s| s.update(&mut log, TxnMode::Logged, TREE, &key(500), &long(2))));
     assert_eq!(get(&mut world), long(2));
-    among_others(&mut world, some(), |s| s.rollback(&mut log, 0));
+    among_others(&mut world, some(), |s| s.rollback(&mut log, 0, &mut |_, _, _| {}));
     world.stores[0].aborted(log);
     assert_eq!(get(&mut world), long(1));
 }
@@ -327,7 +327,7 @@ fn the_log_is_kept_for_the_oldest_transaction_and_no_longer() {
     let more = writes(&mut world);
     assert!(more > held + bound / 2, "{more} bytes of log");
     // All of its undo lies in that log only.
-    world.run(0, |s| s.rollback(&mut old, 0)).unwrap();
+    world.run(0, |s| s.rollback(&mut old, 0, &mut |_, _, _| {})).unwrap();
     world.stores[0].aborted(old);
     world.node.checkpoint().unwrap();
     let held = log_on_disk(&disk);

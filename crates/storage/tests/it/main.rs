@@ -10,6 +10,7 @@ mod directory;
 mod engines;
 mod faults;
 mod full;
+mod increment;
 mod long;
 mod nonsense;
 mod row_number;

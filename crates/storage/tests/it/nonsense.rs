@@ -62,7 +62,7 @@ fn work(world: &mut World, random: &Random) -> Vec<StorageError> {
         errors.extend(done.err());
     }
     errors.extend(world.run(0, |s| s.next_rowid(TREE)).err());
-    match world.run(0, |s| s.rollback(&mut txn, 0)) {
+    match world.run(0, |s| s.rollback(&mut txn, 0, &mut |_, _, _| {})) {
         Ok(()) => world.stores[0].aborted(txn),
         Err(error) => errors.push(error),
     }

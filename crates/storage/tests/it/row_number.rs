@@ -80,7 +80,7 @@ fn a_deleted_number_is_in_use_until_the_end() {
     delete(&mut world, &mut log, 5, 5);
     delete(&mut world, &mut log, 4, 4);
     assert_eq!(world.run(0, |s| s.next_rowid(TABLE)).unwrap(), 6);
-    world.run(0, |s| s.rollback(&mut log, 0)).unwrap();
+    world.run(0, |s| s.rollback(&mut log, 0, &mut |_, _, _| {})).unwrap();
     world.stores[0].aborted(log);
     assert_eq!(rows(&mut world).len(), 5);
 }
@@ -103,7 +103,7 @@ fn reused(seed: u64) {
     let [mut first, second] = losers;
     if random.below(2) == 0 && !first.is_empty() {
         // Fails at the first number that is in use, if there is one, with the entries of that row restored.
-        if world.run(0, |s| s.rollback(&mut first, 0)).is_ok() {
+        if world.run(0, |s| s.rollback(&mut first, 0, &mut |_, _, _| {})).is_ok() {
             world.stores[0].aborted(first);
         }
     }

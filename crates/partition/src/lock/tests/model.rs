@@ -10,6 +10,9 @@ use std::ops::Bound;
 
 const KEYS: u8 = 6;
 
+/// No range is locked to add to its rows.
+const RANGE_MODES: [Mode; 4] = [Mode::KeyShared, Mode::Shared, Mode::NoKeyExclusive, Mode::Exclusive];
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum What {
     Table,
@@ -58,11 +61,10 @@ fn random_lock(rng: &mut Rng, txn: TxnId) -> Lock {
         1 | 2 => Bound::Included(key(rng)),
         _ => Bound::Excluded(key(rng)),
     };
-    let mode = ROW_MODES[rng.below(4) as usize];
     let (what, mode) = match rng.below(8) {
         0 | 1 => (What::Table, MODES[rng.below(6) as usize]),
-        2..=3 => (What::Range(bound(rng), bound(rng)), mode),
-        _ => (What::Key(key(rng)), mode),
+        2..=3 => (What::Range(bound(rng), bound(rng)), RANGE_MODES[rng.below(4) as usize]),
+        _ => (What::Key(key(rng)), ROW_MODES[rng.below(5) as usize]),
     };
     Lock { txn, what, mode, places: what.places() }
 }
@@ -219,7 +221,19 @@ impl World {
         self.held.iter().any(|h| h.txn == lock.txn && h.places & lock.places != 0 && as_strong(h))
     }
 
-    fn acquire(&mut self, want: Lock) {
+    /// The mode of a request for a key, with what the transaction has. Which of its keys are packed the table alone knows.
+    fn comes_to(&self, want: Lock, k: u8) -> Mode {
+        let mode = self.table.joined(want.txn, Target::Key(TREE, &[k]), want.mode);
+        if mode != want.mode {
+            assert!(matches!(want.mode, Mode::Shared | Mode::Increment) && mode == Mode::NoKeyExclusive);
+        }
+        mode
+    }
+
+    fn acquire(&mut self, mut want: Lock) {
+        if let What::Key(k) = want.what {
+            want.mode = self.comes_to(want, k);
+        }
         self.join_ranges(want);
         let waiting = self.waiting.len();
         match acquire(&mut self.table, want) {

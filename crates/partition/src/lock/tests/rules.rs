@@ -43,14 +43,18 @@ fn waits_in_order_but_for_an_upgrade() {
     assert!(t.is_empty());
 }
 
-/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges.
+/// Table 13.3 of PostgreSQL's manual, for each pair of keys and ranges, with a mode to add to a row, which is one of keys.
 #[test]
 fn row_modes_conflict_as_in_postgresql() {
-    let conflicts = ["...x", "..xx", ".xxx", "xxxx"];
+    let conflicts = ["....x", "..xxx", ".x.xx", ".xxxx", "xxxxx"];
     let range = Target::Range(TREE, Bound::Included(b"a"), Bound::Excluded(b"x"));
     for (held, asked) in [(KEY, KEY), (KEY, range), (range, KEY), (range, range)] {
         for (held_mode, row) in ROW_MODES.into_iter().zip(conflicts) {
             for (mode, cell) in ROW_MODES.into_iter().zip(row.chars()) {
+                let of_key = |target, mode| target == KEY || mode != Mode::Increment;
+                if !of_key(held, held_mode) || !of_key(asked, mode) {
+                    continue;
+                }
                 let mut t = LockTable::new(MANY);
                 assert_eq!(ask(&mut t, 1, held, held_mode), []);
                 let in_way: &[u64] = if cell == 'x' { &[1] } else { &[] };
@@ -82,6 +86,66 @@ fn each_upgrade_of_a_holder_passes_the_line() {
     t.release(TxnId(4));
     t.release(TxnId(5));
     assert!(t.is_empty());
+}
+
+/// Whoever reads what it has added to waits for the others who have; newcomers wait behind it.
+#[test]
+fn a_read_of_an_incremented_row_is_an_upgrade() {
+    let both = [(Mode::Shared, Mode::Increment), (Mode::Increment, Mode::Shared)];
+    for (held, asked) in both {
+        let mut t = LockTable::new(MANY);
+        for txn in [1, 2] {
+            assert_eq!(ask(&mut t, txn, KEY, held), []);
+        }
+        assert!(t.covered(TxnId(1), KEY, Mode::KeyShared) && !t.free(TxnId(1), KEY, asked));
+        assert_eq!(ask(&mut t, 1, KEY, asked), [2]);
+        assert_eq!(ask(&mut t, 3, KEY, held), [1], "it does not pass who waits");
+        t.release(TxnId(2));
+        assert_eq!(granted(&mut t), [1]);
+        assert!(t.covered(TxnId(1), KEY, Mode::NoKeyExclusive));
+        t.release(TxnId(1));
+        assert_eq!(granted(&mut t), [3]);
+        t.release(TxnId(3));
+        assert!(t.is_empty());
+    }
+}
+
+/// Packed keys are those of one transaction: nobody would find others that add to the same row.
+#[test]
+fn who_packs_its_keys_adds_under_an_exclusive_lock() {
+    let mut t = LockTable::new(1);
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Increment), []);
+    let other = Target::Key(TREE, b"other");
+    assert_eq!(ask(&mut t, 2, other, Mode::Increment), []);
+    assert_eq!(ask(&mut t, 1, KEY, Mode::Increment), [], "it has that one already");
+    assert!(!t.covered(TxnId(1), KEY, Mode::NoKeyExclusive));
+    assert_eq!(ask(&mut t, 1, other, Mode::Increment), [2]);
+    t.release(TxnId(2));
+    assert_eq!(granted(&mut t), [1]);
+    assert_eq!(ask(&mut t, 2, other, Mode::Increment), [1]);
+}
+
+/// Invariant 2 of `increment`.
+#[test]
+fn a_spread_lasts_while_somebody_adds() {
+    let mut t = LockTable::new(MANY);
+    let spread = |t: &LockTable| t.spread(TREE, b"k");
+    for txn in [1, 2] {
+        assert_eq!(ask(&mut t, txn, KEY, Mode::Increment), []);
+        t.widen(TREE, b"k", 5);
+    }
+    assert_eq!(ask(&mut t, 9, KEY, Mode::KeyShared), []);
+    assert_eq!(t.incrementers(TREE, b"k"), 2);
+    t.release(TxnId(1));
+    assert_eq!(spread(&t), 10, "what it has added may have been taken back");
+    assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [2, 9]);
+    t.widen(TREE, b"k", u64::MAX);
+    assert_eq!(spread(&t), u64::MAX);
+    t.release(TxnId(2));
+    assert_eq!((spread(&t), t.incrementers(TREE, b"k")), (0, 0), "though others wait or share the key");
+    t.release(TxnId(9));
+    assert_eq!(granted(&mut t), [3]);
+    assert_eq!((spread(&t), t.incrementers(TREE, b"k")), (0, 0));
 }
 
 /// It has to wait for the other reader, and for nobody who waits for it, be it through others.

@@ -4,18 +4,20 @@
 //! |---|---|
 //! | 4 | number of entries, `n` |
 //! | 4 `n` | where each entry starts |
-//! | an entry | 8: commit; 1: flags; 2: length of the key; the key; up to the next entry: the value, if flag 1 says so |
+//! | an entry | 8: commit; 1: flags; 2: length of the key; the key; up to the next entry: the value, if flag 1 says so, or what was added, if flag 4 does |
 //!
 //! Integers are little-endian. A key is that of the tree behind the tree's number, big-endian, so
 //! that one order holds all trees. These bytes never outlive the process, and
 //! [`clearway_storage::SpillFile`] checks that they are those that were packed.
 
 use super::filter::{Filter, hash};
+use crate::versions::change::{PackedAddends, Prior};
 use clearway_types::{Lsn, TreeId};
 use std::sync::Arc;
 
 const HAS_VALUE: u8 = 1;
 const MOVED: u8 = 2;
+const ADDED: u8 = 4;
 const HEAD: usize = 8 + 1 + 2;
 
 /// Bytes of the tree's number before a key.
@@ -36,13 +38,13 @@ pub(in crate::versions) struct Entry<'b> {
     pub key: &'b [u8],
     pub commit: Lsn,
     pub moved: bool,
-    pub before: Option<&'b [u8]>,
+    pub prior: Prior<'b>,
 }
 
 impl Entry<'_> {
     /// Bytes that it takes in a block.
-    pub(in crate::versions) fn size(key: usize, before: usize) -> usize {
-        4 + HEAD + TREE + key + before
+    pub(in crate::versions) fn size(key: usize, prior: usize) -> usize {
+        4 + HEAD + TREE + key + prior
     }
 }
 
@@ -78,7 +80,12 @@ impl Packer {
 
     /// Appends an image; keys must come in order, and the images of a key the oldest first.
     pub(in crate::versions) fn push(&mut self, entry: Entry<'_>) {
-        let Entry { key, commit, moved, before } = entry;
+        let Entry { key, commit, moved, prior } = entry;
+        let (kind, bytes) = match prior {
+            Prior::Value(None) => (0, &[][..]),
+            Prior::Value(Some(value)) => (HAS_VALUE, value),
+            Prior::Added(PackedAddends(bytes)) => (ADDED, bytes),
+        };
         debug_assert!(self.last.as_slice() <= key, "blocks are in the order of keys");
         if self.is_empty() {
             self.first = key.to_vec();
@@ -91,10 +98,10 @@ impl Packer {
         self.newest = self.newest.max(commit);
         self.starts.push(self.entries.len() as u32);
         self.entries.extend_from_slice(&commit.0.to_le_bytes());
-        self.entries.push(if before.is_some() { HAS_VALUE } else { 0 } | if moved { MOVED } else { 0 });
+        self.entries.push(kind | if moved { MOVED } else { 0 });
         self.entries.extend_from_slice(&(key.len() as u16).to_le_bytes());
         self.entries.extend_from_slice(key);
-        self.entries.extend_from_slice(before.unwrap_or_default());
+        self.entries.extend_from_slice(bytes);
     }
 
     pub(super) fn finish(self) -> Packed {
@@ -140,7 +147,10 @@ impl<'b> Block<'b> {
             key,
             commit: Lsn(u64::from_le_bytes(commit)),
             moved: flags & MOVED != 0,
-            before: (flags & HAS_VALUE != 0).then_some(value),
+            prior: match flags & ADDED != 0 {
+                true => Prior::Added(PackedAddends(value)),
+                false => Prior::Value((flags & HAS_VALUE != 0).then_some(value)),
+            },
         }
     }
 
@@ -172,12 +182,18 @@ mod tests {
     #[test]
     fn a_block_gives_back_what_was_packed() {
         let keys: Vec<Vec<u8>> = [1, 1, 2, 7].iter().zip(0..).map(|(t, n)| joined(TreeId(*t), &[n / 2; 3])).collect();
-        let values = [Some(&b"old"[..]), None, Some(&b""[..]), Some(&b"x"[..])];
+        let added = [7; PackedAddends::SIZE];
+        let values = [
+            Prior::Value(Some(&b"old"[..])),
+            Prior::Value(None),
+            Prior::Value(Some(&b""[..])),
+            Prior::Added(PackedAddends(&added)),
+        ];
         let mut packer = Packer::default();
         let mut size = 4;
         for (n, key) in keys.iter().enumerate() {
-            packer.push(Entry { key, commit: Lsn(10 + n as u64), moved: n == 1, before: values[n] });
-            size += Entry::size(key.len() - TREE, values[n].map_or(0, <[u8]>::len));
+            packer.push(Entry { key, commit: Lsn(10 + n as u64), moved: n == 1, prior: values[n] });
+            size += Entry::size(key.len() - TREE, [3, 0, 0, added.len()][n]);
         }
         assert_eq!(packer.size(), size);
         let packed = packer.finish();
@@ -186,10 +202,11 @@ mod tests {
         let block = Block(&packed.bytes);
         let first: Vec<_> = block.of_key(&keys[0]).collect();
         assert_eq!(
-            first.iter().map(|e| (e.commit.0, e.moved, e.before)).collect::<Vec<_>>(),
-            [(10, false, Some(&b"old"[..])), (11, true, None)]
+            first.iter().map(|e| (e.commit.0, e.moved, e.prior)).collect::<Vec<_>>(),
+            [(10, false, values[0]), (11, true, values[1])]
         );
-        assert_eq!(block.of_key(&keys[2]).next().map(|e| e.before), Some(Some(&b""[..])));
+        assert_eq!(block.of_key(&keys[2]).next().map(|e| e.prior), Some(values[2]));
+        assert_eq!(block.of_key(&keys[3]).next().map(|e| e.prior), Some(values[3]));
         assert_eq!(block.of_key(&joined(TreeId(2), b"no")).count(), 0);
         assert!(keys.iter().all(|key| packed.filter.may_have(hash(key))));
     }

@@ -33,6 +33,7 @@ pub(super) use range::{At, Spilled};
 
 use self::block::{Block, Packed};
 use self::filter::{Filter, hash};
+use super::change::Older;
 use crate::exec::Stop;
 use clearway_storage::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
 use clearway_types::{Lsn, TreeId};
@@ -339,23 +340,23 @@ impl Spill {
         })
     }
 
-    /// The value of the oldest image of the key that this snapshot does not see; `None`: it sees
-    /// all that are here.
-    pub(super) fn before(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<Option<Option<&[u8]>>, Stop> {
+    /// What the images of the key come to that this snapshot does not see.
+    pub(super) fn before(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<Older<'_>, Stop> {
         let (key, mut lacking) = (joined(tree, key), Vec::new());
-        let mut found = None;
+        let mut older = Older::default();
         for meta in self.blocks_of(&key, at) {
             match self.bytes_of(meta) {
                 None => lacking.extend(meta.lacking()),
                 Some(bytes) => {
-                    found = Block(bytes).of_key(&key).find(|entry| entry.commit > at);
-                    if found.is_some() {
+                    let block = Block(bytes);
+                    let mut unseen = block.of_key(&key).filter(|entry| entry.commit > at);
+                    if unseen.any(|entry| older.then(entry.prior)) {
                         break;
                     }
                 }
             }
         }
-        if lacking.is_empty() { Ok(found.map(|entry| entry.before)) } else { Err(Stop::Spilled(lacking)) }
+        if lacking.is_empty() { Ok(older) } else { Err(Stop::Spilled(lacking)) }
     }
 
     /// Whether this snapshot does not see an image of the key, and whether such an image is of a

@@ -3,6 +3,7 @@
 //! Invariant: a block is loaded only when the merge comes to it. What must be loaded at one place
 //! is asked for together, with what follows it in its round.
 
+use super::super::change::Older;
 use super::block::{Block, joined};
 use super::{Meta, Round, Spill, TREE};
 use crate::exec::Stop;
@@ -48,11 +49,11 @@ struct Cursor<'v> {
 }
 
 enum Front<'v> {
-    /// The oldest image of this key in its block, and the entries of the block that follow.
+    /// What the images of this key in its block come to, and the entries of the block that follow.
     Image {
         id: Option<u64>,
         key: &'v [u8],
-        before: Option<&'v [u8]>,
+        older: Older<'v>,
         block: Block<'v>,
         left: (usize, usize),
     },
@@ -118,9 +119,10 @@ impl<'v> Spilled<'v> {
         }
     }
 
-    /// Takes the key of the head, with the value of its oldest image.
-    pub(in crate::versions) fn take(&mut self) -> Result<Option<&'v [u8]>, Stop> {
-        let Some(head) = self.head else { return Ok(None) };
+    /// Takes the key of the head, with what its images come to.
+    pub(in crate::versions) fn take(&mut self) -> Result<Older<'v>, Stop> {
+        let mut all = Older::default();
+        let Some(head) = self.head else { return Ok(all) };
         let lacks = |cursor: &Cursor<'v>| match &cursor.front {
             Front::Lacking(_, at) => self.order(*at, head).is_le(),
             _ => false,
@@ -128,19 +130,18 @@ impl<'v> Spilled<'v> {
         if self.cursors.iter().any(lacks) {
             return Err(self.lacking(head));
         }
-        let mut value = None;
         let mut cursors = std::mem::take(&mut self.cursors);
         for cursor in &mut cursors {
             if cursor.front.at() == Some(head) {
-                if let Front::Image { before, .. } = cursor.front {
-                    value.get_or_insert(before);
+                if let Front::Image { older, .. } = &cursor.front {
+                    all.then_all(older);
                 }
                 self.advance(cursor);
             }
         }
         self.cursors = cursors;
         self.find_head();
-        Ok(value.flatten())
+        Ok(all)
     }
 
     /// The reader lacks the blocks that the merge has come to. Those that it is in are used last,
@@ -220,10 +221,11 @@ impl<'v> Spilled<'v> {
                 low += len;
                 low - len..low
             };
-            let oldest = group.map(|n| block.entry(n)).find(|entry| entry.commit > self.at);
-            if let Some(entry) = oldest {
-                let key = &entry.key[TREE..];
-                return Some(Front::Image { id, key, before: entry.before, block, left: (low, high) });
+            let mut unseen = group.map(|n| block.entry(n)).filter(|entry| entry.commit > self.at).peekable();
+            if unseen.peek().is_some() {
+                let mut older = Older::default();
+                unseen.any(|entry| older.then(entry.prior));
+                return Some(Front::Image { id, key: &key[TREE..], older, block, left: (low, high) });
             }
         }
         None

@@ -1,0 +1,125 @@
+//! Which images of a key are needed: what a change leaves, what its commit makes of it, and what goes.
+//!
+//! Two rules, both for images that the newest snapshot does not see (`versions`, invariant 3). The ones that are committed earlier than a *value* of that
+//! kind hide it from nobody: whoever goes back over the value's image comes to the same. And *additions* between two values are the same to all readers:
+//! they are kept as one image. An image of additions makes no other one unneeded.
+
+use super::{Change, Image, Kept, Key, Sum, size_of_image};
+use clearway_types::{Lsn, TreeId, TxnId};
+
+impl Kept {
+    fn chain(&mut self, tree: TreeId, key: &[u8]) -> Option<&mut Vec<Image>> {
+        self.chains.get_mut(&tree)?.get_mut(key)
+    }
+
+    /// What an active transaction has added to a row, if it has.
+    pub(super) fn sum_of(&mut self, writer: TxnId, tree: TreeId, key: &[u8]) -> Option<&mut Sum> {
+        self.chain(tree, key)?.iter_mut().rev().find_map(|image| match &mut image.change {
+            Change::Added(sum) if image.commit.is_none() && image.writer == writer => Some(sum),
+            _ => None,
+        })
+    }
+
+    /// An active transaction has added to a row.
+    pub(super) fn add(&mut self, writer: TxnId, tree: TreeId, key: &[u8], more: &Sum) {
+        match self.sum_of(writer, tree, key) {
+            Some(sum) => {
+                let before = sum.heap();
+                sum.merge(more);
+                let grown = sum.heap() - before;
+                self.bytes += grown;
+            }
+            None => self.push(tree, key.into(), Image::of(writer, Change::Added(more.clone()))),
+        }
+    }
+
+    /// Whether an older value of the key was replaced by a commit after every open snapshot: none needs an image of what is there now.
+    pub(super) fn is_unneeded(&mut self, tree: TreeId, key: &[u8], newest: u64) -> bool {
+        let last = self.chain(tree, key).and_then(|chain| chain.iter_mut().rfind(|image| !image.change.is_added()));
+        let newer = last.filter(|image| image.is_behind(newest));
+        newer.map(|image| image.hot = true).is_some()
+    }
+
+    /// Stamps the writer's newest image; false if it has gone, as no snapshot needs it, or is a part of another one.
+    pub(super) fn stamp(&mut self, tree: TreeId, key: &Key, writer: TxnId, commit: Lsn, newest: u64) -> bool {
+        let Some(chain) = self.chain(tree, key) else { return false };
+        let Some(at) = chain.iter().rposition(|image| image.is_of(writer)) else { return false };
+        let value = chain[..at].iter_mut().rfind(|image| !image.change.is_added());
+        if let Some(older) = value.filter(|image| image.is_behind(newest)) {
+            older.hot = true;
+            let gone = chain[at].moved;
+            // Whoever does not see the older change does not see this one.
+            if let Some(older) = chain[..at].iter_mut().rfind(|image| !image.change.is_added()) {
+                older.moved |= gone;
+            }
+            self.take(tree, key, at);
+            return false;
+        }
+        if chain[at].is_nothing() {
+            self.take(tree, key, at);
+            return false;
+        }
+        chain[at].commit = Some(commit);
+        let size = size_of_image(key, &chain[at]);
+        self.stamped += size;
+        !self.merge(tree, key, at, newest)
+    }
+
+    /// As [`Kept::merge`], of the newest image.
+    pub(super) fn merge_last(&mut self, tree: TreeId, key: &Key, newest: u64) -> bool {
+        let at = self.chain(tree, key).and_then(|chain| chain.len().checked_sub(1));
+        at.is_some_and(|at| self.merge(tree, key, at, newest))
+    }
+
+    /// Puts an image of additions into another one if no snapshot is between their commits, and no value: true if it has gone. The commit of the other one
+    /// stays: every snapshot that is open, or will be, sees both or neither.
+    fn merge(&mut self, tree: TreeId, key: &Key, at: usize, newest: u64) -> bool {
+        let Some(chain) = self.chain(tree, key) else { return false };
+        if !chain[at].change.is_added() || !chain[at].is_behind(newest) {
+            return false;
+        }
+        let from = chain[..at].iter().rposition(|image| !image.change.is_added()).map_or(0, |value| value + 1);
+        let to = chain[at..].iter().position(|image| !image.change.is_added()).map_or(chain.len(), |value| at + value);
+        let Some(other) = (from..to).find(|other| *other != at && chain[*other].is_behind(newest)) else {
+            return false;
+        };
+        let Change::Added(more) = chain[at].change.clone() else { return false };
+        let before = size_of_image(key, &chain[other]);
+        chain[other].hot = true;
+        if let Change::Added(sum) = &mut chain[other].change {
+            sum.merge(&more);
+        }
+        let grown = size_of_image(key, &chain[other]) - before;
+        self.bytes += grown;
+        self.stamped += grown;
+        self.take(tree, key, at);
+        true
+    }
+
+    fn take(&mut self, tree: TreeId, key: &Key, at: usize) {
+        let Some(chain) = self.chain(tree, key) else { return };
+        let gone = chain.remove(at);
+        let empty = chain.is_empty();
+        let size = size_of_image(key, &gone);
+        self.bytes -= size;
+        self.stamped -= if gone.commit.is_some() { size } else { 0 };
+        if empty {
+            self.forget(tree, key);
+        }
+    }
+
+    fn forget(&mut self, tree: TreeId, key: &Key) {
+        let Some(chains) = self.chains.get_mut(&tree) else { return };
+        chains.remove(key);
+        if chains.is_empty() {
+            self.chains.remove(&tree);
+        }
+    }
+
+    /// Lets go of the images of a key of which this is true.
+    pub(super) fn remove(&mut self, tree: TreeId, key: &Key, goes: impl Fn(&Image) -> bool) {
+        while let Some(at) = self.chain(tree, key).and_then(|chain| chain.iter().position(&goes)) {
+            self.take(tree, key, at);
+        }
+    }
+}

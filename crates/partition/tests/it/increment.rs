@@ -1,0 +1,455 @@
+//! Transactions that add to one row beside each other.
+
+use crate::driver::{Driver, state_of};
+use crate::snapshots::{close, open, read_in};
+use crate::sql::{Find, ROWS, Row, Stmt, int, plain_table, rows_of};
+use crate::trees::MemTrees;
+use crate::units::{D, abort, make_trees, select, share};
+use clearway_partition::{Body, Limits, Partition};
+use clearway_plan::expr::BinaryOp;
+use clearway_plan::program::{Access, Env, Path};
+use clearway_plan::{Expr, Program, RowLock, RowLocking, TableDef};
+use clearway_types::{Datum, Lsn, SqlState, TxnId};
+use std::sync::Arc;
+
+fn table() -> Arc<TableDef> {
+    Arc::new(plain_table())
+}
+
+fn driver(rows: &[Row]) -> D {
+    let mut d = Driver::new(MemTrees::new(None), ());
+    make_trees(&mut d, &[ROWS]);
+    one(&mut d, &Stmt::Insert { rows: rows.to_vec(), ignore: false });
+    d
+}
+
+fn one(d: &mut D, stmt: &Stmt) -> Vec<Row> {
+    let txn = d.txn();
+    rows_of(&d.call(txn, stmt.one_shot(&table())).expect("it is done at once"))
+}
+
+fn bump(by: i32) -> Stmt {
+    Stmt::Bump { id: 1, column: 1, by }
+}
+
+fn adds(d: &mut D, txn: TxnId, by: i32) {
+    assert_eq!(d.call(txn, bump(by).statement(&table())).expect("it waits for nobody").count, 1);
+}
+
+fn commit(d: &mut D, txn: TxnId) {
+    let lsn = d.append_commit(txn);
+    d.call(txn, Body::Finish { commit: Some(lsn) }).expect("commit");
+}
+
+/// What READ COMMITTED reads of the row by its key.
+fn committed_for(d: &mut D, reader: TxnId) -> Option<i32> {
+    let (program, env) = (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
+    let body = Body::StatementAt { at: None, repeatable: false, program, env, rows: None, batch: None };
+    rows_of(&d.call(reader, body).expect("it waits for nobody"))[0].1
+}
+
+fn a(d: &mut D) -> Option<i32> {
+    let reader = d.txn();
+    let a = committed_for(d, reader);
+    abort(d, reader);
+    a
+}
+
+/// Each order of two ends, each of them a commit or an abort, with and without versions.
+#[test]
+fn two_transactions_add_to_a_row_and_end_in_any_order() {
+    for case in 0..16 {
+        let mut d = driver(&[(1, Some(100), 1)]);
+        let held = (case & 8 != 0).then(|| open(&mut d));
+        let txns = [d.txn(), d.txn()];
+        for (txn, by) in [(0, 1), (1, 10), (0, 2), (1, -40)] {
+            adds(&mut d, txns[txn], by);
+        }
+        assert_eq!((a(&mut d), d.waiting()), (Some(100), 0));
+        assert_eq!(
+            txns.map(|txn| committed_for(&mut d, txn)),
+            [Some(103), Some(70)],
+            "its own additions, and no others"
+        );
+        let mut expected = 100;
+        for n in [case & 1, 1 - (case & 1)] {
+            if case & (2 << n) != 0 {
+                commit(&mut d, txns[n]);
+                expected += [3, -30][n];
+            } else {
+                abort(&mut d, txns[n]);
+            }
+            assert_eq!(a(&mut d), Some(expected), "case {case}");
+        }
+        assert_eq!(one(&mut d, &select(Find::Point(1))), [(1, Some(expected), 1)]);
+        held.into_iter().for_each(|held| close(&mut d, held));
+        assert!(d.owes_nothing() && d.partition.active() == 0);
+    }
+}
+
+#[test]
+fn rollback_to_takes_back_what_was_added_since_and_keeps_the_lock() {
+    for versions in [false, true] {
+        let mut d = driver(&[(1, Some(100), 1)]);
+        let held = versions.then(|| open(&mut d));
+        let (first, second) = (d.txn(), d.txn());
+        adds(&mut d, first, 1);
+        d.call(first, Body::Savepoint(7)).expect("a savepoint");
+        adds(&mut d, first, 10);
+        adds(&mut d, second, 1000);
+        adds(&mut d, first, 20);
+        d.call(first, Body::RollbackTo(7)).expect("the way back");
+        assert_eq!(
+            (committed_for(&mut d, first), committed_for(&mut d, second), a(&mut d)),
+            (Some(101), Some(1100), Some(100))
+        );
+        let reader = d.txn();
+        let waits = d.send(reader, share(Find::Point(1)).statement(&table()));
+        commit(&mut d, second);
+        assert_eq!((d.take(waits), d.waiting()), (None, 1), "the lock is kept");
+        commit(&mut d, first);
+        assert_eq!(rows_of(&d.take(waits).expect("its turn").expect("a row")), [(1, Some(1101), 1)]);
+        abort(&mut d, reader);
+        held.into_iter().for_each(|held| close(&mut d, held));
+        assert!(d.owes_nothing());
+    }
+}
+
+/// What a snapshot has seen it sees again, whoever adds before, between and after.
+#[test]
+fn snapshots_see_the_additions_that_were_committed_before_them() {
+    for early in [false, true] {
+        let mut d = driver(&[(1, Some(100), 1)]);
+        let mut held = Vec::new();
+        let (first, second) = (d.txn(), d.txn());
+        let mut expected = 100;
+        for step in 0..6 {
+            if early || step >= 2 {
+                held.push((open(&mut d), expected));
+            }
+            match step {
+                0 => adds(&mut d, first, 1),
+                1 => adds(&mut d, second, 10),
+                2 => {
+                    one(&mut d, &bump(1000));
+                    expected += 1000;
+                }
+                3 => {
+                    commit(&mut d, second);
+                    expected += 10;
+                }
+                4 => adds(&mut d, first, 1),
+                _ => {
+                    commit(&mut d, first);
+                    expected += 2;
+                }
+            }
+            for (reader, sees) in &held {
+                for find in
+                    [Find::Point(1), Find::All { a_less: None }, Find::Ids { low: None, high: None, reverse: true }]
+                {
+                    let rows = rows_of(&d.call(reader.0, read_in(&table(), reader, find)).expect("rows"));
+                    assert_eq!(rows, [(1, Some(*sees), 1)], "step {step}");
+                }
+            }
+        }
+        assert_eq!(a(&mut d), Some(1112));
+        held.into_iter().for_each(|(held, _)| close(&mut d, held));
+        assert!(d.owes_nothing());
+    }
+}
+
+/// REPEATABLE READ changes no row to which others have added since.
+#[test]
+fn an_addition_since_the_snapshot_is_a_change() {
+    let mut d = driver(&[(1, Some(100), 1), (2, Some(0), 2)]);
+    let (adder, reader) = (d.txn(), open(&mut d));
+    adds(&mut d, adder, 1);
+    let change = |d: &mut D| {
+        let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
+        let at = Some(reader.1.lsn());
+        d.send(reader.0, Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: None })
+    };
+    let answer = change(&mut d);
+    assert_eq!((d.take(answer), d.in_way_of(reader.0)), (None, &[adder][..]), "it takes the exclusive lock");
+    commit(&mut d, adder);
+    let answer = d.take(answer).expect("its turn");
+    assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE));
+    close(&mut d, reader);
+    // Whoever has taken back what it added has not changed the row.
+    let (adder, reader) = (d.txn(), open(&mut d));
+    d.call(adder, Body::Savepoint(1)).expect("a savepoint");
+    adds(&mut d, adder, 1);
+    d.call(adder, Body::RollbackTo(1)).expect("the way back");
+    commit(&mut d, adder);
+    let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
+    let at = Some(reader.1.lsn());
+    let body = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: None };
+    assert_eq!(d.call(reader.0, body).expect("it is as it was").count, 1);
+    close(&mut d, reader);
+    assert_eq!(a(&mut d), Some(106));
+}
+
+/// It waits for the others; then its result is exact, and so is what a rollback brings back.
+#[test]
+fn whoever_changes_what_it_has_added_to_waits_for_the_others() {
+    for versions in [false, true] {
+        let mut d = driver(&[(1, Some(100), 1)]);
+        let held = versions.then(|| open(&mut d));
+        let (first, second) = (d.txn(), d.txn());
+        adds(&mut d, first, 1);
+        d.call(first, Body::Savepoint(1)).expect("a savepoint");
+        adds(&mut d, second, 10);
+        let change = Stmt::Add { find: Find::Point(1), column: 1, by: 5 };
+        let answer = d.send(first, change.statement(&table()));
+        assert_eq!((d.take(answer), d.in_way_of(first)), (None, &[second][..]));
+        commit(&mut d, second);
+        assert_eq!(rows_of(&d.take(answer).expect("its turn").expect("a row")), [(1, Some(116), 1)]);
+        adds(&mut d, first, 1);
+        assert_eq!((committed_for(&mut d, first), a(&mut d)), (Some(117), Some(110)));
+        d.call(first, Body::RollbackTo(1)).expect("the way back");
+        assert_eq!((committed_for(&mut d, first), a(&mut d)), (Some(111), Some(110)));
+        let late = open(&mut d);
+        let rows = rows_of(&d.call(late.0, read_in(&table(), &late, Find::Point(1))).expect("rows"));
+        assert_eq!(rows, [(1, Some(110), 1)]);
+        close(&mut d, late);
+        commit(&mut d, first);
+        assert_eq!(a(&mut d), Some(111));
+        held.into_iter().for_each(|held| {
+            let rows = rows_of(&d.call(held.0, read_in(&table(), &held, Find::Point(1))).expect("rows"));
+            assert_eq!(rows, [(1, Some(100), 1)]);
+            close(&mut d, held);
+        });
+        assert!(d.owes_nothing());
+    }
+}
+
+#[test]
+fn two_that_read_what_both_have_added_to_are_in_a_deadlock() {
+    let mut d = driver(&[(1, Some(100), 1)]);
+    let txns = [d.txn(), d.txn()];
+    txns.iter().for_each(|txn| adds(&mut d, *txn, 1));
+    let answers = txns.map(|txn| d.send(txn, share(Find::Point(1)).statement(&table())));
+    assert_eq!(d.deadlocks, 1);
+    let failed =
+        answers.map(|answer| d.take(answer).is_some_and(|answer| state_of(&answer) == Some(SqlState::DEADLOCK)));
+    let victim = failed.iter().position(|failed| *failed).expect("a victim");
+    abort(&mut d, txns[victim]);
+    let row = d.take(answers[1 - victim]).expect("its turn").expect("a row");
+    assert_eq!(rows_of(&row), [(1, Some(101), 1)]);
+    commit(&mut d, txns[1 - victim]);
+    assert!(d.owes_nothing());
+}
+
+const MAX: i32 = i32::MAX;
+
+/// Near the bound an addition waits for the others, as whichever of them aborts may decide about it.
+#[test]
+fn no_abort_brings_a_sum_out_of_its_type() {
+    for one_shot in [false, true] {
+        let mut d = driver(&[(1, Some(MAX - 10), 1)]);
+        let (first, second) = (d.txn(), d.txn());
+        adds(&mut d, first, -8);
+        // If the first one aborts there is room for 10, and not for 12.
+        let body = if one_shot { bump(12).one_shot(&table()) } else { bump(12).statement(&table()) };
+        let answer = d.send(second, body);
+        assert_eq!((d.take(answer), d.in_way_of(second)), (None, &[first][..]));
+        let third = d.txn();
+        let behind = d.send(third, bump(1).statement(&table()));
+        assert_eq!(d.take(behind), None, "newcomers do not keep it from its turn");
+        abort(&mut d, first);
+        let answer = d.take(answer).expect("its turn");
+        assert_eq!(state_of(&answer), Some(SqlState::OUT_OF_RANGE));
+        if !one_shot {
+            abort(&mut d, second);
+        }
+        assert_eq!(d.take(behind).expect("its turn").expect("there is room").count, 1);
+        commit(&mut d, third);
+        assert_eq!(a(&mut d), Some(MAX - 9));
+        assert!(d.owes_nothing());
+    }
+}
+
+/// The same, and the first one commits.
+#[test]
+fn near_the_bound_an_addition_waits_and_is_exact() {
+    let mut d = driver(&[(1, Some(MAX - 10), 1)]);
+    let (first, second) = (d.txn(), d.txn());
+    adds(&mut d, first, -8);
+    // Its own addition may be taken back, too.
+    let answer = d.send(second, bump(10).statement(&table()));
+    assert_eq!(d.take(answer), None);
+    commit(&mut d, first);
+    assert_eq!(d.take(answer).expect("its turn").expect("there is room").count, 1);
+    commit(&mut d, second);
+    assert_eq!(a(&mut d), Some(MAX - 8));
+    // Far from it nobody waits: the spread is gone with its holders.
+    let (first, second) = (d.txn(), d.txn());
+    adds(&mut d, first, -MAX / 4);
+    adds(&mut d, second, -MAX / 4);
+    abort(&mut d, first);
+    commit(&mut d, second);
+    assert_eq!(a(&mut d), Some(MAX - 8 - MAX / 4));
+}
+
+/// One-shots add between transactions that are open, and those that do anything else wait.
+#[test]
+fn one_shots_add_beside_open_transactions() {
+    for versions in [false, true] {
+        let mut d = driver(&[(1, Some(100), 1)]);
+        let held = versions.then(|| open(&mut d));
+        let (first, second) = (d.txn(), d.txn());
+        adds(&mut d, first, 1);
+        one(&mut d, &bump(1000));
+        adds(&mut d, second, 10);
+        one(&mut d, &bump(1000));
+        assert_eq!((a(&mut d), d.waiting()), (Some(2100), 0));
+        assert_eq!(one(&mut d, &select(Find::Point(1))), [(1, Some(2100), 1)]);
+        let (waiter, change) = (d.txn(), Stmt::Add { find: Find::Point(1), column: 1, by: 1 });
+        let answer = d.send(waiter, change.one_shot(&table()));
+        assert_eq!(d.take(answer), None);
+        abort(&mut d, first);
+        commit(&mut d, second);
+        assert_eq!(rows_of(&d.take(answer).expect("its turn").expect("a row")), [(1, Some(2111), 1)]);
+        held.into_iter().for_each(|held| {
+            let rows = rows_of(&d.call(held.0, read_in(&table(), &held, Find::Point(1))).expect("rows"));
+            assert_eq!(rows, [(1, Some(100), 1)]);
+            close(&mut d, held);
+        });
+        assert!(d.owes_nothing());
+    }
+}
+
+/// A program that adds to both columns; NULL: what is added.
+fn both(first: i32, second: Option<i32>) -> Body {
+    let path = Path::Point(vec![int(1)]);
+    let lock = Some(RowLocking::of(RowLock::NoKeyUpdate));
+    let access = Access { table: table(), path, filter: None, lock, learned: Default::default() };
+    let plus = |column, by| Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(column)), Box::new(Expr::Literal(by)));
+    let second = second.map_or(Datum::Null, Datum::Int4);
+    let set = vec![(1, plus(1, Datum::Int4(first))), (2, plus(2, second))];
+    let program = Program::update(access, set, Vec::new(), false);
+    assert!(matches!(program, Program::Update { adds: true, .. }));
+    let env = Arc::new(Env::default());
+    Body::Statement { program: Arc::new(program), env, rows: None, batch: None, fresh: false, learns: false }
+}
+
+#[test]
+fn several_columns_are_added_to_and_null_stays_null() {
+    for (value, sum) in [(Some(5), Some(8)), (None, None)] {
+        let mut d = driver(&[(1, value, 20)]);
+        let txns = [d.txn(), d.txn(), d.txn()];
+        for (txn, by) in txns.into_iter().zip([1, 2, 4]) {
+            assert_eq!(d.call(txn, both(by, Some(10 * by))).expect("it waits for nobody").count, 1);
+        }
+        abort(&mut d, txns[2]);
+        commit(&mut d, txns[1]);
+        commit(&mut d, txns[0]);
+        assert_eq!(one(&mut d, &select(Find::Point(1))), [(1, sum, 50)]);
+    }
+}
+
+/// It is no addition: the exclusive lock, and PostgreSQL's error.
+#[test]
+fn null_is_not_added() {
+    let mut d = driver(&[(1, Some(5), 20)]);
+    let (first, second) = (d.txn(), d.txn());
+    d.call(first, both(1, Some(1))).expect("it waits for nobody");
+    let answer = d.send(second, both(1, None));
+    assert_eq!(d.take(answer), None);
+    commit(&mut d, first);
+    assert_eq!(state_of(&d.take(answer).expect("its turn")), Some(SqlState::NOT_NULL_VIOLATION));
+    abort(&mut d, second);
+    assert_eq!(one(&mut d, &select(Find::Point(1))), [(1, Some(6), 21)]);
+}
+
+#[test]
+fn a_row_that_is_not_there_is_locked_all_the_same() {
+    let mut d = driver(&[(2, Some(5), 20)]);
+    let (adder, other) = (d.txn(), d.txn());
+    assert_eq!(d.call(adder, bump(1).statement(&table())).expect("nothing to do").count, 0);
+    let insert = Stmt::Insert { rows: vec![(1, Some(1), 1)], ignore: false };
+    let answer = d.send(other, insert.statement(&table()));
+    assert_eq!((d.take(answer), d.in_way_of(other)), (None, &[adder][..]));
+    abort(&mut d, adder);
+    assert_eq!(d.take(answer).expect("its turn").expect("a row").count, 1);
+    commit(&mut d, other);
+}
+
+/// Off, or with so many locks that they are packed: as any other UPDATE.
+#[test]
+fn additions_that_are_not_shared_wait_for_each_other() {
+    for limits in [Limits { increments: false, ..Limits::default() }, Limits { many_locks: 0, ..Limits::default() }] {
+        let mut d = driver(&[]);
+        d.partition = Partition::new(MemTrees::new(None), limits, d.snapshots.clone());
+        make_trees(&mut d, &[ROWS]);
+        one(&mut d, &Stmt::Insert { rows: vec![(1, Some(100), 1)], ignore: false });
+        let (first, second) = (d.txn(), d.txn());
+        adds(&mut d, first, 1);
+        let answer = d.send(second, bump(10).statement(&table()));
+        assert_eq!((d.take(answer), d.in_way_of(second)), (None, &[first][..]));
+        let alone = d.txn();
+        let behind = d.send(alone, bump(1000).one_shot(&table()));
+        abort(&mut d, first);
+        assert_eq!(d.take(answer).expect("its turn").expect("a change").count, 1);
+        assert_eq!(d.take(behind), None);
+        commit(&mut d, second);
+        assert_eq!(d.take(behind).expect("its turn").expect("a change").count, 1);
+        assert_eq!(a(&mut d), Some(1110));
+        assert!(d.owes_nothing());
+    }
+}
+
+/// Of several open additions the reader waits for the one that commits.
+#[test]
+fn a_reader_waits_to_be_told_of_an_addition() {
+    for versions in [false, true] {
+        let mut d = driver(&[(1, Some(100), 1)]);
+        let held = versions.then(|| open(&mut d));
+        let (first, second, reader) = (d.txn(), d.txn(), d.txn());
+        adds(&mut d, first, 1);
+        adds(&mut d, second, 10);
+        let committing = d.snapshots.commit(second);
+        let lsn = d.append_commit(second);
+        let (program, env) = (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
+        let body = Body::StatementAt { at: None, repeatable: false, program, env, rows: None, batch: None };
+        let answer = d.send(reader, body);
+        assert_eq!(d.take(answer), None);
+        d.call(second, Body::Finish { commit: Some(lsn) }).expect("commit");
+        drop(committing);
+        assert_eq!(rows_of(&d.take(answer).expect("it was told").expect("a row")), [(1, Some(110), 1)]);
+        abort(&mut d, reader);
+        abort(&mut d, first);
+        held.into_iter().for_each(|held| close(&mut d, held));
+        assert!(d.owes_nothing());
+    }
+}
+
+/// A row that is added to all the time costs one version for each snapshot, and one for each transaction that adds.
+#[test]
+fn a_hot_row_costs_one_version_a_snapshot() {
+    let mut d = driver(&[(1, Some(0), 1)]);
+    let slow = d.txn();
+    adds(&mut d, slow, 1);
+    let mut held = Vec::new();
+    let mut bytes = Vec::new();
+    for n in 0..4 {
+        held.push((open(&mut d), 100 * n));
+        for _ in 0..50 {
+            let txn = d.txn();
+            adds(&mut d, txn, 1);
+            one(&mut d, &bump(1));
+            commit(&mut d, txn);
+        }
+        bytes.push(d.partition.version_memory());
+    }
+    assert!(bytes[3] - bytes[0] <= 3 * bytes[0] && bytes[0] < 1000, "{bytes:?}");
+    for (reader, sees) in held {
+        let rows = rows_of(&d.call(reader.0, read_in(&table(), &reader, Find::Point(1))).expect("rows"));
+        assert_eq!(rows, [(1, Some(sees), 1)]);
+        close(&mut d, reader);
+    }
+    abort(&mut d, slow);
+    assert_eq!((a(&mut d), d.partition.version_memory()), (Some(400), 0));
+    d.call(slow, Body::Finish { commit: Some(Lsn(0)) }).expect("nothing");
+}
