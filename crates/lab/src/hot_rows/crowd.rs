@@ -45,6 +45,8 @@ enum State {
     Statement(usize),
     /// The end of a failed transaction.
     Rollback,
+    /// The end of a transaction that its client gives up.
+    GivenUp,
     /// Nothing any more.
     Done,
 }
@@ -113,12 +115,24 @@ pub fn run(endpoint: &Endpoint, work: Work, clients: u32, seed: u64, until: Unti
 }
 
 impl Crowd {
+    /// Sends this statement, or all of them if they are sent at once.
     fn send(&mut self, client: &mut Client, statement: usize) -> Res<()> {
+        let statements = self.work.statements();
+        let last = if self.work.is_whole() { statements.len() - 1 } else { statement };
+        client.state = State::Statement(last);
+        if client.draw.rolls_back && last + 1 == statements.len() {
+            client.state = State::GivenUp;
+            return client.session.send(statements.len(), &[]);
+        }
         self.values.clear();
-        let values = self.work.statements()[statement].values;
-        self.values.extend(values.iter().map(|value| value.of(&client.draw, client.read)));
-        client.state = State::Statement(statement);
-        client.session.send(statement, &self.values)
+        let mut ends = Vec::with_capacity(statements.len());
+        for statement in &statements[statement..=last] {
+            self.values.extend(statement.values.iter().map(|value| value.of(&client.draw, client.read)));
+            ends.push(self.values.len());
+        }
+        let begins = std::iter::once(0).chain(ends.iter().copied());
+        let values = begins.zip(&ends).map(|(begin, end)| &self.values[begin..*end]);
+        client.session.send_all((statement..=last).zip(values))
     }
 
     /// Takes the answer that the client waited for, and sends what comes next.
@@ -127,7 +141,10 @@ impl Crowd {
         let statement = match (client.state, answer.error) {
             (State::Done, _) => return Err("an answer without a question".into()),
             (State::Rollback, None) => return self.begin(client),
-            (State::Rollback, Some((code, message))) => return Err(format!("ROLLBACK: {code}: {message}")),
+            (State::GivenUp, None) => return self.begin_another(client),
+            (State::Rollback | State::GivenUp, Some((code, message))) => {
+                return Err(format!("ROLLBACK: {code}: {message}"));
+            }
             (State::Statement(statement), None) => statement,
             (State::Statement(statement), Some((code, message))) => {
                 if !RETRIED.contains(&code.as_str()) {
@@ -148,6 +165,11 @@ impl Crowd {
             return self.send(client, statement + 1);
         }
         self.commit(client);
+        self.begin_another(client)
+    }
+
+    /// Draws a transaction and begins it.
+    fn begin_another(&mut self, client: &mut Client) -> Res<()> {
         client.draw = self.work.draw(&mut client.rng);
         client.begun = Instant::now();
         self.begin(client)

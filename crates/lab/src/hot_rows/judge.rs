@@ -1,7 +1,7 @@
 //! The bars of hot rows.
 
 use super::work::Work;
-use super::{CLEARWAY, Case, Measure, POSTGRES, RATE, RETRIED};
+use super::{CLEARWAY, Case, Measure, OFF, POSTGRES, RATE, RETRIED};
 use crate::bars::{Bar, Bound, Outcome, Reading};
 
 /// Names of the bars, in the order in which they are judged.
@@ -11,7 +11,13 @@ pub const NAMES: &[&str] = &[
     AGAINST[2].name,
     AGAINST[3].name,
     AGAINST[4].name,
-    CROWD,
+    AGAINST[5].name,
+    AGAINST[6].name,
+    AGAINST[7].name,
+    AGAINST[8].name,
+    CROWDS[0].name,
+    CROWDS[1].name,
+    AUTOCOMMIT,
     TRY_AGAIN[0].0,
     TRY_AGAIN[1].0,
 ];
@@ -24,18 +30,48 @@ struct Against {
     at_least: f64,
 }
 
-const AGAINST: [Against; 5] = [
-    against("FOR UPDATE, then SET v in a block, 16 clients, against PostgreSQL", Work::ForUpdate, 16, 2.0),
-    against("FOR UPDATE, then SET v in a block, 100 clients, against PostgreSQL", Work::ForUpdate, 100, 2.0),
-    against("tpcb-like, scale 1, 100 clients, against PostgreSQL", Work::TpcbLike, 100, 2.0),
+const AGAINST: [Against; 9] = [
+    against("FOR UPDATE, then SET v in a block, 16 clients, against PostgreSQL", Work::ForUpdate, 16, 3.0),
+    against("FOR UPDATE, then SET v in a block, 100 clients, against PostgreSQL", Work::ForUpdate, 100, 3.0),
+    against("v + 1, then INSERT in a block, 100 clients, against PostgreSQL", Work::Increment, 100, 8.0),
+    against("tpcb-like, scale 1, 16 clients, against PostgreSQL", Work::TpcbLike, 16, 4.0),
+    against("tpcb-like, scale 1, 100 clients, against PostgreSQL", Work::TpcbLike, 100, 8.0),
+    against("tpcb-like, scale 1, 5 % ROLLBACK, 100 clients, against PostgreSQL", Work::TpcbLikeRollback, 100, 6.0),
+    against("tpcb-like, scale 1, one pipeline, 16 clients, against PostgreSQL", Work::TpcbLikePipeline, 16, 10.0),
     against("read, then SET v under SERIALIZABLE, 16 clients, against PostgreSQL", Work::ReadThenUpdate, 16, 3.0),
     against("read, then SET v under SERIALIZABLE, 100 clients, against PostgreSQL", Work::ReadThenUpdate, 100, 3.0),
 ];
 
-const CROWD: &str = "FOR UPDATE, then SET v in a block, 1,000 clients against 16";
-/// Clients of it: the crowd, and those that it is held against.
-const CROWDS: (u32, u32) = (1000, 16);
-const CROWD_AT_LEAST: f64 = 0.8;
+/// The least that is left of the rate of few clients with many.
+struct Crowd {
+    name: &'static str,
+    work: Work,
+    many: u32,
+    few: u32,
+    at_least: f64,
+}
+
+const CROWDS: [Crowd; 2] = [
+    Crowd {
+        name: "FOR UPDATE, then SET v in a block, 1,000 clients against 16",
+        work: Work::ForUpdate,
+        many: 1000,
+        few: 16,
+        at_least: 0.8,
+    },
+    Crowd {
+        name: "v + 1, then INSERT in a block, 500 clients against 100",
+        work: Work::Increment,
+        many: 500,
+        few: 100,
+        at_least: 0.9,
+    },
+];
+
+/// What the mechanisms for hot rows may cost where one-shots need none of them.
+const AUTOCOMMIT: &str = "autocommit v + 1, 100 clients, against hot_rows off";
+const AUTOCOMMIT_CLIENTS: u32 = 100;
+const AUTOCOMMIT_AT_LEAST: f64 = 0.9;
 
 /// How many clients, under SERIALIZABLE.
 const TRY_AGAIN: [(&str, u32); 2] = [
@@ -52,7 +88,8 @@ const fn against(name: &'static str, work: Work, clients: u32, at_least: f64) ->
 /// Whether a bar is judged by this case.
 pub fn needs(work: Work, clients: u32) -> bool {
     AGAINST.iter().any(|bar| (bar.work, bar.clients) == (work, clients))
-        || work == Work::ForUpdate && (clients == CROWDS.0 || clients == CROWDS.1)
+        || CROWDS.iter().any(|bar| bar.work == work && [bar.many, bar.few].contains(&clients))
+        || (work, clients) == (Work::Autocommit, AUTOCOMMIT_CLIENTS)
 }
 
 /// The bars whose cases were run.
@@ -68,8 +105,12 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
         let rate = |contender, name| reading(bar.work, bar.clients, contender, &RATE, name);
         ratio(bar.name, bar.at_least, rate(0, CLEARWAY), rate(1, POSTGRES))
     });
-    let of_crowd = |clients| reading(Work::ForUpdate, clients, 0, &RATE, &format!("{clients} clients"));
-    let crowd = ratio(CROWD, CROWD_AT_LEAST, of_crowd(CROWDS.0), of_crowd(CROWDS.1));
+    let crowds = CROWDS.iter().map(|bar| {
+        let of = |clients| reading(bar.work, clients, 0, &RATE, &format!("{clients} clients"));
+        ratio(bar.name, bar.at_least, of(bar.many), of(bar.few))
+    });
+    let autocommit = |contender, name| reading(Work::Autocommit, AUTOCOMMIT_CLIENTS, contender, &RATE, name);
+    let autocommit = ratio(AUTOCOMMIT, AUTOCOMMIT_AT_LEAST, autocommit(0, CLEARWAY), autocommit(2, OFF));
     let try_again = TRY_AGAIN.iter().map(|(name, clients)| {
         let of = |contender, name| reading(Work::ReadThenUpdate, *clients, contender, &RETRIED, name);
         let (ours, peer) = (of(0, CLEARWAY)?, of(1, POSTGRES)?);
@@ -78,7 +119,7 @@ pub fn bars(cases: &[Case]) -> Vec<Bar> {
             Outcome::Measured { value: ours.value, unit: RETRIED.unit.into(), bound, readings: vec![ours, peer] };
         Some(Bar { name: (*name).into(), outcome })
     });
-    against.chain([crowd]).chain(try_again).flatten().collect()
+    against.chain(crowds).chain([autocommit]).chain(try_again).flatten().collect()
 }
 
 #[cfg(test)]
@@ -93,11 +134,11 @@ mod tests {
 
     #[test]
     fn a_bar_is_judged_by_its_case() {
-        let cases = [case(Work::ForUpdate, 16, 20.0, 10.0), case(Work::ForUpdate, 1000, 15.9, 1.0)];
+        let cases = [case(Work::ForUpdate, 16, 30.0, 10.0), case(Work::ForUpdate, 1000, 23.9, 1.0)];
         let bars = bars(&cases);
         assert_eq!(verdict(&bars, AGAINST[0].name), Some(Verdict::Ok));
         assert_eq!(verdict(&bars, AGAINST[1].name), None, "its case was not run");
-        assert_eq!(verdict(&bars, CROWD), Some(Verdict::Short), "0.795 of the rate with 16");
+        assert_eq!(verdict(&bars, CROWDS[0].name), Some(Verdict::Short), "0.797 of the rate with 16");
     }
 
     #[test]
@@ -105,8 +146,8 @@ mod tests {
         let mut cases = [case(Work::ReadThenUpdate, 16, 30.0, 10.0), case(Work::ReadThenUpdate, 100, 29.9, 10.0)];
         cases[1].samples[0].iter_mut().for_each(|sample| sample.retried = 1.1);
         let bars = bars(&cases);
-        assert_eq!(verdict(&bars, AGAINST[3].name), Some(Verdict::Ok));
-        assert_eq!(verdict(&bars, AGAINST[4].name), Some(Verdict::Short));
+        assert_eq!(verdict(&bars, AGAINST[7].name), Some(Verdict::Ok));
+        assert_eq!(verdict(&bars, AGAINST[8].name), Some(Verdict::Short));
         assert_eq!(verdict(&bars, TRY_AGAIN[0].0), Some(Verdict::Ok));
         assert_eq!(verdict(&bars, TRY_AGAIN[1].0), Some(Verdict::Short));
     }

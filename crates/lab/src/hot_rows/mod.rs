@@ -42,6 +42,10 @@ const QUICK_TRANSACTIONS: u64 = 100;
 const MORE_CONNECTIONS: u32 = 20;
 const CLEARWAY: &str = "Clearway";
 const POSTGRES: &str = "PostgreSQL";
+/// Clearway without its mechanisms for hot rows.
+const OFF: &str = "Clearway, hot_rows off";
+/// In the order of a case's samples.
+const CONTENDERS: [&str; 3] = [CLEARWAY, POSTGRES, OFF];
 
 /// A kind of transaction by so many clients, and what was measured of it: by contender, every repetition.
 struct Case {
@@ -78,7 +82,12 @@ impl Case {
 
     /// Clearway's rate over PostgreSQL's.
     fn ratio(&self) -> Option<f64> {
-        Some(self.median(0, &RATE)? / self.median(1, &RATE)?)
+        self.ratio_of(0)
+    }
+
+    /// A contender's rate over PostgreSQL's.
+    fn ratio_of(&self, contender: usize) -> Option<f64> {
+        Some(self.median(contender, &RATE)? / self.median(1, &RATE)?)
     }
 }
 
@@ -100,6 +109,7 @@ fn run(task: &Task) -> Res<Findings> {
     let contenders = [
         Contender::start(CLEARWAY, &clearway(task, &sizes, &[])?)?,
         Contender::start(POSTGRES, &postgres(sizes.pool, most))?,
+        Contender::start(OFF, &clearway(task, &sizes, &["--hot-rows", "off"])?)?,
     ];
     findings.seeds = (1..=u64::from(task.repetitions())).collect();
     let cases = measured(task, &contenders, &findings.seeds)?;
@@ -162,7 +172,7 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
     let measures =
         [(RATE, true), (WAITED, true), (P99, true), (LATENCY, false), (CPU, false), (RETRIED, false), (WAITS, false)];
     let of = measures.map(|(measure, drawn)| {
-        let series = [CLEARWAY, POSTGRES].into_iter().enumerate().map(|(at, name)| {
+        let series = CONTENDERS.into_iter().enumerate().map(|(at, name)| {
             let point = |case: &Case| Point {
                 x: f64::from(case.clients),
                 y: case.samples[at].iter().map(measure.of).collect(),
@@ -181,23 +191,25 @@ fn samples(work: Work, cases: &[Case]) -> Vec<Samples> {
     of.into_iter().filter(|samples| !samples.series.is_empty()).collect()
 }
 
-/// A row a case: both servers, and the first one's rate over the last one's.
+/// A row a case: all contenders, and Clearway's rates over PostgreSQL's.
 fn rates(cases: &[Case]) -> Table {
     let measures = [RATE, P99, CPU, RETRIED];
     let mut columns = vec![Column::ours("case", "")];
-    for name in [CLEARWAY, POSTGRES] {
+    for name in CONTENDERS {
         columns.extend(measures.iter().enumerate().map(|(at, m)| {
             let label = if at == 0 { name } else { m.label };
             Column::ours(label, m.unit)
         }));
     }
     columns.push(Column::ours("ratio", ""));
+    columns.push(Column::ours("ratio, hot_rows off", ""));
     let row = |case: &Case| {
         let mut row = vec![Cell::text(Case::name(case.work, case.clients))];
-        for at in 0..2 {
+        for at in 0..CONTENDERS.len() {
             row.extend(measures.iter().map(|m| Cell::number(case.median(at, m), m.digits)));
         }
         row.push(Cell::number(case.ratio(), 2));
+        row.push(Cell::number(case.ratio_of(2), 2));
         row
     };
     Table {
@@ -248,7 +260,7 @@ mod tests {
             waits: f64::NAN,
             waited_ms: f64::NAN,
         };
-        let samples = [ours, theirs].map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)]).to_vec();
+        let samples = [ours, theirs, ours].map(|tps| vec![sample(tps), sample(tps * 3.0), sample(tps * 2.0)]).to_vec();
         Case { work, clients, samples }
     }
 
@@ -258,10 +270,10 @@ mod tests {
         for table in [rates(&cases), waits(&cases)] {
             assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
         }
-        assert_eq!(rates(&cases).rows[0][9], Cell::number(2.0, 2));
+        assert_eq!(rates(&cases).rows[0][13], Cell::number(2.0, 2));
         assert_eq!(rates(&cases).rows[0][1], Cell::number(20.0, 0), "the median");
         let drawn = samples(Work::ForUpdate, &cases);
-        assert!(drawn.iter().all(|s| s.series.len() == 2 && !s.title.contains("lock")), "nobody told of waits");
+        assert!(drawn.iter().all(|s| s.series.len() == 3 && !s.title.contains("lock")), "nobody told of waits");
         assert_eq!(samples(Work::Increment, &cases), Vec::new());
         assert!(found(&cases)[0].contains("1 of 2 cases"));
     }

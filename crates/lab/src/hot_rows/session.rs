@@ -78,8 +78,13 @@ impl Session {
 
     /// Sends a statement with these values. The one before must have been answered.
     pub fn send(&mut self, statement: usize, values: &[i64]) -> Res<()> {
+        self.send_all([(statement, values)])
+    }
+
+    /// Sends statements with their values, in one pipeline that has one answer: the first error, or the last value.
+    pub fn send_all<'v>(&mut self, statements: impl IntoIterator<Item = (usize, &'v [i64])>) -> Res<()> {
         self.batch.clear();
-        self.batch.execute(statement, values);
+        statements.into_iter().for_each(|(statement, values)| self.batch.execute(statement, values));
         self.batch.sync();
         self.outbox.extend_from_slice(self.batch.bytes());
         self.flush()

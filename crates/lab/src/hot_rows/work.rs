@@ -25,6 +25,10 @@ pub enum Work {
     Increment,
     /// pgbench's script at scale 1: one branch, ten tellers.
     TpcbLike,
+    /// The same; one transaction in twenty ends with ROLLBACK.
+    TpcbLikeRollback,
+    /// The same without ROLLBACK, each transaction sent whole in one pipeline.
+    TpcbLikePipeline,
     /// One of ten rows, SERIALIZABLE, in a block: read, then `SET v = :new`. What fails is done again.
     ReadThenUpdate,
 }
@@ -57,6 +61,8 @@ pub struct Draw {
     account: i64,
     teller: i64,
     delta: i64,
+    /// Its client ends it with ROLLBACK.
+    pub rolls_back: bool,
 }
 
 /// What is in the tables before a run.
@@ -101,8 +107,15 @@ const fn statement(sql: &'static str, values: &'static [Value]) -> Statement {
 
 impl Work {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Autocommit, Self::ForUpdate, Self::Increment, Self::TpcbLike, Self::ReadThenUpdate];
+    pub const ALL: [Self; 7] = [
+        Self::Autocommit,
+        Self::ForUpdate,
+        Self::Increment,
+        Self::TpcbLike,
+        Self::TpcbLikeRollback,
+        Self::TpcbLikePipeline,
+        Self::ReadThenUpdate,
+    ];
 
     /// What tables call it.
     pub fn name(self) -> &'static str {
@@ -111,26 +124,40 @@ impl Work {
             Self::ForUpdate => "FOR UPDATE, then SET v",
             Self::Increment => "v + 1, then INSERT",
             Self::TpcbLike => "tpcb-like, scale 1",
+            Self::TpcbLikeRollback => "tpcb-like, scale 1, 5 % ROLLBACK",
+            Self::TpcbLikePipeline => "tpcb-like, scale 1, one pipeline",
             Self::ReadThenUpdate => "read, then SET v, SERIALIZABLE",
         }
     }
 
-    /// Its statements, each of which is answered before the next is sent.
+    /// Its statements: see [`Work::is_whole`].
     pub fn statements(self) -> &'static [Statement] {
         match self {
             Self::Autocommit => AUTOCOMMIT,
             Self::ForUpdate => FOR_UPDATE,
             Self::Increment => INCREMENT,
-            Self::TpcbLike => TPCB_LIKE,
+            Self::TpcbLike | Self::TpcbLikeRollback | Self::TpcbLikePipeline => TPCB_LIKE,
             Self::ReadThenUpdate => READ_THEN_UPDATE,
         }
+    }
+
+    /// Whether all statements of a transaction are sent at once. Otherwise each is answered before the next is sent.
+    pub fn is_whole(self) -> bool {
+        self == Self::TpcbLikePipeline
+    }
+
+    /// Whether its transactions are pgbench's.
+    fn is_tpcb_like(self) -> bool {
+        matches!(self, Self::TpcbLike | Self::TpcbLikeRollback | Self::TpcbLikePipeline)
     }
 
     /// What the next transaction works on.
     pub fn draw(self, rng: &mut Rng) -> Draw {
         let mut number = |low: i64, high: i64| low + rng.between(0, (high - low) as u64) as i64;
         let row = if self == Self::ReadThenUpdate { number(1, FEW) } else { 1 };
-        Draw { row, account: number(1, ACCOUNTS), teller: number(1, TELLERS), delta: number(-5000, 5000) }
+        let (account, teller, delta) = (number(1, ACCOUNTS), number(1, TELLERS), number(-5000, 5000));
+        let rolls_back = self == Self::TpcbLikeRollback && number(1, 20) == 1;
+        Draw { row, account, teller, delta, rolls_back }
     }
 
     /// Empties what grows, and reads what the run will change.
@@ -143,7 +170,7 @@ impl Work {
 
     /// Whether the tables hold what so many committed transactions leave, each once and whole.
     pub fn check(self, endpoint: &Endpoint, before: &Before, committed: u64) -> Res<()> {
-        if self == Self::TpcbLike {
+        if self.is_tpcb_like() {
             return Sums::read(endpoint)?.check(&before.sums, pgbench::Script::TpcbLike, committed);
         }
         let mut client = Client::connect(endpoint, LIMIT)?;
@@ -197,6 +224,16 @@ mod tests {
                     assert_eq!(wants, number <= statement.values.len(), "{}", statement.sql);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn one_transaction_in_twenty_rolls_back() {
+        for work in Work::ALL {
+            let mut rng = Rng::new(1);
+            let rolled_back = (0..2_000).filter(|_| work.draw(&mut rng).rolls_back).count();
+            let want = if work == Work::TpcbLikeRollback { 60..140 } else { 0..1 };
+            assert!(want.contains(&rolled_back), "{}: {rolled_back}", work.name());
         }
     }
 
