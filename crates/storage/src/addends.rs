@@ -1,209 +1,271 @@
-//! Additions to integers of a value, whose undo is a subtraction.
+//! Additions to integers of a value: what is logged as undo is what was added, not what was there.
 //!
-//! Additions commute: several transactions may add to one value at the same time, and each of them may be undone, whatever the others have done meanwhile. An
-//! undo that restored bytes would take the others' additions with it. This crate knows no columns: an addition says where the integer is.
+//! Invariants
+//! 1. Additions wrap, so each has an inverse, and additions at the same offset with the same width,
+//!    or at disjoint places, commute. Callers never add to overlapping integers of one value.
+//! 2. What is applied or decoded has widths of 2, 4 or 8 bytes only.
 //!
-//! Invariant: while a transaction that has added to a value is active, the value is changed by additions alone, or by this transaction. So an integer
-//! stays where it is. Whoever calls [`crate::Store::increment`] sees to that with its locks.
+//! Locking: none. A crash leaves what the log has (`record`).
 //!
-//! Locking: none. A crash leaves what is in the log: recovery subtracts what losers have added, as a rollback does.
-//!
-//! Source: O'Neil, The escrow transactional method, TODS 11 (1986); logical undo as in ARIES.
+//! Source: O'Neil, "The Escrow Transactional Method" (1986); logical undo as in ARIES.
 
-use std::fmt;
+use std::ops::Range;
 
 /// What was added to one integer of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addend {
-    /// Where the integer begins in the value.
+    /// Where the integer starts in the value, in bytes.
     pub offset: u16,
-    /// Its bytes, 2, 4 or 8, little-endian.
+    /// Bytes of the integer, little-endian: 2, 4 or 8.
     pub width: u8,
-    /// What was added; sums wrap.
+    /// What was added; in [`Addends`] it is within what `width` bytes can hold.
     pub delta: i64,
 }
 
 impl Addend {
-    const NONE: Self = Self { offset: 0, width: 0, delta: 0 };
+    fn range(self) -> Range<usize> {
+        let start = usize::from(self.offset);
+        start..start + usize::from(self.width)
+    }
 
-    /// Where its bytes are.
-    fn range(&self) -> std::ops::Range<usize> {
-        let offset = usize::from(self.offset);
-        offset..offset + usize::from(self.width)
+    /// The same with the delta that has the sign and the bits of its lowest `width` bytes.
+    fn wrapped(self) -> Self {
+        let unused = 64 - 8 * u32::from(self.width);
+        Self { delta: self.delta << unused >> unused, ..self }
+    }
+
+    /// Adds to the integer, wrapping.
+    ///
+    /// # Panics
+    /// If the integer does not have 2, 4 or 8 bytes.
+    fn add_to(self, integer: &mut [u8]) {
+        let mut word = [0; 8];
+        word[..integer.len()].copy_from_slice(integer);
+        let sum = u64::from_le_bytes(word).wrapping_add(self.delta as u64);
+        integer.copy_from_slice(&sum.to_le_bytes()[..integer.len()]);
     }
 }
 
-/// The integers of one value that a change adds to.
-#[derive(Clone, Copy)]
+/// Bytes of an encoded addend beside its delta.
+const HEAD: usize = 3;
+
+/// The integers of one value that a change adds to: at most [`Addends::MOST`], without allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Addends {
-    all: [Addend; Self::MOST],
-    len: usize,
-}
-
-impl Default for Addends {
-    fn default() -> Self {
-        Self { all: [Addend::NONE; Self::MOST], len: 0 }
-    }
-}
-
-impl PartialEq for Addends {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
-
-impl Eq for Addends {}
-
-impl fmt::Debug for Addends {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.as_slice()).finish()
-    }
+    all: [Addend; Addends::MOST],
+    len: u8,
 }
 
 impl Addends {
-    /// The most integers of a change.
+    /// Addends at most.
     pub const MOST: usize = 4;
 
-    fn as_slice(&self) -> &[Addend] {
-        &self.all[..self.len]
-    }
-
-    /// Adds one more; false if there is no room for it.
-    ///
-    /// # Panics
-    /// Its width is not 2, 4 or 8.
+    /// Adds one, with a delta that wraps as the integer does; false: it is full, or the width is
+    /// not 2, 4 or 8.
     pub fn push(&mut self, addend: Addend) -> bool {
-        assert!(matches!(addend.width, 2 | 4 | 8), "an integer has 2, 4 or 8 bytes");
-        let Some(place) = self.all.get_mut(self.len) else { return false };
-        *place = addend;
+        let place = self.all.get_mut(usize::from(self.len));
+        let Some(place) = place.filter(|_| matches!(addend.width, 2 | 4 | 8)) else { return false };
+        *place = addend.wrapped();
         self.len += 1;
         true
     }
 
-    /// All of them.
+    /// The addends in the order of their `push`.
     pub fn iter(&self) -> impl Iterator<Item = Addend> {
-        self.as_slice().iter().copied()
+        self.all.into_iter().take(self.len.into())
     }
 
-    /// Adds to a value; false, and the value is as it was, if an integer is not in it.
+    /// Adds to the value, wrapping; false (value untouched): an integer is not within the value.
+    #[must_use]
     pub fn add_to(&self, value: &mut [u8]) -> bool {
-        self.apply(value, i64::wrapping_add)
+        let fits = self.fits(value.len());
+        if fits {
+            self.add_to_part(value, 0);
+        }
+        fits
     }
 
-    /// Takes off what [`Addends::add_to`] adds.
+    /// Takes back what [`Addends::add_to`] has done, whatever was added before or after it.
+    #[must_use]
     pub fn subtract_from(&self, value: &mut [u8]) -> bool {
-        self.apply(value, i64::wrapping_sub)
+        self.negated().add_to(value)
     }
 
-    fn apply(&self, value: &mut [u8], with: fn(i64, i64) -> i64) -> bool {
-        if self.iter().any(|addend| value.get(addend.range()).is_none()) {
-            return false;
+    /// All additions to one value as one addend for each integer, in the order of the offsets.
+    pub fn sum(added: &[Self]) -> Vec<Addend> {
+        let mut sums: Vec<Addend> = Vec::new();
+        for addend in added.iter().flat_map(Self::iter) {
+            match sums.binary_search_by_key(&addend.offset, |sum| sum.offset) {
+                Ok(at) => {
+                    let delta = sums[at].delta.wrapping_add(addend.delta);
+                    sums[at] = Addend { delta, ..addend }.wrapped();
+                }
+                Err(at) => sums.insert(at, addend),
+            }
         }
+        sums
+    }
+
+    /// What takes the additions back if it is added.
+    pub(crate) fn negated(mut self) -> Self {
+        for addend in self.all.iter_mut().take(self.len.into()) {
+            *addend = Addend { delta: addend.delta.wrapping_neg(), ..*addend }.wrapped();
+        }
+        self
+    }
+
+    /// Whether all integers are within a value of so many bytes.
+    pub(crate) fn fits(&self, len: usize) -> bool {
+        self.iter().all(|addend| addend.range().end <= len)
+    }
+
+    /// The bytes of the value from the first integer to the last; `None`: there are no integers.
+    pub(crate) fn span(&self) -> Option<Range<usize>> {
+        let start = self.iter().map(|addend| addend.range().start).min()?;
+        let end = self.iter().map(|addend| addend.range().end).max()?;
+        Some(start..end)
+    }
+
+    /// Adds to the part of the value that begins at `start`; all integers must be in that part.
+    pub(crate) fn add_to_part(&self, part: &mut [u8], start: usize) {
         for addend in self.iter() {
-            let place = &mut value[addend.range()];
-            let mut bytes = [0; 8];
-            bytes[..place.len()].copy_from_slice(place);
-            let sum = with(i64::from_le_bytes(bytes), addend.delta).to_le_bytes();
-            place.copy_from_slice(&sum[..place.len()]);
+            let Range { start: from, end } = addend.range();
+            addend.add_to(&mut part[from - start..end - start]);
         }
-        true
     }
 
-    /// As an undo record has them: for each its offset, its width, and so many bytes of what was added.
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.len * 11);
+    /// The bytes in an undo record: for each addend its offset, its width and its delta.
+    pub(crate) fn encode(&self) -> Encoded {
+        let mut out = Encoded { bytes: [0; Self::MOST * (HEAD + 8)], len: 0 };
         for Addend { offset, width, delta } in self.iter() {
-            out.extend_from_slice(&offset.to_le_bytes());
-            out.push(width);
-            out.extend_from_slice(&delta.to_le_bytes()[..usize::from(width)]);
+            let size = HEAD + usize::from(width);
+            let place = &mut out.bytes[out.len..out.len + size];
+            place[..2].copy_from_slice(&offset.to_le_bytes());
+            place[2] = width;
+            place[HEAD..].copy_from_slice(&delta.to_le_bytes()[..width.into()]);
+            out.len += size;
         }
         out
     }
 
-    /// What [`Addends::pack`] has written; `None`: these bytes are something else.
-    pub(crate) fn unpack(mut bytes: &[u8]) -> Option<Self> {
-        let mut addends = Self::default();
-        while let Some((head, rest)) = bytes.split_first_chunk::<3>() {
-            let (offset, width) = (u16::from_le_bytes([head[0], head[1]]), head[2]);
-            if !matches!(width, 2 | 4 | 8) {
-                return None;
-            }
-            let (low, rest) = rest.split_at_checked(usize::from(width))?;
-            // The sign fills the bytes above.
-            let fill = if low.last().is_some_and(|byte| *byte >= 0x80) { 0xff } else { 0 };
-            let mut delta = [fill; 8];
-            delta[..low.len()].copy_from_slice(low);
-            if !addends.push(Addend { offset, width, delta: i64::from_le_bytes(delta) }) {
-                return None;
-            }
+    /// Reads what [`Addends::encode`] has written. `None`: it is malformed, or has no addends.
+    pub(crate) fn decode(mut bytes: &[u8]) -> Option<Self> {
+        let mut out = Self::default();
+        while let Some((&[low, high, width], rest)) = bytes.split_first_chunk::<HEAD>() {
+            let (delta, rest) = rest.split_at_checked(width.into())?;
+            let mut word = [0; 8];
+            word.get_mut(..delta.len())?.copy_from_slice(delta);
+            let (offset, delta) = (u16::from_le_bytes([low, high]), i64::from_le_bytes(word));
+            out.push(Addend { offset, width, delta }).then_some(())?;
             bytes = rest;
         }
-        bytes.is_empty().then_some(addends)
+        (bytes.is_empty() && out.len > 0).then_some(out)
     }
 }
 
-/// What became of an addition.
+/// Addends as bytes.
+pub(crate) struct Encoded {
+    bytes: [u8; Addends::MOST * (HEAD + 8)],
+    len: usize,
+}
+
+impl Encoded {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// What [`Store::increment`](crate::Store::increment) did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incremented {
     /// The key is not there.
     Missing,
-    /// Nothing was to be added, or an integer is not in the value: nothing was changed.
+    /// `compute` has refused, or an integer is not within the value: nothing was changed.
     Refused,
     /// This was added.
     Done(Addends),
 }
 
-#[cfg(all(test, not(any(loom, shuttle))))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     fn addends(all: &[(u16, u8, i64)]) -> Addends {
-        let mut addends = Addends::default();
-        for (offset, width, delta) in all {
-            assert!(addends.push(Addend { offset: *offset, width: *width, delta: *delta }));
+        let mut out = Addends::default();
+        for &(offset, width, delta) in all {
+            assert!(out.push(Addend { offset, width, delta }));
         }
-        addends
+        out
     }
 
     #[test]
-    fn additions_wrap_and_are_taken_off_in_any_order() {
-        let start: Vec<u8> = (0..40).map(|n| 251 - n).collect();
-        let all = [
-            addends(&[(0, 2, 0x7fff), (2, 4, -1), (30, 8, i64::MIN)]),
-            addends(&[(0, 2, 0x7fff), (30, 8, -7)]),
-            addends(&[(2, 4, 0x7fff_ffff), (30, 8, i64::MAX), (10, 2, -3), (12, 2, 9)]),
-        ];
-        for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
-            let mut value = start.clone();
-            all.iter().for_each(|addends| assert!(addends.add_to(&mut value)));
-            assert_ne!(value, start);
-            order.iter().for_each(|n| assert!(all[*n].subtract_from(&mut value)));
-            assert_eq!(value, start);
+    fn additions_wrap_at_their_width() {
+        let mut value = [0xff; 15];
+        value[14] = 7;
+        assert!(addends(&[(0, 2, 2), (2, 4, 1), (6, 8, i64::MIN)]).add_to(&mut value));
+        let expected = [1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 7];
+        assert_eq!(value, expected);
+    }
+
+    /// Invariant 1, also at the ends of the ranges.
+    #[test]
+    fn subtraction_takes_back_one_of_several_additions() {
+        let deltas = [i64::MIN, i64::MAX, -1, 0, 1, 1 << 31, -(1 << 15)];
+        for (one, other) in deltas.iter().flat_map(|a| deltas.iter().map(move |b| (*a, *b))) {
+            let one = addends(&[(1, 2, one), (3, 4, one), (7, 8, one)]);
+            let other = addends(&[(1, 2, other), (3, 4, other), (7, 8, other)]);
+            let mut value = *b"0123456789abcdef";
+            let mut expected = value;
+            assert!(other.add_to(&mut expected));
+            assert!(one.add_to(&mut value) && other.add_to(&mut value) && one.subtract_from(&mut value));
+            assert_eq!(value, expected);
         }
     }
 
     #[test]
-    fn a_value_without_one_of_the_integers_stays_as_it_is() {
-        let mut value = vec![5; 9];
-        for outside in [(8, 2, 1), (6, 4, 1), (2, 8, 1), (u16::MAX, 8, 1)] {
-            let all = addends(&[(0, 2, 1), outside]);
-            assert!(!all.add_to(&mut value) && !all.subtract_from(&mut value));
-            assert_eq!(value, [5; 9]);
-        }
-        let mut full = addends(&[(0, 2, 1); Addends::MOST]);
-        assert!(!full.push(Addend { offset: 0, width: 2, delta: 1 }));
+    fn a_value_that_is_too_short_stays_untouched() {
+        let all = addends(&[(0, 4, 1), (5, 8, 1)]);
+        let mut value = [3; 12];
+        assert!(!all.add_to(&mut value) && !all.subtract_from(&mut value));
+        assert_eq!(value, [3; 12]);
     }
 
     #[test]
-    fn packed_additions_come_back_and_others_are_refused() {
-        for all in
-            [addends(&[]), addends(&[(1, 2, -1), (65_535, 4, i64::from(i32::MIN)), (3, 8, i64::MIN), (9, 8, i64::MAX)])]
-        {
-            assert_eq!(Addends::unpack(&all.pack()), Some(all));
+    fn there_are_four_addends_at_most() {
+        let mut all = addends(&[(0, 2, 1); Addends::MOST]);
+        assert!(!all.push(Addend { offset: 2, width: 2, delta: 1 }));
+        assert_eq!(all, addends(&[(0, 2, 1); Addends::MOST]));
+        assert!(
+            [0, 1, 3, 5, 9, 255]
+                .iter()
+                .all(|&width| { !Addends::default().push(Addend { offset: 0, width, delta: 1 }) })
+        );
+    }
+
+    #[test]
+    fn deltas_wrap_as_their_integers_do() {
+        let wrapped = addends(&[(0, 2, -0x7fff), (2, 4, i64::from(i32::MIN)), (6, 8, i64::MIN)]);
+        assert_eq!(addends(&[(0, 2, 0x1_8001), (2, 4, 1 << 31), (6, 8, i64::MIN)]), wrapped);
+        let sums = Addends::sum(&[wrapped, addends(&[(6, 8, i64::MIN), (0, 2, -2)])]);
+        let expected = [(0, 2, 0x7fff), (2, 4, i64::from(i32::MIN)), (6, 8, 0)];
+        assert_eq!(sums, addends(&expected).iter().collect::<Vec<_>>());
+        assert_eq!(wrapped.negated().negated(), wrapped);
+    }
+
+    #[test]
+    fn addends_come_back_from_their_bytes_and_others_are_refused() {
+        let all = addends(&[(1, 2, -2), (300, 4, 70_000), (5, 8, i64::MIN), (u16::MAX, 8, -1)]);
+        let encoded = all.encode();
+        assert_eq!(encoded.bytes()[..5], [1, 0, 2, 0xfe, 0xff]);
+        assert_eq!(Addends::decode(encoded.bytes()), Some(all));
+        let whole = [5, 5 + 7, 5 + 7 + 11, encoded.len];
+        for cut in 0..encoded.len {
+            assert_eq!(Addends::decode(&encoded.bytes()[..cut]).is_some(), whole.contains(&cut));
         }
-        let packed = addends(&[(1, 2, -1), (7, 4, 5)]).pack();
-        assert!((0..packed.len()).all(|cut| cut == 5 || cut == 0 || Addends::unpack(&packed[..cut]).is_none()));
-        assert_eq!(Addends::unpack(&[0, 0, 3, 1, 1, 1]), None);
-        assert_eq!(Addends::unpack(&addends(&[(1, 2, 1); 4]).pack().repeat(2)), None);
+        assert!(Addends::decode(&[encoded.bytes(), &[0, 0, 2, 0, 0]].concat()).is_none(), "five");
+        for width in (0..=u8::MAX).filter(|width| !matches!(width, 2 | 4 | 8)) {
+            let bytes = [&[0, 0, width][..], &vec![1; width.into()]].concat();
+            assert!(Addends::decode(&bytes).is_none(), "width {width}");
+        }
     }
 }

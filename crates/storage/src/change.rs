@@ -1,9 +1,11 @@
 //! Changing one key: in one leaf if it can be, else with splits, freed pages and overflow chains.
 
+use std::ops::Range;
+
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, TreeId, TxnId};
 
-use crate::addends::{Addends, Incremented};
+use crate::addends::Addends;
 use crate::descend::{self, Path};
 use crate::error::{Blocked, MAX_KEY, StorageError};
 use crate::mini::{Core, Mini, Need, Urgency};
@@ -78,8 +80,6 @@ enum New<'a> {
 pub(crate) enum What<'a> {
     Insert(&'a [u8]),
     Update(&'a [u8]),
-    /// Changes the value to the first; the second is what that adds, packed.
-    Add(&'a [u8], &'a [u8]),
     /// Deletes the key; frees this page, too, if it is not 0.
     Delete(u32),
 }
@@ -167,64 +167,97 @@ pub(crate) fn update(
     Ok(Some(end))
 }
 
-/// Adds to integers of a key's value. The value keeps its length, so it stays where it is, unless it has pages of its own: then it gets others.
+/// What an addition has come to.
+pub(crate) enum Added {
+    /// The key is not there.
+    Missing,
+    /// Nothing was to be added.
+    Refused,
+    /// An integer is not within the value, whose leaf this is. Nothing was changed.
+    Beyond(u32),
+    Done(Addends),
+}
+
+/// The undo of an addition to a value that was `old` before. `written`: bytes of the value in the
+/// record that undoes it.
+fn undo_of_addition<'a>(
+    tree: Tree,
+    key: &'a [u8],
+    addends: &'a [u8],
+    old: &'a [u8],
+    span: Range<usize>,
+    written: usize,
+) -> Undo<'a> {
+    if canary::on(Bug::PatchForAddition) {
+        let (prefix, suffix) = (span.start as u32, (old.len() - span.end) as u32);
+        return Undo { kind: UndoKind::Update, tree: tree.id, key, prefix, suffix, old: &old[span] };
+    }
+    Undo { kind: UndoKind::Add, tree: tree.id, key, prefix: written as u32, suffix: 0, old: addends }
+}
+
+/// Adds to integers of a key's value what `compute` says, which sees the value.
 pub(crate) fn increment(
     core: &Core,
     buf: &mut Vec<u8>,
     tree: Tree,
     key: &[u8],
-    compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
     mut by: As<'_>,
-) -> Result<Incremented, Blocked> {
+    compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
+) -> Result<Added, Blocked> {
     let (no, page) = descend::leaf_mut(core, tree.root, &mut Path::new(), key)?;
     let node = Node::new(&page);
-    let Ok(slot) = node.search(key) else { return Ok(Incremented::Missing) };
-    let old = node.cell(slot);
-    if old.overflow {
+    let Ok(slot) = node.search(key) else { return Ok(Added::Missing) };
+    let cell = node.cell(slot);
+    if cell.overflow {
         drop(page);
-        return increment_long(core, buf, tree, key, compute, by);
+        return increment_long(core, buf, tree, key, by, compute);
     }
-    let Some((addends, new)) = added(old.value, compute) else { return Ok(Incremented::Refused) };
-    let packed = addends.pack();
-    let (prefix, suffix) = common(old.value, &new);
-    let (patched, middle) = (&old.value[prefix..new.len() - suffix], &new[prefix..new.len() - suffix]);
-    let undo = match canary::on(Bug::PatchForAddition) {
-        true => {
-            let (prefix, suffix) = (prefix as u32, suffix as u32);
-            Undo { kind: UndoKind::Update, tree: tree.id, key, prefix, suffix, old: patched }
-        }
-        false => Undo { kind: UndoKind::Add, tree: tree.id, key, prefix: 0, suffix: 0, old: &packed },
-    };
+    let value = cell.value;
+    let Some(addends) = compute(value) else { return Ok(Added::Refused) };
+    let Some(span) = addends.span() else { return Ok(Added::Done(addends)) };
+    if !addends.fits(value.len()) {
+        return Ok(Added::Beyond(no));
+    }
+    let encoded = addends.encode();
+    let undo = undo_of_addition(tree, key, encoded.bytes(), value, span.clone(), span.len());
     start_pages(buf, core.partition, &by.role(&undo));
-    let (slot, prefix, suffix) = (slot as u16, prefix as u16, suffix as u16);
-    push_op(buf, no, &PageOp::Patch { slot, prefix, suffix, middle });
+    let (prefix, suffix) = (span.start as u16, (value.len() - span.end) as u16);
+    let middle = &value[span.clone()];
+    push_op(buf, no, &PageOp::Patch { slot: slot as u16, prefix, suffix, middle });
+    // The record ends with the patch's bytes.
+    let middle_at = buf.len() - span.len();
+    addends.add_to_part(&mut buf[middle_at..], span.start);
     core.admit(buf.len(), by.need(&undo))?;
     let (start, _) = core.log(buf, &mut [(no, page)])?;
     by.logged(core, buf, start);
-    Ok(Incremented::Done(addends))
+    Ok(Added::Done(addends))
 }
 
-fn added(old: &[u8], compute: &mut dyn FnMut(&[u8]) -> Option<Addends>) -> Option<(Addends, Vec<u8>)> {
-    let addends = compute(old)?;
-    let mut new = old.to_vec();
-    addends.add_to(&mut new).then_some((addends, new))
-}
-
-/// As [`increment`], of a value with pages of its own.
+/// Adds to a value in overflow pages: it gets a new chain.
 fn increment_long(
     core: &Core,
     buf: &mut Vec<u8>,
     tree: Tree,
     key: &[u8],
+    mut by: As<'_>,
     compute: &mut dyn FnMut(&[u8]) -> Option<Addends>,
-    by: As<'_>,
-) -> Result<Incremented, Blocked> {
+) -> Result<Added, Blocked> {
     let place = find(core, tree, key, &by)?;
-    let Some((addends, new)) = added(&place.old_value, compute) else { return Ok(Incremented::Refused) };
-    let packed = addends.pack();
-    let what = if canary::on(Bug::PatchForAddition) { What::Update(&new) } else { What::Add(&new, &packed) };
-    complex_at(core, buf, tree, key, what, by, &place)?;
-    Ok(Incremented::Done(addends))
+    if !place.found {
+        return Ok(Added::Missing);
+    }
+    let Some(addends) = compute(&place.old_value) else { return Ok(Added::Refused) };
+    let Some(span) = addends.span() else { return Ok(Added::Done(addends)) };
+    let mut value = place.old_value.clone();
+    if !addends.add_to(&mut value) {
+        return Ok(Added::Beyond(place.leaf));
+    }
+    let encoded = addends.encode();
+    let undo = undo_of_addition(tree, key, encoded.bytes(), &place.old_value, span, value.len());
+    let (role, need) = (by.role(&undo), by.need(&undo));
+    let (start, _) = put(core, buf, key, New::Bytes(&value), &place, &role, need)?.log;
+    by.logged(core, buf, start);
+    Ok(Added::Done(addends))
 }
 
 /// Deletes a key: where the record ends, or `None` if it is not there.
@@ -294,41 +327,25 @@ pub(crate) fn complex(
     tree: Tree,
     key: &[u8],
     what: What<'_>,
-    by: As<'_>,
+    mut by: As<'_>,
 ) -> Result<Option<Lsn>, Blocked> {
     let place = find(core, tree, key, &by)?;
     if place.found == matches!(what, What::Insert(_)) {
         return Ok(None);
     }
-    complex_at(core, buf, tree, key, what, by, &place).map(Some)
-}
-
-fn complex_at(
-    core: &Core,
-    buf: &mut Vec<u8>,
-    tree: Tree,
-    key: &[u8],
-    what: What<'_>,
-    mut by: As<'_>,
-    place: &Place,
-) -> Result<Lsn, Blocked> {
     let kind = match what {
         What::Insert(_) => UndoKind::Insert,
         What::Update(_) => UndoKind::Update,
-        What::Add(..) => UndoKind::Add,
         What::Delete(_) => UndoKind::Delete,
     };
-    let old = if let What::Add(_, packed) = what { packed } else { &place.old_value };
-    let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old };
+    let undo = Undo { kind, tree: tree.id, key, prefix: 0, suffix: 0, old: &place.old_value };
     let (role, need) = (by.role(&undo), by.need(&undo));
     let (start, end) = match what {
-        What::Insert(value) | What::Update(value) | What::Add(value, _) => {
-            put(core, buf, key, New::Bytes(value), place, &role, need)?.log
-        }
-        What::Delete(extra) => remove(core, buf, tree, place, extra, &role, need)?,
+        What::Insert(value) | What::Update(value) => put(core, buf, key, New::Bytes(value), &place, &role, need)?.log,
+        What::Delete(extra) => remove(core, buf, tree, &place, extra, &role, need)?,
     };
     by.logged(core, buf, start);
-    Ok(end)
+    Ok(Some(end))
 }
 
 /// Inserts a key whose value is the page of a new tree's root, made in the same record: that page, or `None` if the key is there.

@@ -8,6 +8,9 @@
 //!
 //! A slot is one sector, so that a crash leaves it as it was or whole: a slot that is neither whole nor empty is damage, or
 //! not ours, and is never taken for a directory that is to be made.
+//!
+//! A directory of an older version that is read becomes one of this version when it is opened:
+//! [`Control::renew`] comes before the first record that the older version does not know.
 
 use std::io;
 use std::path::Path;
@@ -20,9 +23,9 @@ use clearway_types::Lsn;
 use crate::error::OpenError;
 
 const MAGIC: &[u8; 8] = b"CLEARWAY";
-/// What is written. 2: the log may have undos of additions.
+/// What is written. Version 2 may have additions in its log.
 const VERSION: u32 = 2;
-/// The oldest that is read; the first write makes the directory one of [`VERSION`], before anything of that version is in it.
+/// The oldest version that is read.
 const OLDEST: u32 = 1;
 const SLOT_STRIDE: u64 = 4096;
 const SLOT: usize = 64;
@@ -110,10 +113,10 @@ fn check_maker(slot: &[u8; SLOT], whole: bool) -> Result<(), Unusable> {
         }
         _ if !whole => Err(Unusable::Damaged),
         (version, _) if version > VERSION => foreign(format!(
-            "is of format version {version}, made by a newer release; this one reads version {VERSION}"
+            "is of format version {version}, made by a newer release; this one reads versions {OLDEST} to {VERSION}"
         )),
         (version, _) if version < OLDEST => {
-            foreign(format!("is of format version {version}; this release reads version {VERSION}"))
+            foreign(format!("is of format version {version}; this release reads versions {OLDEST} to {VERSION}"))
         }
         // Directories made before the size was recorded have 0.
         (_, size) if size != 0 && size != PAGE_SIZE as u32 => {
@@ -251,7 +254,7 @@ mod tests {
         says(&|slot| slot[8] = 0, "format version 0");
         says(&|slot| slot[PAGE_SIZE_AT + 1] = 0x40, "pages of 16384 bytes");
         says(&|slot| slot[BYTE_ORDER_AT..BYTE_ORDER_AT + 4].reverse(), "byte order");
-        assert_eq!(resealed(|slot| slot[8] = 1), Ok(Some((1, State::default()))), "version 1 is read");
+        assert_eq!(resealed(|slot| slot[8] = 1), Ok(Some((1, State::default()))));
         // Made before page size and byte order were recorded.
         assert_eq!(resealed(|slot| slot[PAGE_SIZE_AT..CRC_AT].fill(0)), Ok(Some((1, State::default()))));
     }

@@ -1,6 +1,9 @@
 //! What the changes of a transaction that is not over have replaced.
+//!
+//! A key that the transaction has only added to has no value of its own from before: others may
+//! have added to it since. Of such a key the additions are told, of every other one the value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use clearway_types::TreeId;
 
@@ -9,16 +12,16 @@ use crate::error::{Blocked, StorageError};
 use crate::store::Store;
 use crate::txn::{TxnLog, Undo, UndoKind};
 
-/// What a transaction that is not over has done to a key.
+/// What a transaction has replaced under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prior<'a> {
-    /// The value before its first change; none: the key was not there. It may have added to the value as well.
+    /// The value before the transaction's first change; none: the key was not there.
     Value(Option<&'a [u8]>),
-    /// It has only added to integers of the value, this among others.
+    /// One of the transaction's additions; it has done nothing but add to this key.
     Added(&'a Addends),
 }
 
-/// What is shown each tree and key, and what was done to it.
+/// What is shown each tree and key, and what was replaced there.
 pub type EachImage<'a> = dyn FnMut(TreeId, &[u8], Prior<'_>) + 'a;
 
 /// What a transaction that is not over has replaced under a key.
@@ -28,83 +31,88 @@ pub enum Replaced {
     Nothing,
     /// This value; none: the key was not there.
     Value(Option<Box<[u8]>>),
-    /// Nothing, but it has added this to integers of the value: once for each.
+    /// It has only added to the value: this, summed by offset, in the order of the offsets.
     Added(Vec<Addend>),
     /// That is not known: a part of its undo is in the log only.
     Unknown,
 }
 
-/// Adds to the sum of what was added to each integer.
-fn sum(sums: &mut Vec<Addend>, addends: &Addends) {
-    for addend in addends.iter() {
-        match sums.iter_mut().find(|have| have.offset == addend.offset) {
-            Some(have) => have.delta = have.delta.wrapping_add(addend.delta),
-            None => sums.push(addend),
-        }
-    }
+/// What the transaction's changes of a key, from some change on, have replaced.
+enum Seen {
+    /// Nothing but additions were seen, newest first.
+    Added(Vec<Addends>),
+    /// This value.
+    Value(Option<Vec<u8>>),
 }
 
 impl Store {
     /// What the transaction's changes have replaced under a key of a tree that is here.
     pub fn replaced(&self, txn: &TxnLog, tree: TreeId, key: &[u8]) -> Result<Replaced, Blocked> {
         let Some(undos) = txn.newest_first() else { return Ok(Replaced::Unknown) };
-        let undos: Vec<_> = undos.filter(|undo| undo.tree == tree && undo.key == key).collect();
-        if undos.is_empty() {
-            return Ok(Replaced::Nothing);
+        let mut seen = None;
+        for undo in undos.filter(|undo| undo.tree == tree && undo.key == key) {
+            seen = Some(self.before(txn, &undo, seen)?);
         }
-        if undos.iter().all(|undo| undo.kind == UndoKind::Add) {
-            let mut sums = Vec::new();
-            undos.iter().filter_map(Undo::added).for_each(|addends| sum(&mut sums, &addends));
-            return Ok(Replaced::Added(sums));
-        }
-        let mut value: Option<Option<Vec<u8>>> = None;
-        for undo in &undos {
-            value = Some(self.before(txn, undo, value.as_ref().map(Option::as_deref))?);
-        }
-        Ok(Replaced::Value(value.flatten().map(Into::into)))
-    }
-
-    /// The value before the change; `now`: the one behind it, if that is not the tree's.
-    fn before(&self, txn: &TxnLog, undo: &Undo<'_>, now: Option<Option<&[u8]>>) -> Result<Option<Vec<u8>>, Blocked> {
-        Ok(match undo.kind {
-            UndoKind::Insert => None,
-            UndoKind::Delete => Some(undo.old.to_vec()),
-            UndoKind::Update | UndoKind::Add => {
-                let mut old = None;
-                match now {
-                    Some(now) => old = now.and_then(|now| undo.old_value(now)),
-                    None => {
-                        self.get(undo.tree, undo.key, &mut |now| old = undo.old_value(now))?;
-                    }
-                }
-                let what = "a value is not as its undo says";
-                Some(old.ok_or(StorageError::BadRecord { lsn: txn.head(), what })?)
-            }
+        Ok(match seen {
+            None => Replaced::Nothing,
+            Some(Seen::Value(value)) => Replaced::Value(value.map(Into::into)),
+            Some(Seen::Added(added)) => Replaced::Added(Addends::sum(&added)),
         })
     }
 
-    /// Shows each key that the transaction has changed here (in trees that are here), with what was done to it. False, and nothing is shown, if memory has
-    /// only a part of the transaction's undo: the rest is in the log.
+    /// What was replaced by the change and those behind it, `seen`.
+    fn before(&self, txn: &TxnLog, undo: &Undo<'_>, seen: Option<Seen>) -> Result<Seen, Blocked> {
+        let bad = || StorageError::BadRecord { lsn: txn.head(), what: "a value is not as its undo says" };
+        let now = match (undo.kind, seen) {
+            (UndoKind::Insert, _) => return Ok(Seen::Value(None)),
+            (UndoKind::Delete, _) => return Ok(Seen::Value(Some(undo.old.to_vec()))),
+            (UndoKind::Add, None) => return Ok(Seen::Added(vec![undo.addends().ok_or_else(bad)?])),
+            (UndoKind::Add, Some(Seen::Added(mut added))) => {
+                added.push(undo.addends().ok_or_else(bad)?);
+                return Ok(Seen::Added(added));
+            }
+            (UndoKind::Add | UndoKind::Update, Some(Seen::Value(value))) => value,
+            (UndoKind::Update, None) => self.value(undo)?,
+            (UndoKind::Update, Some(Seen::Added(added))) => {
+                let mut value = self.value(undo)?.ok_or_else(bad)?;
+                let all = added.iter().all(|addends| addends.subtract_from(&mut value));
+                Some(value).filter(|_| all)
+            }
+        };
+        let mut value = now.ok_or_else(bad)?;
+        match undo.addends() {
+            Some(addends) => addends.subtract_from(&mut value).then_some(()).ok_or_else(bad)?,
+            None => value = undo.old_value(&value).ok_or_else(bad)?,
+        }
+        Ok(Seen::Value(Some(value)))
+    }
+
+    /// The value in the tree.
+    fn value(&self, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
+        let mut value = None;
+        self.get(undo.tree, undo.key, &mut |now| value = Some(now.to_vec()))?;
+        Ok(value)
+    }
+
+    /// Shows each key that the transaction has changed here (in trees that are here): if it has
+    /// only added to the key, each addition by itself, newest first; else the value before its
+    /// first change. False, and nothing is shown, if memory has only a part of the transaction's
+    /// undo: the rest is in the log.
     pub fn images(&self, txn: &TxnLog, each: &mut EachImage<'_>) -> Result<bool, Blocked> {
-        let (Some(kinds), Some(undos)) = (txn.newest_first(), txn.newest_first()) else { return Ok(false) };
-        let replaced = kinds.filter(|undo| undo.kind != UndoKind::Add).map(|undo| (undo.tree, undo.key));
-        let replaced: BTreeSet<(TreeId, &[u8])> = replaced.collect();
-        let (mut values, mut added) = (BTreeMap::<(TreeId, &[u8]), Option<Vec<u8>>>::new(), Vec::new());
+        let Some(undos) = txn.newest_first() else { return Ok(false) };
+        let mut all: BTreeMap<(TreeId, &[u8]), Seen> = BTreeMap::new();
         for undo in undos.filter(|undo| self.has_tree(undo.tree)) {
             let place = (undo.tree, undo.key);
-            if let (Some(addends), false) = (undo.added(), replaced.contains(&place)) {
-                added.push((place, addends));
-                continue;
+            let before = self.before(txn, &undo, all.remove(&place))?;
+            all.insert(place, before);
+        }
+        for ((tree, key), seen) in &all {
+            match seen {
+                Seen::Value(value) => each(*tree, key, Prior::Value(value.as_deref())),
+                Seen::Added(added) => {
+                    added.iter().for_each(|addends| each(*tree, key, Prior::Added(addends)));
+                }
             }
-            let now = values.get(&place).map(Option::as_deref);
-            let before = self.before(txn, &undo, now)?;
-            values.insert(place, before);
-        }
-        for ((tree, key), before) in &values {
-            each(*tree, key, Prior::Value(before.as_deref()));
-        }
-        for ((tree, key), addends) in &added {
-            each(*tree, key, Prior::Added(addends));
         }
         Ok(true)
     }

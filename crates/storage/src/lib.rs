@@ -4,7 +4,7 @@
 //! as one `record` and has it applied to the pages by `apply`, as redo will. `page` is the layout of the pages, `descend` and
 //! `scan` find keys, `txn`, `rollback` and `log_read` undo, `directory` knows the trees of a partition. `node` opens a data directory,
 //! with `control`, `recovery`, `redo` and `renumber`, and takes checkpoints; `spill` is its temporary file; `backup` copies it all. The bytes are specified in
-//! `docs/format.md`.
+//! `docs/format.md`. `addends` is what an increment adds to integers of a value.
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +56,6 @@ pub use log_read::LogRead;
 pub use node::{Node, RecoveryReport};
 pub use scan::Visit;
 pub use spill::{SpillBlock, SpillFile, SpillRead, SpillResults, SpillWrite};
-pub use store::{Inserted, Store, TxnMode, rowid_key};
+pub use store::{EachUndone, Inserted, Store, TxnMode, rowid_key};
 pub use txn::TxnLog;
 pub use wal::SpaceWaits;

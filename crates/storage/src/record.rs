@@ -183,8 +183,9 @@ impl<'a> Reader<'a> {
         };
         let (tree, prefix, suffix) = (TreeId(self.u32()?), self.u32()?, self.u32()?);
         let (key_len, old_len) = (self.u32()? as usize, self.u32()? as usize);
-        let undo = Undo { kind, tree, prefix, suffix, key: self.bytes(key_len)?, old: self.bytes(old_len)? };
-        (kind != UndoKind::Add || undo.added().is_some()).then_some(undo)
+        let (key, old) = (self.bytes(key_len)?, self.bytes(old_len)?);
+        let undo = Undo { kind, tree, prefix, suffix, key, old };
+        (kind != UndoKind::Add || undo.addends().is_some()).then_some(undo)
     }
     fn op(&mut self) -> Option<(u32, PageOp<'a>)> {
         let (kind, page) = (self.u8()?, self.u32()?);

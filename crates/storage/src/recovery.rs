@@ -121,8 +121,8 @@ pub(crate) fn undo(
 ) -> Result<u64, StorageError> {
     let mut undone = 0;
     let all = losers.into_iter().flat_map(|(txn, heads)| heads.into_iter().map(move |(p, head)| (head, txn, p)));
-    let mut heads: BinaryHeap<(Lsn, TxnId, PartitionId)> = all.collect();
-    while let Some((head, txn, partition)) = heads.pop() {
+    let mut heads: BinaryHeap<_> = all.map(|(head, txn, p)| (place_in_line(head, txn), head, txn, p)).collect();
+    while let Some((_, head, txn, partition)) = heads.pop() {
         let store = stores.get_mut(usize::from(partition.0)).ok_or(bad(head, "there is no such partition"))?;
         let next = match head {
             Lsn(0) => head,
@@ -130,13 +130,18 @@ pub(crate) fn undo(
             _ => undo_record(undoing, store, txn, head)?,
         };
         if next > Lsn(0) {
-            heads.push((next, txn, partition));
+            heads.push((place_in_line(next, txn), next, txn, partition));
         } else {
             store.log_abort_end(txn);
             undone += 1;
         }
     }
     Ok(undone)
+}
+
+/// What has the highest place is undone next.
+fn place_in_line(head: Lsn, txn: TxnId) -> Lsn {
+    if canary::on(Bug::LosersById) { Lsn(u64::MAX - txn.0) } else { head }
 }
 
 /// The mistake that [`Bug::UndoneOldestFirst`] stands for.

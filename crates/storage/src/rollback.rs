@@ -4,7 +4,8 @@
 
 use clearway_types::{Lsn, TxnId};
 
-use crate::change::{self, As, Tree};
+use crate::addends::Addends;
+use crate::change::{self, Added, As, Tree};
 use crate::descend::{self, Path};
 use crate::error::Blocked;
 use crate::mini::Core;
@@ -13,7 +14,7 @@ use crate::page::Node;
 use crate::record::{Role, start_pages};
 use crate::txn::{Undo, UndoKind};
 
-/// The value as it was before the update, or as it is without the addition.
+/// The value as it was before the update.
 fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>, Blocked> {
     let mut path = Path::new();
     let (no, page) = descend::leaf(core, tree.root, &mut path, |node| node.child_slot(undo.key))?;
@@ -22,6 +23,19 @@ fn old_value(core: &Core, tree: Tree, undo: &Undo<'_>) -> Result<Option<Vec<u8>>
     let old = overflow::with_value(core, &node.cell(slot), |now| undo.old_value(now));
     let old = old.map_err(|blocked| path.behind(core, no, blocked))?;
     old.map(Some).ok_or_else(|| core.corrupt(no, "a value is shorter than its undo says").into())
+}
+
+/// Takes an addition back from the value as it is now, with all that others have added.
+fn subtract(core: &Core, buf: &mut Vec<u8>, tree: Tree, undo: &Undo<'_>, by: As<'_>) -> Result<(), Blocked> {
+    let taken_back = undo.addends().map(Addends::negated);
+    match change::increment(core, buf, tree, undo.key, by, &mut |_| taken_back)? {
+        Added::Done(_) => Ok(()),
+        Added::Beyond(no) => Err(core.corrupt(no, "a value is shorter than its undo says").into()),
+        Added::Missing | Added::Refused => {
+            let (no, _) = descend::leaf(core, tree.root, &mut Path::new(), |node| node.child_slot(undo.key))?;
+            Err(core.corrupt(no, "a change to undo is not there").into())
+        }
+    }
 }
 
 /// Undoes one change of `txn`; the next one to undo is in the record at `next`. `root`: that of the undo's tree, `None` if
@@ -45,10 +59,11 @@ pub(crate) fn undo(
     let done = match undo.kind {
         UndoKind::Insert => change::delete(core, buf, tree, undo.key, by)?,
         UndoKind::Delete => change::insert(core, buf, tree, undo.key, undo.old, by)?,
-        UndoKind::Update | UndoKind::Add => match old_value(core, tree, undo)? {
+        UndoKind::Update => match old_value(core, tree, undo)? {
             Some(old) => change::update(core, buf, tree, undo.key, &old, by)?,
             None => None,
         },
+        UndoKind::Add => return subtract(core, buf, tree, undo, by),
     };
     match done {
         Some(_) => Ok(()),

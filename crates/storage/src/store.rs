@@ -18,7 +18,7 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, TreeId, TxnId};
 
 use crate::addends::{Addends, Incremented};
-use crate::change::{self, As, Tree};
+use crate::change::{self, Added, As, Tree};
 use crate::descend::{self, Path};
 use crate::directory;
 use crate::error::{Blocked, StorageError};
@@ -30,6 +30,9 @@ use crate::rollback;
 use crate::scan::{self, Visit};
 use crate::spare::Moved;
 use crate::txn::TxnLog;
+
+/// What is told each addition that a rollback has taken back: its tree, its key, what was added.
+pub type EachUndone<'a> = dyn FnMut(TreeId, &[u8], &Addends) + 'a;
 
 /// How a change is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,8 +249,11 @@ impl Store {
         self.owe(txn, mode);
         Ok(done.is_some())
     }
-    /// Adds to integers of the key's value, in place. It is undone by subtraction, whatever others have added meanwhile. `compute` sees the
-    /// value and says what is to be added; it may be called again after a `Blocked`.
+    /// Adds to integers of the key's value, in place. It is undone by subtraction, whatever others
+    /// have added meanwhile, if all other changes of the key wait until the transaction has ended.
+    /// `compute` sees the current value and says what is to be added; it may be called again after
+    /// `Blocked`. If it adds to nothing, nothing is logged. An integer that is not within the value
+    /// is refused, as if `compute` had refused.
     pub fn increment(
         &mut self,
         txn: &mut TxnLog,
@@ -259,10 +265,14 @@ impl Store {
         let tree = self.tree(tree)?;
         let before = txn.undo_cost;
         let by = self.by(txn, mode);
-        let done = change::increment(&self.core, &mut self.buf, tree, key, compute, by)?;
+        let added = change::increment(&self.core, &mut self.buf, tree, key, by, compute)?;
         self.pledge(before, txn.undo_cost);
         self.owe(txn, mode);
-        Ok(done)
+        Ok(match added {
+            Added::Missing => Incremented::Missing,
+            Added::Refused | Added::Beyond(_) => Incremented::Refused,
+            Added::Done(addends) => Incremented::Done(addends),
+        })
     }
     /// Deletes a key; false if it is not there.
     pub fn delete(&mut self, txn: &mut TxnLog, mode: TxnMode, tree: TreeId, key: &[u8]) -> Result<bool, Blocked> {
@@ -329,13 +339,9 @@ impl Store {
         txn.mark()
     }
     /// Undoes all but the first `to` changes, newest first. After `Blocked::Want` or `Blocked::Log` call it again: it
-    /// goes on where it stopped. `taken_back` is told each addition in the step that logs its compensation.
-    pub fn rollback(
-        &mut self,
-        txn: &mut TxnLog,
-        to: usize,
-        taken_back: &mut dyn FnMut(TreeId, &[u8], &Addends),
-    ) -> Result<(), Blocked> {
+    /// goes on where it stopped. `undone` is told each addition that has been taken back, once, in
+    /// the step that logs its compensation.
+    pub fn rollback(&mut self, txn: &mut TxnLog, to: usize, undone: &mut EachUndone<'_>) -> Result<(), Blocked> {
         while txn.mark() > to {
             let Some((undo, next)) = txn.last() else {
                 let from = self.active.iter().find(|(id, _)| *id == txn.id).map_or(Lsn(0), |(_, from)| *from);
@@ -345,14 +351,14 @@ impl Store {
             };
             let entry = self.trees.get_mut(&undo.tree).filter(|e| !e.dropping);
             let (root, mut none) = (entry.as_ref().map(|e| e.root), Vec::new());
-            let undone = entry.map_or(&mut none, |e| &mut e.undone);
+            let last = entry.map_or(&mut none, |e| &mut e.undone);
             let next = if canary::on(Bug::UndoneTwice) { txn.head() } else { next };
             self.core.spare.take_moved();
-            rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next, undone)?;
-            undone.clear();
-            undone.extend_from_slice(undo.key);
-            if let Some(addends) = undo.added() {
-                taken_back(undo.tree, undo.key, &addends);
+            rollback::undo(&self.core, &mut self.buf, root, &undo, txn.id, next, last)?;
+            last.clear();
+            last.extend_from_slice(undo.key);
+            if let Some(addends) = undo.addends() {
+                undone(undo.tree, undo.key, &addends);
             }
             txn.debt.undo(self.core.spare.take_moved());
             let before = txn.undo_cost;

@@ -35,7 +35,7 @@ pub(crate) enum UndoKind {
     Update,
     /// A key was deleted: insert it with its old value.
     Delete,
-    /// Integers of a value were added to: take that off, whatever the value is then.
+    /// Something was added to integers of a value: subtract it.
     Add,
 }
 
@@ -45,32 +45,30 @@ pub(crate) struct Undo<'a> {
     pub(crate) kind: UndoKind,
     pub(crate) tree: TreeId,
     pub(crate) key: &'a [u8],
-    /// The bytes that the old and the new value have in common at their front and at their end (updates only).
+    /// The bytes that the old and the new value have in common at their front and at their end
+    /// (updates only). Of an addition `prefix` is how many bytes of the value its undo writes.
     pub(crate) prefix: u32,
     pub(crate) suffix: u32,
-    /// The old value without these; of an addition what was added, packed.
+    /// The old value without these; the addends of an addition.
     pub(crate) old: &'a [u8],
 }
 
 impl Undo<'_> {
     /// At most so many bytes of log are taken by the record that undoes it; not counted are pages that have to be split for it.
     pub(crate) fn cost(&self) -> u64 {
-        let bytes = (self.key.len() + self.old.len()) as u64;
+        let written = if self.kind == UndoKind::Add { self.prefix as usize } else { self.old.len() };
+        let bytes = (self.key.len() + written) as u64;
         // A long value is spread over pages, each with a header of its own in the record.
         (UNDO_RECORD + bytes + bytes / 128).next_multiple_of(8)
     }
 
-    /// What was added; `None`: it is not an addition.
-    pub(crate) fn added(&self) -> Option<Addends> {
-        if self.kind == UndoKind::Add { Addends::unpack(self.old) } else { None }
+    /// What was added, if it was an addition.
+    pub(crate) fn addends(&self) -> Option<Addends> {
+        if self.kind == UndoKind::Add { Addends::decode(self.old) } else { None }
     }
 
-    /// The value before an update or an addition, of the value after it; `None` if that is too short.
+    /// The value before an update, of the value after it; `None` if that is too short.
     pub(crate) fn old_value(&self, now: &[u8]) -> Option<Vec<u8>> {
-        if self.kind == UndoKind::Add {
-            let mut value = now.to_vec();
-            return self.added()?.subtract_from(&mut value).then_some(value);
-        }
         let (prefix, suffix) = (self.prefix as usize, self.suffix as usize);
         let (front, end) = (now.get(..prefix)?, now.len().checked_sub(suffix)?);
         Some([front, self.old, now.get(end.max(prefix)..)?].concat())

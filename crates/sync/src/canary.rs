@@ -97,6 +97,8 @@ pub enum Bug {
     SharedIncrement,
     /// The undo of an addition restores the bytes that were there before it.
     PatchForAddition,
+    /// Recovery undoes loser by loser, in the order of their ids.
+    LosersById,
 }
 
 /// What the simulation of the whole engine must find.

@@ -21,6 +21,9 @@ const SIM_CLIPPY: &str = "clippy -p clearway-sim --target-dir target/sim -- -D w
 const LOCK_CANARIES: &str =
     "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
 
+/// Planted bugs that the tests of additions must find.
+const ADDITION_CANARIES: &str = "test -p clearway-storage --test it --target-dir target/sim canaries_are_found";
+
 /// The fabric with the provider that needs libibverbs; without a device its tests say so.
 const VERBS: &str = "-p clearway-fabric --features verbs";
 
@@ -67,6 +70,7 @@ pub fn run(options: &Options) -> Res<()> {
     cargo("clippy for the simulation", SIM_CLIPPY, &[crate::sim::FLAGS])?;
     step("simulation", || crate::sim::run(&Options::default()))?;
     cargo("canaries of the lock table", LOCK_CANARIES, &[crate::sim::FLAGS])?;
+    cargo("canaries of additions", ADDITION_CANARIES, &[crate::sim::FLAGS])?;
     step("canaries", || crate::sim::run(&Options { canaries: true, ..Options::default() }))?;
     let of_histories = Options { canaries: true, histories: true, ..Options::default() };
     step("canaries of the checker of histories", || crate::sim::run(&of_histories))?;

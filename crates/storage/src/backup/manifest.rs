@@ -14,8 +14,10 @@ pub(super) const NAME: &str = "manifest";
 pub(super) const LOG: &str = "log";
 
 const MAGIC: &str = "CLEARWAY-BACKUP";
-/// What is written: a backup has a part of the log, see `control`. Version 1 is read, too.
+/// What is written; as of the data directory, whose log it has a part of.
 const VERSION: u32 = 2;
+/// The oldest version that is read.
+const OLDEST: u32 = 1;
 /// No log is longer than this, nor a segment larger, in bytes: restoring must not be made to overflow, or to fill a disk.
 const MAX_LOG: u64 = 1 << 62;
 const MAX_SEGMENT: u64 = 1 << 40;
@@ -109,9 +111,11 @@ impl Manifest {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
         let version = text.lines().next().and_then(|line| line.strip_prefix(MAGIC)).map(str::trim);
         match version.map(str::parse::<u32>) {
-            Some(Ok(1 | VERSION)) => {}
+            Some(Ok(OLDEST..=VERSION)) => {}
             Some(Ok(other)) => {
-                return Err(format!("it is of format version {other}; this program reads version {VERSION}"));
+                return Err(format!(
+                    "it is of format version {other}; this program reads versions {OLDEST} to {VERSION}"
+                ));
             }
             _ => return Err("it does not begin as a manifest does".to_owned()),
         }
@@ -238,6 +242,19 @@ mod tests {
             segment-size 1048576\nblock 1048576\nfile data/p0000.data 24\n00000007\nfile data/p0001.data 24\n00000007\n\
             file log 24\n00000007\nsum ";
         assert_eq!(text[..expected.len()], *expected);
+    }
+
+    #[test]
+    fn versions_1_and_2_are_read() {
+        let manifest = sample();
+        let text = manifest.encode();
+        for (version, is_read) in [(0, false), (1, true), (2, true), (3, false)] {
+            let body = &text[..text.len() - SUM_LINE.len() - 9];
+            let body = body.replacen("BACKUP 2\n", &format!("BACKUP {version}\n"), 1);
+            let text = format!("{body}{SUM_LINE}{:08x}\n", crc32c::crc32c(body.as_bytes()));
+            let parsed = Manifest::parse(text.as_bytes());
+            assert_eq!(parsed.clone().ok(), is_read.then(|| manifest.clone()), "{version}: {parsed:?}");
+        }
     }
 
     /// A checksum proves that the text is as it was written, not that it makes sense.

@@ -19,7 +19,7 @@ pub fn scratch() -> Arc<dyn File> {
     MemDisk::new().open("scratch".as_ref(), Open::Create).unwrap()
 }
 
-fn try_check(disk: &MemDisk) -> Result<Report, OpenError> {
+pub fn try_check(disk: &MemDisk) -> Result<Report, OpenError> {
     let mut options = CheckOptions::new(scratch());
     // So small that nodes are read a second time.
     (options.frames, options.memory) = (64, 4000);

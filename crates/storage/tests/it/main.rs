@@ -1,5 +1,7 @@
 //! Trees, log and recovery together, from outside, on a disk in memory.
 
+mod additions;
+mod additions_model;
 mod backup;
 mod backup_faults;
 mod check;
@@ -10,8 +12,8 @@ mod directory;
 mod engines;
 mod faults;
 mod full;
-mod increment;
 mod long;
 mod nonsense;
 mod row_number;
 mod tree_model;
+mod upgrade;
