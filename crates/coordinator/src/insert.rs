@@ -57,8 +57,9 @@ pub(crate) async fn run(core: &Core, insert: &Insert, env: &Arc<Env>) -> Result<
         }
     }
     let source = snapshot::seeing(core, &insert.source.source, query::run(core, &insert.source, env)).await?;
-    if on_conflict(program) != OnConflict::Fail {
-        core.read_at.set(ReadAt::of(core.txn().sees(Needs::at_home(program))));
+    let sees = core.txn().sees(Needs::at_home(program));
+    if sees.is_some() {
+        core.read_at.set(ReadAt::of(sees));
     }
     rows(core, table, program, &source, env, Rounds::One).await
 }

@@ -20,7 +20,7 @@ use crate::txn::{everywhere, table_of};
 use clearway_partition::{Batch, Body, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
-use clearway_plan::{Access, GuardOp, IndexDef, OnConflict, Path, Program, RowLock, TableDef};
+use clearway_plan::{Access, GuardOp, IndexDef, Path, Program, RowLock, TableDef};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::sync::{Arc, Weak};
 
@@ -279,8 +279,8 @@ impl Work<'_> {
         let Self { program, env, rows, batch, fresh, learns } = self;
         let (program, env) = (program.clone(), env.clone());
         // What this transaction has made nobody else changes. A guard may lack keys of rows that its snapshot has.
-        let is_guard = matches!(*program, Program::Guard { .. });
-        match sees.filter(|sees| looks(&program, *sees) && (!fresh || is_guard && sees.repeatable)) {
+        let lacks = matches!(*program, Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. });
+        match sees.filter(|sees| looks(&program, *sees) && (!fresh || lacks && sees.repeatable)) {
             Some(Sees { at, repeatable }) => Body::StatementAt { at, repeatable, program, env, rows, batch },
             None => Body::Statement { program, env, rows, batch, fresh, learns },
         }
@@ -333,12 +333,12 @@ fn with_trees(table: &TableDef, then: &TableDef) -> TableDef {
     table
 }
 
-/// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what it finds.
+/// Whether it finds what it reads or changes, or is to fail where its snapshot does not have what it finds, or has what it would hide.
 fn looks(program: &Program, sees: Sees) -> bool {
     match program {
         Program::Scan { .. } | Program::Update { .. } | Program::Delete { .. } => true,
-        Program::Guard { op, .. } => matches!(op, GuardOp::Find { .. } | GuardOp::Clash),
-        Program::Insert { on_conflict, .. } => *on_conflict != OnConflict::Fail && sees.repeatable,
-        Program::BuildIndex { .. } => false,
+        Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. } => true,
+        Program::Guard { op: GuardOp::Insert, .. } | Program::Insert { .. } => sees.repeatable,
+        Program::Guard { op: GuardOp::Delete, .. } | Program::BuildIndex { .. } => false,
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! A statement finds its rows in what it saw. It answers with them, or changes or locks the newest version of each that still satisfies its condition; at
 //! REPEATABLE READ there is none that others have changed since.
+//!
+//! A key has one place in its tree. So at REPEATABLE READ no statement makes a key that the block still sees, and that others have removed.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
 use crate::sql::{A, Kind, Pred, Row, Stmt};
@@ -52,6 +54,25 @@ fn with_own<'t>(then: &Rows<'t>, base: &Rows<'_>, now: &Rows<'t>) -> BTreeMap<u6
 impl Model {
     /// Executes a statement of a transaction that saw its table like this; `seen`: the engine's answer, `base`: all as it was before the transaction.
     pub(crate) fn execute_as_of(
+        &mut self,
+        (stmt, seen): (&Stmt, &Answer),
+        then: Option<&Table>,
+        base: &Self,
+        repeatable: bool,
+    ) -> Result<Answer, String> {
+        let name = stmt.table().unwrap_or_default();
+        let before = self.tables.get(name).filter(|_| repeatable).cloned();
+        let answer = self.execute_seeing((stmt, seen), then, base, repeatable)?;
+        if let (Some(before), Some(after), Answer::Count(_)) = (before, self.tables.get(name), &answer) {
+            let found = with_own(&rows(then), &rows(base.tables.get(name)), &rows(Some(&before)));
+            if let Some(row) = revived(&found, &before, after) {
+                return Err(format!("{}: makes a key of {row}, which others have removed", stmt.short()));
+            }
+        }
+        Ok(answer)
+    }
+
+    fn execute_seeing(
         &mut self,
         (stmt, seen): (&Stmt, &Answer),
         then: Option<&Table>,
@@ -119,6 +140,18 @@ impl Model {
     }
 }
 
+/// A row that the block sees whose unique key was not there before, and is after.
+fn revived<'r>(found: &Rows<'r>, before: &Table, after: &Table) -> Option<&'r Row> {
+    let of = |row: &Row, key: &[usize]| key.iter().map(|column| row.n[*column]).collect::<Option<Vec<i32>>>();
+    after.kind.uniques().iter().find_map(|key| {
+        let there = |table: &Table| -> BTreeSet<Vec<i32>> {
+            table.rows.iter().filter_map(|known| of(&known.row, key)).collect()
+        };
+        let made: BTreeSet<Vec<i32>> = &there(after) - &there(before);
+        found.values().copied().find(|row| of(row, key).is_some_and(|value| made.contains(&value)))
+    })
+}
+
 /// Does to the newest versions of such rows, as far as they satisfy the statement's condition, what it says.
 fn take(stmt: &Stmt, now: &Table, which: impl Fn(&Known) -> bool) -> (Table, Answer) {
     let mut table = now.clone();
@@ -165,7 +198,7 @@ impl Stmt {
 
     /// Whether what it does depends on what it sees.
     pub fn looks(&self) -> bool {
-        self.finds() || matches!(self, Self::InsertFree { .. })
+        self.finds() || matches!(self, Self::Insert { .. } | Self::InsertFree { .. })
     }
 
     /// Whether it looks for rows.
@@ -253,6 +286,27 @@ mod tests {
         assert_eq!(replay(&[add(Pred::All, 2)], false), Ok(vec![row(1, 2), row(2, 1), row(3, 0)]));
         let lost = replay(&[add(Pred::All, 2)], true).unwrap_err();
         assert!(lost.contains("others have changed (0, 1, 0, NULL"), "{lost}");
+    }
+
+    #[test]
+    fn a_key_that_others_have_removed_is_not_made_again() {
+        let update =
+            |set, k| (Stmt::Update { table: "t".into(), set, pred: Pred::Equal(vec![(K, k)]) }, Answer::Count(1));
+        let delete = |k| (Stmt::Delete { table: "t".into(), pred: Pred::Equal(vec![(K, k)]) }, Answer::Count(1));
+        let free = (Stmt::InsertFree { table: "t".into(), rows: vec![row(1, 0)] }, Answer::Count(1));
+        let replay = |steps: &[(Stmt, Answer)], repeatable| {
+            let (then, mut model) = changed();
+            model.replay(&[delete(1), delete(3)], &[]).unwrap();
+            model.replay(steps, &vec![View::AsOf { table: Some(then), repeatable }; steps.len()])
+        };
+        for step in [insert(1), free, update(Set::To(K, Some(1)), 2)] {
+            assert_eq!(replay(&[step.clone()], false), Ok(()), "{step:?}");
+            let again = replay(&[step], true).unwrap_err();
+            assert!(again.contains("makes a key of (0, 1, 0, NULL"), "{again}");
+        }
+        // The snapshot did not have 3, and the block itself removes 2.
+        assert_eq!(replay(&[insert(3), delete(2), insert(2)], true), Ok(()));
+        assert_eq!(replay(&[update(Set::To(K, Some(4)), 2), insert(2)], true), Ok(()));
     }
 
     #[test]

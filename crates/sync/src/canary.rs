@@ -87,6 +87,8 @@ pub enum Bug {
     UnheldImport,
     /// ON CONFLICT DO NOTHING at REPEATABLE READ passes over a row that its snapshot does not have.
     UnseenConflict,
+    /// REPEATABLE READ inserts under a key that its snapshot has and others have deleted since: it no longer sees the old row.
+    HiddenRow,
     /// The trees of a table that has been dropped or emptied are dropped, though an open snapshot sees them.
     EarlyDrop,
     /// Whoever reads a row does not take off what others have added to it and the reader does not see.
@@ -136,6 +138,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::NewTable,
     Bug::UnheldImport,
     Bug::UnseenConflict,
+    Bug::HiddenRow,
     Bug::EarlyDrop,
     Bug::UnsubtractedDelta,
     Bug::UncheckedSpread,

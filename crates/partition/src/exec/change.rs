@@ -80,6 +80,9 @@ impl Steps {
         while let Some(step) = self.steps.get(self.taken) {
             match step {
                 Step::Insert { tree, key, value, unique } => {
+                    if let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) {
+                        recheck::is_not_hidden(cx, as_of, table, *tree, key)?;
+                    }
                     if cx.trees.insert(cx.log, cx.mode, *tree, key, value)? == Inserted::Exists {
                         return Err(duplicate(table, *unique, RowView::new(new_row), env)?.into());
                     }

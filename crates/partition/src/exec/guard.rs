@@ -52,6 +52,9 @@ impl Guard {
             match op {
                 GuardOp::Insert => {
                     let home = home(table, row, guard.columns.len())?;
+                    if let Some(as_of) = cx.as_of.filter(|as_of| as_of.repeatable) {
+                        recheck::is_not_hidden(cx, as_of, table, guard.tree, &entry)?;
+                    }
                     if cx.trees.insert(cx.log, cx.mode, guard.tree, &entry, &home)? == Inserted::Exists {
                         return Err(duplicate_key(table, *key, row, env)?.into());
                     }

@@ -3,6 +3,9 @@
 //! Invariant: a row that is taken satisfies the statement's condition twice, in the snapshot and in its newest version, and that version stays as it is: the row is
 //! locked. The condition is the filter and the range of the path: of a range of the table's own keys the latter cannot change.
 //!
+//! An INSERT finds no rows, but at REPEATABLE READ it must not hide one: a key has one place in its tree, and what the block puts there itself is all that it sees
+//! there. The same holds for UPDATE, and for entries of indexes and guards.
+//!
 //! Source: PostgreSQL's manual, 13.2.1 and 13.2.2, and its `EvalPlanQual`.
 
 use super::path::{Keys, Range};
@@ -80,6 +83,22 @@ pub(super) fn since<T: Trees>(
         return Err(changed(table).into());
     }
     Ok(since)
+}
+
+/// 40001 if an insert under this locked key would hide what a repeatable snapshot has there: others have deleted it since. A key that is not free is none of
+/// that, the insert finds it.
+pub(super) fn is_not_hidden<T: Trees>(
+    cx: &Cx<'_, T>,
+    as_of: AsOf,
+    table: &TableDef,
+    tree: TreeId,
+    key: &[u8],
+) -> Result<(), Stop> {
+    let is_seen = cx.trees.get_at(tree, key, as_of, &mut |_| {})?;
+    if is_seen && !cx.trees.get(tree, key, &mut |_| {})? && !canary::on(Bug::HiddenRow) {
+        return Err(changed(table).into());
+    }
+    Ok(())
 }
 
 /// Whether the row's entry in the index lies in the range as it was at the beginning.

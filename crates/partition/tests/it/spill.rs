@@ -3,7 +3,7 @@
 use crate::driver::{Driver, state_of};
 use crate::history::run_each;
 use crate::snapshots::{close, open, read_in};
-use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Stmt, as_expected, rows_of, table};
+use crate::sql::{BY_A, BY_B, Expected, Find, Model, ROWS, Row, Stmt, as_expected, rows_of, table};
 use crate::trees::{MemTrees, Paging};
 use crate::units::{D, abort, add, make_trees, numbers, one, select};
 use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, Role, When, Zone};
@@ -142,6 +142,37 @@ fn a_change_since_the_snapshot_is_known_from_the_file() {
     }
     assert_eq!(rows_of(&locking(&mut d, 99).expect("nobody has changed it")), [(99, Some(9), 1099)]);
     assert!(d.spill_reads > 0);
+    drop(writer.1);
+    abort(&mut d, writer.0);
+}
+
+/// Whoever inserts as of a snapshot is told of rows that were deleted since then, wherever their images are.
+#[test]
+fn a_deletion_since_the_snapshot_is_known_from_the_file() {
+    let disk = disk();
+    let file = file(&disk, 10_000);
+    let mut d = spilling(&file, 8_000);
+    one(&mut d, &Stmt::Insert { rows: numbers(100), ignore: false }).expect("rows");
+    let writer = open(&mut d);
+    (0..100).for_each(|id| _ = one(&mut d, &Stmt::Delete(Find::Point(id))).expect("a change"));
+    assert!(file.bytes() > 0);
+    let insert = |d: &mut D, row: Row, repeatable: bool| {
+        let Body::Statement { program, env, rows, batch, .. } =
+            Stmt::Insert { rows: vec![row], ignore: false }.statement(&table())
+        else {
+            panic!("a statement")
+        };
+        d.call(writer.0, Body::StatementAt { at: Some(writer.1.lsn()), repeatable, program, env, rows, batch })
+    };
+    for id in 0..99 {
+        for row in [(id, None, 5_000 + id), (500 + id, None, 1_000 + id)] {
+            assert_eq!(state_of(&insert(&mut d, row, true)), Some(SqlState::SERIALIZATION_FAILURE), "{row:?}");
+        }
+    }
+    assert!(d.spill_reads > 0);
+    let free = (500, None, 5_000);
+    assert_eq!(insert(&mut d, free, true).expect("free").count, 1);
+    assert_eq!(insert(&mut d, (99, None, 1_099), false).expect("READ COMMITTED").count, 1);
     drop(writer.1);
     abort(&mut d, writer.0);
 }

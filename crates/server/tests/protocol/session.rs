@@ -155,6 +155,29 @@ fn a_copy_that_fails_leaves_nothing() {
 }
 
 #[test]
+fn a_copy_of_a_key_deleted_since_the_snapshot_fails() {
+    let server = Fixture::new("copy-deleted");
+    let (mut c, mut other) = (server.connect(), server.connect());
+    c.query("create table t (a int primary key, b int unique)");
+    c.query("insert into t values (1, 10), (2, 20)");
+    for (level, code) in [("repeatable read", Some("40001")), ("read committed", None)] {
+        c.query(&format!("begin isolation level {level}"));
+        assert_eq!(c.column("select count(*) from t"), ["2"]);
+        other.query("delete from t where a = 2");
+        c.send(&query("copy t from stdin"));
+        assert_eq!(c.next().tag, 'G');
+        c.send_all(&[message(b'd', b"3\t20\n"), message(b'c', b"")]);
+        let messages = c.until_ready();
+        match code {
+            Some(code) => assert_eq!(messages[0].code(), code),
+            None => assert_eq!(messages[0].text(), "COPY 1"),
+        }
+        c.query("rollback");
+        other.query("insert into t values (2, 20)");
+    }
+}
+
+#[test]
 fn a_cancel_request_ends_what_runs() {
     let server = Fixture::new("cancel");
     let (mut sleeper, mut waiter, mut holder) = (server.connect(), server.connect(), server.connect());
