@@ -12,16 +12,17 @@ use crate::characteristics::Characteristics;
 use crate::copy::CopyIn;
 use crate::core::{Answer, Block, Core};
 use crate::engine::Engine;
-use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus, stopped};
+use crate::outcome::{End, Outcome, Refusal, Step, Task, TxnStatus};
 use crate::port::Port;
 use crate::snapshot::{Needs, ReadAt, Work};
 use crate::statement::{command, controls, failed_block, goes_on, modify_tag, read_only, writes};
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
-use crate::{copy, finish, insert, learned, multi, snapshot, stream, txn};
+use crate::whole::{self, Asking};
+use crate::{finish, insert, learned, multi, snapshot, stream, txn};
 use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::program::Env;
-use clearway_plan::statement::{Copy, Query, Route, Source, TxnOptions};
+use clearway_plan::statement::{Query, Route, Source, TxnOptions};
 use clearway_plan::{Catalog, Plan, Program, Statement};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
@@ -38,24 +39,26 @@ pub struct RunOptions {
     pub characteristics: Characteristics,
 }
 
-struct Simple {
+pub(crate) struct Simple {
     plan: Arc<Plan>,
     env: Arc<Env>,
     seq: u32,
     one_shot: bool,
 }
 
-enum Running {
+pub(crate) enum Running {
     Idle,
     Simple(Simple),
+    /// It asks for partitions, before the first statement of a transaction that has arrived whole.
+    Asking(Asking),
     Task(Task),
 }
 
 /// A session's side of the engine.
 pub struct Client {
-    core: Rc<Core>,
-    running: Running,
-    copy: Option<CopyIn>,
+    pub(crate) core: Rc<Core>,
+    pub(crate) running: Running,
+    pub(crate) copy: Option<CopyIn>,
 }
 
 impl Client {
@@ -106,12 +109,19 @@ impl Client {
             self.core.show(self.core.engine().catalog_commit());
         }
         {
-            let mut txn = self.core.txn();
-            txn.enter(options);
-            txn.queried |= !controls(&plan.statement);
+            self.core.enter(options);
+            self.core.txn().queried |= !controls(&plan.statement);
         }
         env.memory.reset();
         self.core.read_at.set(ReadAt::Newest);
+        if whole::asks_before(&self.core, &plan.statement) {
+            return self.ask(plan, env);
+        }
+        self.go(plan, env)
+    }
+
+    /// Starts a statement that nothing is in the way of.
+    pub(crate) fn go(&mut self, plan: &Arc<Plan>, env: &Arc<Env>) -> Step {
         if let Some(step) = self.start_simple(plan, env) {
             return step;
         }
@@ -122,9 +132,11 @@ impl Client {
     pub fn resume(&mut self, _port: &mut Port) -> Step {
         match std::mem::replace(&mut self.running, Running::Idle) {
             Running::Idle => Step::Pending,
+            Running::Asking(asking) => self.go_on_asking(asking),
             Running::Simple(simple) => match self.core.try_reply(simple.seq) {
                 Some(answer) => self.finish_simple(&simple.plan, &simple.env, simple.one_shot, answer),
                 None => {
+                    self.core.let_go_if_stalled();
                     self.running = Running::Simple(simple);
                     Step::Pending
                 }
@@ -156,54 +168,6 @@ impl Client {
                 Err(e) => End::Error(e),
             }
         }))
-    }
-
-    /// Starts a COPY FROM STDIN.
-    pub fn copy_in_start(
-        &mut self,
-        _port: &mut Port,
-        copy: &Copy,
-        env: &Arc<Env>,
-        options: RunOptions,
-    ) -> SqlResult<()> {
-        self.core.forget_cancel();
-        self.core.set_retries(None);
-        if self.core.txn().failed {
-            return Err(failed_block());
-        }
-        if self.characteristics(options.characteristics).read_only {
-            return Err(read_only("COPY FROM"));
-        }
-        {
-            let mut txn = self.core.txn();
-            txn.enter(options);
-            txn.queried = true;
-        }
-        self.copy = Some(CopyIn::new(&self.core, copy, env)?);
-        Ok(())
-    }
-
-    /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be awaited before the next.
-    pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
-        let Some(copy) = self.copy.clone() else {
-            return Step::Done(Err(SqlError::internal("rows without a COPY").into()));
-        };
-        let core = self.core.clone();
-        self.poll_task(Box::pin(async move {
-            match copy.insert(&core, rows).await {
-                Ok(()) => End::Outcome(Outcome::plain("")),
-                Err(stop) => End::Error(stopped(stop)),
-            }
-        }))
-    }
-
-    /// Ends the COPY: commits it if it stands on its own, or gives it up for the error.
-    pub fn copy_in_end(&mut self, _port: &mut Port, abort: Option<SqlError>) -> Step {
-        let Some(copy) = self.copy.take() else {
-            return Step::Done(Err(SqlError::internal("the end of no COPY").into()));
-        };
-        let core = self.core.clone();
-        self.poll_task(Box::pin(copy::finish(core, copy, abort)))
     }
 
     /// Ends what runs with this error, if it can still be ended: lock waits, sleeping for pages, long scans.
@@ -247,7 +211,7 @@ impl Client {
 
     /// A statement that the session carries out by itself is about to run.
     pub fn enter(&mut self, options: RunOptions) {
-        self.core.txn().enter(options);
+        self.core.enter(options);
     }
 
     /// SET of `transaction_isolation` or one of its siblings: no effect outside a transaction block.
@@ -275,6 +239,7 @@ impl Client {
         let ending: Task = Box::pin(async move {
             match running {
                 Running::Idle => {}
+                Running::Asking(asking) => drop(asking.answer.await),
                 Running::Simple(simple) => drop(core.reply(simple.seq).await),
                 Running::Task(task) => drop(task.await),
             }
@@ -313,7 +278,7 @@ impl Client {
             let mut state = core.txn();
             let known = state.participants.contains(&partition);
             let needs = Needs::at_home(program);
-            if !known && !state.savepoints.is_empty() || state.wants_snapshot(needs) {
+            if !known && (state.short || !state.savepoints.is_empty()) || state.wants_snapshot(needs) {
                 return None;
             }
             state.settle(needs);
@@ -333,6 +298,7 @@ impl Client {
         Some(match core.try_reply(seq) {
             Some(answer) => self.finish_simple(plan, env, one_shot, answer),
             None => {
+                self.core.let_go_if_stalled();
                 self.running = Running::Simple(Simple { plan: plan.clone(), env: env.clone(), seq, one_shot });
                 Step::Pending
             }
@@ -450,7 +416,7 @@ impl Client {
         self.failed(error)
     }
 
-    fn failed(&mut self, error: SqlError) -> Step {
+    pub(crate) fn failed(&mut self, error: SqlError) -> Step {
         if self.core.txn().has_only_to_end() {
             return self.poll_task(Box::pin(txn::give_up(self.core.clone(), error)));
         }
@@ -483,7 +449,7 @@ impl Client {
         })
     }
 
-    fn poll_task(&mut self, mut task: Task) -> Step {
+    pub(crate) fn poll_task(&mut self, mut task: Task) -> Step {
         match task.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => {
                 self.running = Running::Task(task);

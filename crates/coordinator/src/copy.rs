@@ -1,8 +1,11 @@
 //! COPY FROM STDIN: batches of rows into one transaction.
 
+use crate::client::{Client, RunOptions};
 use crate::core::Core;
 use crate::insert::Rounds;
-use crate::outcome::{End, Outcome, Stop};
+use crate::outcome::{End, Outcome, Step, Stop, stopped};
+use crate::port::Port;
+use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
 use crate::{insert, txn};
 use clearway_plan::program::Env;
@@ -29,7 +32,7 @@ impl CopyIn {
         };
         // The plan may be a moment old: rows go to the table as it is now.
         if core.catalog().table(&table.name).is_none_or(|now| now.version != table.version) {
-            return Err(crate::outcome::stopped(Stop::Replan));
+            return Err(stopped(Stop::Replan));
         }
         Ok(Self { table: table.clone(), program: program.clone(), env: env.clone(), rows: Rc::default() })
     }
@@ -51,5 +54,52 @@ pub(crate) async fn finish(core: Rc<Core>, copy: CopyIn, abort: Option<SqlError>
     match txn::in_transaction(&core, true, async { Ok(()) }).await {
         Ok(((), wait)) => End::Outcome(Outcome { wait, tag: Tag::Copy(copy.rows.get()), ..Outcome::plain("") }),
         Err(stop) => txn::after_failure(&core, stop, false).await,
+    }
+}
+
+impl Client {
+    /// Starts a COPY FROM STDIN.
+    pub fn copy_in_start(
+        &mut self,
+        _port: &mut Port,
+        copy: &Copy,
+        env: &Arc<Env>,
+        options: RunOptions,
+    ) -> SqlResult<()> {
+        self.core.forget_cancel();
+        self.core.set_retries(None);
+        if self.core.txn().failed {
+            return Err(failed_block());
+        }
+        if self.characteristics(options.characteristics).read_only {
+            return Err(read_only("COPY FROM"));
+        }
+        self.core.enter(options);
+        self.core.txn().queried = true;
+        self.copy = Some(CopyIn::new(&self.core, copy, env)?);
+        Ok(())
+    }
+
+    /// Inserts rows that the COPY brought: whole rows of the table, encoded. Its outcome is to be awaited before the next.
+    pub fn copy_in_rows(&mut self, _port: &mut Port, rows: RowBatch) -> Step {
+        let Some(copy) = self.copy.clone() else {
+            return Step::Done(Err(SqlError::internal("rows without a COPY").into()));
+        };
+        let core = self.core.clone();
+        self.poll_task(Box::pin(async move {
+            match copy.insert(&core, rows).await {
+                Ok(()) => End::Outcome(Outcome::plain("")),
+                Err(stop) => End::Error(stopped(stop)),
+            }
+        }))
+    }
+
+    /// Ends the COPY: commits it if it stands on its own, or gives it up for the error.
+    pub fn copy_in_end(&mut self, _port: &mut Port, abort: Option<SqlError>) -> Step {
+        let Some(copy) = self.copy.take() else {
+            return Step::Done(Err(SqlError::internal("the end of no COPY").into()));
+        };
+        let core = self.core.clone();
+        self.poll_task(Box::pin(finish(core, copy, abort)))
     }
 }

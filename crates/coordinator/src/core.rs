@@ -14,6 +14,7 @@ use crate::multi;
 use crate::outcome::Part;
 use crate::port::{PortInner, control};
 use crate::snapshot::{ReadAt, View};
+use crate::whole::{self, Whole};
 use clearway_partition::{Body, Failure, Message, Reply, Snapshot, Stake};
 use clearway_plan::statement::TxnOptions;
 use clearway_plan::{Asker, Catalog};
@@ -47,6 +48,16 @@ pub(crate) enum Block {
     Explicit,
 }
 
+/// How a transaction arrives: statement by statement, or as a whole, so that nobody waits for its client before its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Its client decides when it goes on.
+    #[default]
+    Parts,
+    /// As a whole. It has not asked for its partitions yet.
+    Whole(Whole),
+}
+
 /// A savepoint: what ROLLBACK TO goes back to at the coordinator; partitions keep their own marks under the same id.
 pub(crate) struct Savepoint {
     pub name: String,
@@ -68,6 +79,10 @@ pub(crate) struct Txn {
     pub participants: Vec<PartitionId>,
     /// Those of them that it has to itself, in their order.
     pub blocked: Vec<PartitionId>,
+    /// It has been given all partitions that it asked for, which take it for one that is soon over.
+    pub short: bool,
+    /// How it arrived.
+    pub arrival: Arrival,
     pub wrote: bool,
     /// Rows that its statements have read and changed.
     pub rows: u64,
@@ -151,6 +166,8 @@ pub(crate) struct Core {
     retries: Cell<Option<u32>>,
     /// A partition that it had to itself could not go on at once.
     stalled: Cell<bool>,
+    /// What the session knows of the transaction that the next statement may begin.
+    announced: RefCell<Option<Whole>>,
     /// Whose DDL statement runs, or was the last to run.
     pub asker: RefCell<Option<Asker>>,
     /// Rows that the session has not taken yet.
@@ -184,6 +201,7 @@ impl Core {
             has_handed_out: Cell::default(),
             next_batch: Cell::default(),
             stalled: Cell::default(),
+            announced: RefCell::default(),
         }
     }
 
@@ -287,6 +305,30 @@ impl Core {
         self.take(seq).map(|(answer, _)| answer)
     }
 
+    /// A call cannot go on at once: nobody is to wait for the transaction meanwhile.
+    pub(crate) fn let_go_if_stalled(&self) {
+        if !self.stalled.take() {
+            return;
+        }
+        let has_partitions = !self.txn().blocked.is_empty();
+        if has_partitions { multi::unblock(self) } else { whole::let_go(self) }
+    }
+
+    /// As [`Txn::enter`], with what was announced of the transaction that begins.
+    pub(crate) fn enter(&self, options: RunOptions) {
+        let announced = self.announced.take();
+        let mut txn = self.txn();
+        if txn.block == Block::None {
+            txn.arrival = announced.map_or(Arrival::Parts, Arrival::Whole);
+        }
+        txn.enter(options);
+    }
+
+    /// See [`crate::Client::announce`].
+    pub(crate) fn announce(&self, whole: Option<Whole>) {
+        self.announced.replace(whole);
+    }
+
     fn take(&self, seq: u32) -> Option<(Answer, Lsn)> {
         let mut calls = self.calls.borrow_mut();
         let at = calls.iter().position(|c| c.seq == seq && c.answer.is_some())?;
@@ -327,9 +369,7 @@ impl Core {
 
     async fn wait_for<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
         poll_fn(|_| {
-            if self.stalled.take() {
-                multi::unblock(self);
-            }
+            self.let_go_if_stalled();
             look().map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -351,6 +391,8 @@ impl Core {
     pub(crate) async fn hand_out(&self, rows: RowBatch) -> SqlResult<()> {
         self.check_cancelled()?;
         self.streams(true);
+        // The client may take its time for them.
+        whole::let_go(self);
         self.part.replace(Some(rows));
         let mut first = true;
         poll_fn(|_| if std::mem::take(&mut first) { Poll::Pending } else { Poll::Ready(()) }).await;

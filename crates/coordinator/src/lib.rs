@@ -42,6 +42,7 @@ mod system;
 mod tag;
 mod task;
 mod txn;
+mod whole;
 
 pub use activity::Activity;
 pub use characteristics::Characteristics;
@@ -56,6 +57,7 @@ pub use port::{Event, Port};
 pub use system::{System, TakeRows};
 pub use tag::Tag;
 pub use task::Suspended;
+pub use whole::{Whole, reach};
 
 /// How much a partition does in one go.
 pub use clearway_partition::Limits;

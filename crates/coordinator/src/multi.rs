@@ -14,6 +14,7 @@
 use crate::core::{Block, Core};
 use crate::port::control;
 use crate::txn::join;
+use crate::whole;
 use clearway_partition::{Body, Failure};
 use clearway_types::{PartitionId, SqlError, SqlState};
 
@@ -23,16 +24,25 @@ pub(crate) async fn block(core: &Core, partitions: &[PartitionId]) -> Result<(),
     if partitions.len() < 2 || !fits(&core.txn()) {
         return Ok(());
     }
+    ask(core, partitions).await.map(drop)
+}
+
+/// Asks for these partitions, which ascend. If one is refused it gives the others back, and returns that one.
+pub(crate) async fn ask(core: &Core, partitions: &[PartitionId]) -> Result<Option<PartitionId>, Failure> {
     for partition in partitions {
+        // A cancel request may have come between two calls.
+        core.check_cancelled()?;
         let id = join(core, &mut core.txn(), *partition);
         let seq = core.send(*partition, id, Body::Block);
         if core.reply(seq).await?.count == 0 {
-            unblock(core);
-            break;
+            core.txn().short = true;
+            whole::let_go(core);
+            return Ok(Some(*partition));
         }
         core.txn().blocked.push(*partition);
     }
-    Ok(())
+    core.txn().short = true;
+    Ok(None)
 }
 
 /// Whether a statement that has failed can be run again from its beginning without anyone's noticing: it is a transaction of its own, has

@@ -15,9 +15,9 @@
 
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::exports::{self, Exported};
-use crate::multi;
 use crate::outcome::{End, Outcome, Stop, stopped};
 use crate::snapshot::View;
+use crate::whole;
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
 use clearway_partition::{Body, Failure};
@@ -42,11 +42,11 @@ pub(crate) fn join(core: &Core, txn: &mut Txn, partition: PartitionId) -> TxnId 
 
 /// As [`join`], and sets the marks of earlier savepoints there.
 pub(crate) async fn enter(core: &Core, partition: PartitionId) -> Result<TxnId, Failure> {
-    let beyond = |txn: &Txn| !txn.blocked.is_empty() && !txn.blocked.contains(&partition);
-    if beyond(&core.txn()) {
-        multi::unblock(core);
-    }
     let known = core.txn().participants.contains(&partition);
+    if !known {
+        // It may have to wait there.
+        whole::let_go(core);
+    }
     let id = join(core, &mut core.txn(), partition);
     if !known {
         let marks: Vec<u32> = core.txn().savepoints.iter().map(|s| s.id).collect();

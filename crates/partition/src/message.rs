@@ -30,8 +30,8 @@ pub enum Stake {
     Rows(u64),
 }
 
-/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::Forget`], [`Body::Cancel`] and [`Body::GiveUp`] has
-/// exactly one [`Out::Reply`].
+/// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::AwaitsClient`], [`Body::Forget`],
+/// [`Body::Cancel`] and [`Body::GiveUp`] has exactly one [`Out::Reply`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction, unique; a one-shot has one too.
@@ -118,6 +118,11 @@ pub enum Body {
     Block,
     /// The transaction keeps locks on the tables that it has used here, and the rest of the partition is free again. Not answered.
     Unblock,
+    /// Waits until no lock is held here, for a transaction that has been refused the partition and has neither locks nor a partition to itself.
+    /// [`Reply::count`] is 1 then, and 0 as soon as one is here that may wait for its client: nobody knows how long.
+    AwaitQuiet,
+    /// As [`Body::Unblock`], and the transaction's client decides from now on when it ends: nobody should wait for that. Not answered.
+    AwaitsClient,
     /// Keeps what changes replace from now on, for a snapshot that is being opened: see [`crate::Opening::generation`]. [`Reply::count`] is 1 if it does,
     /// 0 if it cannot.
     KeepVersions(u64),

@@ -31,6 +31,8 @@ pub(crate) struct Txn<L> {
     pub moved: Vec<RowKey>,
     /// How often its end has been tried again although what it wanted could not be had.
     pub retries: u32,
+    /// Its end waits for nobody's lock, and for no client.
+    pub short: bool,
 }
 
 /// A row, by its tree and key.
@@ -191,6 +193,7 @@ impl<L: UndoLog> Txn<L> {
             reads: Reads::default(),
             moved: Vec::new(),
             retries: 0,
+            short: false,
         }
     }
 

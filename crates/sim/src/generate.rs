@@ -1,10 +1,12 @@
 //! What a session does next: random statements over few keys, so that they meet.
 
 pub mod unique;
+mod whole;
 
 use crate::rng::Rng;
 use crate::sql::{A, D, K, Kind, Lock, Pred, Row, Set, Stmt, U};
 use clearway_plan::{Catalog, LockWait, RowLock, TableDef};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What kind of work the sessions of a seed do, in percent unless said otherwise.
@@ -60,6 +62,8 @@ pub struct Mix {
     pub free: u64,
     /// Statements that add to one of a few rows, or give it a value, some near the bounds of the type.
     pub adds: u64,
+    /// Blocks that arrive whole: nobody waits for their clients before their ends.
+    pub whole: u64,
 }
 
 /// One session's choices.
@@ -87,6 +91,8 @@ pub struct Script {
     exports: bool,
     /// The table that it has just made or emptied in its block.
     empty: Option<(String, Kind)>,
+    /// What the block that arrived whole has not run yet.
+    ahead: VecDeque<Stmt>,
 }
 
 /// Where the session's transaction stands.
@@ -121,6 +127,7 @@ impl Script {
             imports: false,
             exports: false,
             empty: None,
+            ahead: VecDeque::new(),
         }
     }
 
@@ -147,6 +154,9 @@ impl Script {
 
     /// The next statement. `catalog`: as the session sees it, `exported`: the ids of snapshots that may still be imported.
     pub fn next(&mut self, block: Block, catalog: &Catalog, exported: &[String]) -> Stmt {
+        if let Some(stmt) = self.next_of_whole(block) {
+            return stmt;
+        }
         match block {
             Block::None => {
                 self.savepoints.clear();
@@ -170,6 +180,7 @@ impl Script {
                 self.imports =
                     matches!(begin, Stmt::BeginReadOnly { each: false } | Stmt::BeginAt { repeatable: true });
                 self.exports = begin != Stmt::Begin;
+                self.make_whole(&begin, catalog);
                 begin
             }
             Block::Failed => match self.savepoints.last() {

@@ -1,6 +1,7 @@
 //! One session: makes up its next statement, runs it, and writes down what it saw.
 
 mod exports;
+mod whole;
 
 use crate::answers::{answer, end};
 use crate::generate::{Block, Script};
@@ -229,6 +230,7 @@ impl Session {
                     if self.open.is_empty() {
                         self.began = self.shared.now();
                     }
+                    self.announce(port, &stmt);
                     self.start(port, stmt, 0)?;
                 }
                 State::Running { stmt, replans, rows } if self.thinks > 0 && !stopping => {
@@ -341,7 +343,7 @@ impl Session {
             format!("{} {} -> {shown:.200} (wait {wait})", self.name, stmt.short())
         });
         self.state = State::Idle;
-        self.thinks = self.script.thinks(&stmt);
+        self.think(port, &stmt);
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
             Block::Open | Block::Failed => {

@@ -19,6 +19,7 @@
 //! every knob.
 
 mod caches;
+mod whole;
 
 pub use caches::{bad_second_level, bad_versions};
 
@@ -318,6 +319,7 @@ impl World {
             imports: 0,
             free: 0,
             adds: 0,
+            whole: 0,
         };
         let mut world = Self {
             seed,
@@ -485,6 +487,7 @@ impl World {
             self.sessions = self.sessions.max(3);
             self.engine.partition.increments = rng.percent(85);
         }
+        self.draw_whole(&mut Rng::new(self.seed, "fourteenth generator"));
     }
 
     /// The world of a seed whose sessions mostly work with lists and registers, and which only the checker of histories judges.

@@ -101,6 +101,8 @@ pub enum Bug {
     PatchForAddition,
     /// Recovery undoes loser by loser, in the order of their ids.
     LosersById,
+    /// What a transaction has done in a partition that it has to itself is not undone when it fails.
+    HalfWhole,
 }
 
 /// What the simulation of the whole engine must find.
@@ -144,6 +146,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::UncheckedSpread,
     Bug::SharedIncrement,
     Bug::PatchForAddition,
+    Bug::HalfWhole,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

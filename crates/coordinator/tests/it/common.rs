@@ -154,6 +154,11 @@ impl Worker {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().go_on(port, suspended)
     }
+    /// Its client is waited for.
+    pub fn let_go(&mut self) {
+        let Self { port, client, .. } = self;
+        client.as_mut().unwrap().let_go(port);
+    }
     pub fn cancel(&mut self, error: &SqlError) {
         let Self { port, client, .. } = self;
         client.as_mut().unwrap().cancel(port, error);

@@ -21,8 +21,13 @@ fn waits(class: &str, file: &str) -> (u64, Duration) {
     (rows.iter().map(|row| row.contended).sum(), Duration::from_nanos(time))
 }
 
+/// How many requests the classes have counted whose names begin so.
+pub fn requests(prefix: &str) -> u64 {
+    lockstat::contention().iter().filter(|row| row.name.starts_with(prefix)).map(|row| row.requests).sum()
+}
+
 /// Counts are the process's, and other tests wait for rows, too. True in a process that runs no other test; any other starts one that does.
-fn is_alone(test: &str) -> bool {
+pub fn is_alone(test: &str) -> bool {
     if std::env::args().any(|arg| arg == "--exact") {
         return true;
     }

@@ -16,3 +16,4 @@ mod spill;
 mod streams;
 mod turns;
 mod users;
+mod whole;

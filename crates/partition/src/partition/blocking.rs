@@ -34,6 +34,8 @@ pub(super) struct Blocking {
     used: Vec<(TableId, bool)>,
     /// With the numbers of their waits.
     line: VecDeque<(u64, Message)>,
+    /// Who waits until no lock is held, with the numbers of their waits.
+    pub(super) quiet: Vec<(u64, Message)>,
 }
 
 impl Blocking {
@@ -86,6 +88,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::GiveUp { .. }
             | Body::Unavailable(_)
             | Body::Unblock
+            | Body::AwaitsClient
             | Body::Forget(_)
             | Body::Savepoint(_)
     )
@@ -97,7 +100,7 @@ impl<T: Trees> Partition<T> {
         let given = self.scheme.blocks(self.locks.is_empty()) && self.locks.is_empty();
         if given {
             self.blocking.by = Some(id);
-            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0))));
+            self.txns.entry(id).or_insert_with(|| Box::new(Txn::new(id, Stake::Retry(0)))).short = true;
         }
         self.reply(origin, Ok(Reply { count: given.into(), ..Reply::default() }), out);
     }
@@ -142,6 +145,12 @@ impl<T: Trees> Partition<T> {
     /// Takes the transaction's call out of the line and answers it with the error. False if none was there, or only a resumption that nobody
     /// needs any more: its task is cancelled as any other. The resumption of a task that must go on stays, as no other will come.
     pub(super) fn leave_line(&mut self, id: TxnId, error: &SqlError, out: &mut Outbox) -> bool {
+        if let Some(at) = self.blocking.quiet.iter().position(|(_, message)| message.txn == id) {
+            let (wait, message) = self.blocking.quiet.remove(at);
+            self.tell_over(id, wait, false, out);
+            self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
+            return true;
+        }
         let is_resumption = |message: &Message| matches!(message.body, Body::Resume(_));
         let of_txn = |call: bool| move |(_, m): &(u64, Message)| m.txn == id && is_resumption(m) != call;
         let call = self.blocking.line.iter().position(of_txn(true));
@@ -156,6 +165,16 @@ impl<T: Trees> Partition<T> {
         }
         self.reply(message.origin, Err(Failure::Sql(error.clone())), out);
         true
+    }
+
+    pub(super) fn next_order(&mut self) -> u64 {
+        self.told += 1;
+        self.told
+    }
+
+    pub(super) fn next_wait(&mut self) -> u64 {
+        self.waits += 1;
+        self.waits
     }
 
     fn must_go_on(&self, id: TxnId) -> bool {

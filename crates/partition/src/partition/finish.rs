@@ -6,6 +6,7 @@ use crate::message::{Failure, Origin, Outbox, Reply};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Task, Txn};
 use clearway_storage::{Blocked, StorageError};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
 use std::fmt::Display;
 
@@ -48,6 +49,9 @@ impl<T: Trees> Partition<T> {
             let log = std::mem::replace(&mut txn.log, T::Log::new(id));
             self.trees.committed(log);
         } else {
+            if canary::on(Bug::HalfWhole) && self.blocking.is_by(id) {
+                self.trees.committed(std::mem::replace(&mut txn.log, T::Log::new(id)));
+            }
             self.trees.rollback(&mut txn.log, 0, &mut |_, _, _| {})?;
             self.tables.end(txn.changed.drain(..), None, Lsn(0));
             self.drop_trees(id, &mut txn.created)?;

@@ -67,6 +67,7 @@ impl<T: Trees> Partition<T> {
                 if more {
                     // The client may take its time for the batch.
                     self.unblock(id);
+                    txn.short = false;
                 }
                 if more && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None }) {
                     txn.paused.push(s);
@@ -152,6 +153,8 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         Body::OneShot { .. }
         | Body::Block
         | Body::Unblock
+        | Body::AwaitQuiet
+        | Body::AwaitsClient
         | Body::Forget(_)
         | Body::Finish { .. }
         | Body::Cancel(_)

@@ -1,7 +1,8 @@
 //! The partition: takes messages, runs tasks, suspends them and takes them up again.
 //!
 //! Invariants
-//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `Forget`, `Cancel` and `GiveUp` has exactly one reply: a task holds its origin.
+//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel` and `GiveUp` has exactly one reply: a task holds its
+//!    origin.
 //! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
@@ -18,6 +19,7 @@ mod context;
 mod finish;
 mod general;
 mod one_shot;
+mod quiet;
 mod snapshot;
 mod spill;
 mod stranded;
@@ -131,6 +133,9 @@ impl<T: Trees> Partition<T> {
     pub fn on_message(&mut self, message: Message, out: &mut Outbox) {
         self.trees.versions.tidy();
         self.handle(message, out);
+        if !self.blocking.quiet.is_empty() {
+            self.end_quiet_waits(out);
+        }
         self.hand_out_writes(out);
     }
 
@@ -199,6 +204,8 @@ impl<T: Trees> Partition<T> {
             }
             Body::Block => self.block(txn, origin, out),
             Body::Unblock => self.unblock(txn),
+            Body::AwaitQuiet => self.await_quiet(Message { txn, stake, origin, body }, out),
+            Body::AwaitsClient => self.awaits_client(txn),
             Body::Forget(statement) => self.forget(txn, statement),
             body => self.general(txn, stake, origin, body, out),
         }
@@ -239,11 +246,6 @@ impl<T: Trees> Partition<T> {
 
     fn tell_over(&mut self, txn: TxnId, wait: u64, granted: bool, out: &mut Outbox) {
         out.push(Out::Over { txn, partition: self.id, order: self.next_order(), wait, granted });
-    }
-
-    fn next_order(&mut self) -> u64 {
-        self.told += 1;
-        self.told
     }
 
     /// Runs the transaction's task until it is answered or suspended.
@@ -342,6 +344,7 @@ impl<T: Trees> Partition<T> {
                     return self.fail(id, txn, task, Failure::Sql(error), out);
                 }
                 self.tell_events(out);
+                self.waits_for_lock(txn, task, out);
                 let (wait, order) = (self.next_wait(), self.next_order());
                 task.waiting = Waiting::Lock(wait);
                 let (stake, asker) = (task.job.stake(txn.stake), task.job.asker());
@@ -371,6 +374,7 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         if task.job.must_go_on() {
+            txn.short = false;
             self.strand(id, task, failure, out);
             task.waiting = Waiting::No;
             return Some(After::Keep);
@@ -482,10 +486,5 @@ impl<T: Trees> Partition<T> {
             self.tell_over(id, wait, false, out);
             self.locks.stop_waiting(id);
         }
-    }
-
-    fn next_wait(&mut self) -> u64 {
-        self.waits += 1;
-        self.waits
     }
 }

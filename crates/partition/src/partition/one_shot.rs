@@ -53,7 +53,7 @@ impl<T: Trees> Partition<T> {
         }
         let bytes = if only_reads(&program) { self.limits.one_shot_bytes } else { u32::MAX };
         let exec = Box::new(Exec::new(program, env, rows, Batch { bytes, ..Batch::ALL }));
-        let mut txn = Box::new(Txn::new(id, Stake::Retry(0)));
+        let mut txn = Box::new(Txn { short: true, ..Txn::new(id, Stake::Retry(0)) });
         let mut task = Task::new(origin, Job::OneShot(OneShot { exec, locking, misses: 0 }));
         let after = match first_stop.and_then(|stop| self.stopped(id, &mut txn, &mut task, stop, out)) {
             Some(after) => {

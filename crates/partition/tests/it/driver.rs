@@ -160,6 +160,7 @@ impl<T: Paged> Driver<T> {
                 | Body::Unavailable(_)
                 | Body::Resume(_)
                 | Body::Unblock
+                | Body::AwaitsClient
                 | Body::Forget(_)
         ) {
             self.owed.insert(seq);

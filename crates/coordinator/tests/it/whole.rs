@@ -1,0 +1,408 @@
+//! Transactions that arrive whole: they have their partitions to themselves, and let go of them where somebody would have to wait.
+
+use crate::common::{Bank, Worker, open, open_with};
+use crate::contention::{is_alone, requests};
+use clearway_coordinator::{Characteristics, Engine, Limits, LockWait, RunOptions, Step, TxnStatus, Whole, reach};
+use clearway_env::MemDisk;
+use clearway_plan::program::Env;
+use clearway_plan::statement::{Isolation, TxnOptions};
+use clearway_plan::{Plan, Statement};
+use clearway_types::{PartitionId, SqlError, SqlState};
+use std::sync::Arc;
+
+const ACCOUNTS: i32 = 20;
+
+/// Accounts that live at this partition, of two.
+fn at(partition: u16) -> Vec<i32> {
+    (0..ACCOUNTS).filter(|id| Bank::home(*id, 2) == PartitionId(partition)).collect()
+}
+
+/// Begins a transaction that consists of these statements.
+fn begin(worker: &mut Worker, engine: &Engine, statements: &[&Arc<Plan>]) {
+    begin_at(worker, engine, statements, Isolation::Serializable);
+}
+
+fn begin_at(worker: &mut Worker, engine: &Engine, statements: &[&Arc<Plan>], isolation: Isolation) {
+    let mut whole = Whole::new();
+    for statement in statements {
+        assert!(reach(&mut whole, engine, statement, &Env::default()));
+    }
+    worker.client().announce(Some(whole));
+    let characteristics = Characteristics { isolation, ..Characteristics::default() };
+    let plan = crate::common::plan(Statement::Begin(TxnOptions::default()));
+    let step = worker.start_with(&plan, RunOptions { characteristics, ..RunOptions::default() });
+    worker.end(step).unwrap();
+}
+
+/// Requests for locks of keys, ranges and tables. What may wait for a partition is counted, too.
+fn row_locks() -> u64 {
+    requests("lock.") - requests("lock.partition")
+}
+
+fn is_pending(step: &Step) -> bool {
+    matches!(step, Step::Pending)
+}
+
+fn waits(engine: &Engine) -> Vec<String> {
+    engine.lock_waits().iter().map(LockWait::what).collect()
+}
+
+#[test]
+fn whole_transactions_take_no_locks() {
+    if !is_alone("whole::whole_transactions_take_no_locks") {
+        return;
+    }
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    for ids in [[here[0], here[1]], [here[0], there[0]]] {
+        for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+            let statements = [bank.adding(&mut worker, ids[0], 1), bank.reading(&mut worker, ids[1])];
+            let insert = bank.inserting(&mut worker, &[(1000, 1)]);
+            let before = row_locks();
+            begin_at(&mut worker, &engine, &[&statements[0], &statements[1], &insert], isolation);
+            for statement in statements.iter().chain([&insert]) {
+                worker.run(statement).unwrap();
+            }
+            worker.rollback();
+            assert_eq!(row_locks(), before, "{ids:?} {isolation:?}");
+            // The same one statement at a time, with locks: the count counts.
+            worker.begin();
+            worker.run(&statements[0]).unwrap();
+            worker.commit().unwrap();
+            assert!(row_locks() > before);
+        }
+    }
+    worker.close();
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn others_wait_for_the_partition_until_the_end() {
+    let engine = open(&MemDisk::new(), 2, 3);
+    let [mut whole, mut other, mut second] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut whole, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    let statements = [bank.adding(&mut whole, there[0], 1), bank.adding(&mut whole, here[0], -1)];
+    begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
+    whole.run(&statements[0]).unwrap();
+    let update = bank.adding(&mut other, here[1], 5);
+    assert!(is_pending(&other.start(&update)));
+    // Another one that wants both stands behind it in line.
+    let again = [bank.adding(&mut second, here[0], 2), bank.adding(&mut second, there[0], 2)];
+    begin(&mut second, &engine, &[&again[0], &again[1]]);
+    assert!(is_pending(&second.start(&again[0])));
+    assert_eq!(waits(&engine), ["partition 0", "partition 0"]);
+    whole.run(&statements[1]).unwrap();
+    whole.commit().unwrap();
+    other.end(Step::Pending).unwrap();
+    second.end(Step::Pending).unwrap();
+    second.run(&again[1]).unwrap();
+    second.commit().unwrap();
+    let left = [here[0], here[1], there[0]].map(|id| bank.balance(&mut whole, id).unwrap());
+    assert_eq!(left, [101, 105, 103]);
+    [whole, other, second].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_failing_statement_undoes_all_before_it() {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let engine = open(&MemDisk::new(), 2, 2);
+        let [mut whole, mut other] = [0, 1].map(|worker| Worker::new(&engine, worker));
+        let bank = Bank::create(&mut whole, ACCOUNTS, 100);
+        let (here, there) = (at(0), at(1));
+        let statements = [bank.adding(&mut whole, there[0], 1), bank.adding(&mut whole, here[0], -1)];
+        let twice = bank.inserting(&mut whole, &[(here[1], 0)]);
+        begin_at(&mut whole, &engine, &[&statements[0], &statements[1], &twice], isolation);
+        whole.run(&statements[0]).unwrap();
+        whole.run(&statements[1]).unwrap();
+        assert_eq!(whole.run(&twice).unwrap_err().state(), SqlState::UNIQUE_VIOLATION);
+        assert_eq!(whole.status(), TxnStatus::Failed);
+        // All is undone, and the partitions are free, before the block's end.
+        bank.add(&mut other, here[0], 10).unwrap();
+        let left = [here[0], there[0]].map(|id| bank.balance(&mut other, id).unwrap());
+        assert_eq!(left, [110, 100]);
+        whole.rollback();
+        [whole, other].into_iter().for_each(Worker::close);
+        engine.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn savepoints_work_without_locks() {
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    let statements = [bank.adding(&mut worker, there[0], 1), bank.adding(&mut worker, here[0], -1)];
+    begin(&mut worker, &engine, &[&statements[0], &statements[1]]);
+    worker.run(&statements[0]).unwrap();
+    worker.savepoint("s");
+    worker.run(&statements[1]).unwrap();
+    assert!(bank.insert(&mut worker, here[0], 1).is_err());
+    worker.rollback_to("s");
+    worker.run(&statements[0]).unwrap();
+    worker.commit().unwrap();
+    let left = [here[0], there[0]].map(|id| bank.balance(&mut worker, id).unwrap());
+    assert_eq!(left, [100, 102]);
+    worker.close();
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_savepoint_before_the_first_statement_is_known_everywhere() {
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    let statements = [bank.adding(&mut worker, there[0], 1), bank.adding(&mut worker, here[0], -1)];
+    begin(&mut worker, &engine, &[&statements[0], &statements[1]]);
+    worker.savepoint("s");
+    worker.run(&statements[0]).unwrap();
+    worker.rollback_to("s");
+    worker.run(&statements[1]).unwrap();
+    worker.commit().unwrap();
+    let left = [here[0], there[0]].map(|id| bank.balance(&mut worker, id).unwrap());
+    assert_eq!(left, [99, 100]);
+    worker.close();
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_session_that_waits_for_its_client_keeps_its_rows_only() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let [mut whole, mut other] = [0, 1].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut whole, ACCOUNTS, 100);
+    let unrelated = Bank::create_without_key(&mut whole, "others", 0, 0);
+    let (here, there) = (at(0), at(1));
+    let statements = [bank.adding(&mut whole, there[0], 1), bank.adding(&mut whole, here[0], -1)];
+    begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
+    whole.run(&statements[0]).unwrap();
+    whole.let_go();
+    // Nothing of this partition has been used, nor of that table.
+    bank.add(&mut other, here[1], 5).unwrap();
+    unrelated.insert(&mut other, 1, 1).unwrap();
+    let update = bank.adding(&mut other, there[0], 7);
+    assert!(is_pending(&other.start(&update)));
+    whole.run(&statements[1]).unwrap();
+    whole.commit().unwrap();
+    other.end(Step::Pending).unwrap();
+    assert_eq!([here[0], there[0]].map(|id| bank.balance(&mut whole, id).unwrap()), [99, 108]);
+    [whole, other].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_statement_elsewhere_lets_go() {
+    let engine = open(&MemDisk::new(), 2, 2);
+    let [mut whole, mut other] = [0, 1].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut whole, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    let statements = [bank.adding(&mut whole, here[0], 1), bank.adding(&mut whole, there[0], -1)];
+    begin(&mut whole, &engine, &[&statements[0]]);
+    whole.run(&statements[0]).unwrap();
+    whole.run(&statements[1]).unwrap();
+    // Of the second partition only the row is locked, in the first the table.
+    bank.add(&mut other, there[1], 5).unwrap();
+    let update = bank.adding(&mut other, here[1], 7);
+    assert!(is_pending(&other.start(&update)));
+    whole.commit().unwrap();
+    other.end(Step::Pending).unwrap();
+    [whole, other].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn it_locks_beside_an_interactive_transaction() {
+    let engine = open(&MemDisk::new(), 2, 3);
+    let [mut holder, mut whole, mut other] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut holder, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    holder.begin();
+    bank.add(&mut holder, there[0], 1).unwrap();
+    // It is refused the second partition, gives the first back, and waits for nothing.
+    let statements = [bank.adding(&mut whole, here[0], 1), bank.adding(&mut whole, there[1], 1)];
+    begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
+    whole.run(&statements[0]).unwrap();
+    whole.run(&statements[1]).unwrap();
+    bank.add(&mut other, here[1], 1).unwrap();
+    bank.add(&mut other, there[2], 1).unwrap();
+    whole.commit().unwrap();
+    // It waits for the row that is locked, and can be cancelled.
+    let statements = [bank.adding(&mut whole, here[0], 1), bank.adding(&mut whole, there[0], 1)];
+    begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
+    whole.run(&statements[0]).unwrap();
+    assert!(is_pending(&whole.start(&statements[1])));
+    assert_eq!(waits(&engine).len(), 1);
+    whole.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
+    assert_eq!(whole.end(Step::Pending).unwrap_err().state(), SqlState::QUERY_CANCELED);
+    whole.rollback();
+    holder.commit().unwrap();
+    assert_eq!([here[0], there[0]].map(|id| bank.balance(&mut whole, id).unwrap()), [101, 101]);
+    [holder, whole, other].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+/// One that was to have the first partition, but has used up its slice there: it has locks, and goes on when it is polled.
+fn stopped(engine: &Engine, worker: &mut Worker, bank: &Bank) {
+    let ids = at(0);
+    let many = bank.adding_to(worker, &ids[..4], ids[0], 1);
+    begin(worker, engine, &[&many]);
+    assert!(is_pending(&worker.start(&many)), "a slice is one row");
+}
+
+fn one_row_a_slice() -> Limits {
+    Limits { slice_rows: 1, ..Limits::default() }
+}
+
+#[test]
+fn it_waits_until_one_that_was_stopped_is_over() {
+    let engine = open_with(&MemDisk::new(), 2, 3, one_row_a_slice());
+    let [mut first, mut second, mut third] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut first, ACCOUNTS, 100);
+    stopped(&engine, &mut first, &bank);
+    let (here, there) = (at(0), at(1));
+    let update = bank.adding(&mut second, here[0], 1);
+    begin(&mut second, &engine, &[&update]);
+    assert!(is_pending(&second.start(&update)));
+    let more = bank.adding(&mut third, there[0], 1);
+    begin(&mut third, &engine, &[&update, &more]);
+    assert!(is_pending(&third.start(&update)));
+    assert_eq!(waits(&engine), ["partition 0", "partition 0"]);
+    // A cancelled one waits no more.
+    third.cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
+    assert_eq!(third.end(Step::Pending).unwrap_err().state(), SqlState::QUERY_CANCELED);
+    third.rollback();
+    first.end(Step::Pending).unwrap();
+    assert!(is_pending(&second.resume()), "the first still has its locks");
+    first.commit().unwrap();
+    second.end(Step::Pending).unwrap();
+    second.commit().unwrap();
+    assert_eq!(bank.balance(&mut first, here[0]), Some(102));
+    assert_eq!(engine.lock_waits(), []);
+    [first, second, third].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn it_waits_no_longer_than_until_a_client_decides() {
+    let engine = open_with(&MemDisk::new(), 2, 3, one_row_a_slice());
+    let [mut first, mut second, mut holder] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut first, ACCOUNTS, 100);
+    let there = at(1);
+    holder.begin();
+    bank.add(&mut holder, there[0], 1).unwrap();
+    stopped(&engine, &mut first, &bank);
+    first.end(Step::Pending).unwrap();
+    // The first still has locks, as its client's whole message is at work.
+    let row = at(0)[5];
+    let update = bank.adding(&mut second, row, 1);
+    begin(&mut second, &engine, &[&update]);
+    assert!(is_pending(&second.start(&update)));
+    assert_eq!(waits(&engine), ["partition 0"]);
+    // It comes to wait for an interactive one: nobody is to wait for that.
+    let locked = bank.adding(&mut first, there[0], 1);
+    assert!(is_pending(&first.start(&locked)));
+    first.port.poll(&mut Vec::new());
+    assert!(is_pending(&first.resume()));
+    second.port.poll(&mut Vec::new());
+    assert!(is_pending(&second.resume()), "the table is locked, as it was the first's partition");
+    assert!(!waits(&engine).contains(&"partition 0".to_owned()), "{:?}", waits(&engine));
+    holder.commit().unwrap();
+    first.end(Step::Pending).unwrap();
+    first.commit().unwrap();
+    second.end(Step::Pending).unwrap();
+    second.commit().unwrap();
+    assert_eq!(bank.balance(&mut first, row), Some(101));
+    [first, second, holder].into_iter().for_each(Worker::close);
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn a_client_that_goes_leaves_nothing() {
+    let engine = open(&MemDisk::new(), 2, 3);
+    let [mut whole, mut asks, mut other] = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
+    let bank = Bank::create(&mut whole, ACCOUNTS, 100);
+    let (here, there) = (at(0), at(1));
+    let statements = [bank.adding(&mut whole, here[0], 1), bank.adding(&mut whole, there[0], 1)];
+    begin(&mut whole, &engine, &[&statements[0], &statements[1]]);
+    whole.run(&statements[0]).unwrap();
+    begin(&mut asks, &engine, &[&statements[0], &statements[1]]);
+    assert!(is_pending(&asks.start(&statements[0])));
+    // First one that waits, then the one that it waits for.
+    let mut ports = [asks.leave(), whole.leave()];
+    ports.iter_mut().for_each(|port| port.poll(&mut Vec::new()));
+    bank.add(&mut other, here[0], 5).unwrap();
+    bank.add(&mut other, there[0], 5).unwrap();
+    assert_eq!([here[0], there[0]].map(|id| bank.balance(&mut other, id).unwrap()), [105, 105]);
+    assert_eq!(engine.lock_waits(), []);
+    other.close();
+    engine.shutdown().unwrap();
+}
+
+/// Some of the transactions announce what they do, some do not, some announce too little. Nobody waits for ever, and the sum stays.
+#[test]
+fn all_kinds_of_transactions_end_beside_each_other() {
+    let engine = open_with(&MemDisk::new(), 4, 4, Limits { slice_rows: 2, ..Limits::default() });
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, ACCOUNTS, 100);
+    worker.close();
+    std::thread::scope(|scope| {
+        for number in 0..4u16 {
+            let (engine, bank) = (&engine, &bank);
+            scope.spawn(move || {
+                let mut worker = Worker::new(engine, number);
+                worker.lazy = true;
+                for round in 0..150 {
+                    let from = (round * 7 + i32::from(number) * 3) % ACCOUNTS;
+                    let to = (from + 1 + round % 5) % ACCOUNTS;
+                    let statements = [bank.adding(&mut worker, from, -1), bank.adding(&mut worker, to, 1)];
+                    match (round + i32::from(number)) % 4 {
+                        0 => worker.begin(),
+                        1 => begin(&mut worker, engine, &[&statements[0]]),
+                        _ => begin(&mut worker, engine, &[&statements[1], &statements[0]]),
+                    }
+                    let done = statements.iter().try_for_each(|statement| worker.run(statement).map(drop));
+                    match done {
+                        Ok(()) => drop(worker.commit().unwrap()),
+                        Err(e) => {
+                            assert_eq!(e.state(), SqlState::DEADLOCK, "{e}");
+                            worker.rollback();
+                        }
+                    }
+                }
+                worker.close();
+            });
+        }
+    });
+    let mut worker = Worker::new(&engine, 0);
+    assert_eq!(bank.total(&mut worker), i64::from(ACCOUNTS) * 100);
+    worker.close();
+    engine.shutdown().unwrap();
+}
+
+#[test]
+fn what_cannot_be_known_is_not_whole() {
+    let engine = open(&MemDisk::new(), 2, 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, ACCOUNTS, 100);
+    let reaches = |plan: &Arc<Plan>| {
+        let mut whole = Whole::new();
+        reach(&mut whole, &engine, plan, &Env::default()).then_some(whole)
+    };
+    let point = bank.adding(&mut worker, 1, 1);
+    let home = vec![Bank::home(1, 2)];
+    assert_eq!(reaches(&point), Some(Whole { partitions: home.clone(), writes: true, points: true }));
+    let read = bank.reading(&mut worker, 1);
+    assert_eq!(reaches(&read), Some(Whole { partitions: home, writes: false, points: true }));
+    let all = bank.totalling(&mut worker);
+    let both = vec![PartitionId(0), PartitionId(1)];
+    assert_eq!(reaches(&all), Some(Whole { partitions: both, writes: false, points: false }));
+    let select_into = bank.inserting_total(&mut worker, 100);
+    let truncate = crate::common::plan(Statement::Truncate { names: vec!["accounts".into()] });
+    assert_eq!((reaches(&select_into), reaches(&truncate)), (None, None));
+    worker.close();
+    engine.shutdown().unwrap();
+}
