@@ -57,7 +57,8 @@ pub struct Flags {
     #[arg(long, value_name = "LEVEL")]
     pub default_transaction_isolation: Option<Level>,
     /// How transactions share rows that many of them change: a list of mechanisms separated by commas, or off. increments: transactions that
-    /// only add to integers of a row do so at the same time [default: increments]
+    /// only add to integers of a row do so at the same time; whole: transactions that arrive in one query or one pipeline run without row
+    /// locks [default: increments]
     #[arg(long, value_name = "LIST")]
     pub hot_rows: Option<HotRows>,
     /// Seconds between checkpoints [default: 60]

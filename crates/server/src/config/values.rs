@@ -60,25 +60,33 @@ pub struct LogLockWaits(pub Option<Duration>);
 pub struct HotRows {
     /// Those that only add to integers of a row do so at the same time.
     pub increments: bool,
+    /// Those that arrive whole, in one query or one pipeline, run without row locks.
+    pub whole: bool,
+}
+
+impl HotRows {
+    /// None of the mechanisms.
+    pub const OFF: Self = Self { increments: false, whole: false };
 }
 
 impl Default for HotRows {
     fn default() -> Self {
-        Self { increments: true }
+        Self { increments: true, whole: false }
     }
 }
 
 impl FromStr for HotRows {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut chosen = Self { increments: false };
+        let mut chosen = Self::OFF;
         if text.trim() == "off" {
             return Ok(chosen);
         }
         for name in text.split(',').map(str::trim) {
             match name {
                 "increments" => chosen.increments = true,
-                _ => return Err(format!("there is no mechanism \"{name}\" for hot rows: increments, or off")),
+                "whole" => chosen.whole = true,
+                _ => return Err(format!("there is no mechanism \"{name}\" for hot rows: increments, whole, or off")),
             }
         }
         Ok(chosen)
@@ -189,10 +197,15 @@ mod tests {
 
     #[test]
     fn mechanisms_for_hot_rows_are_a_list() {
-        for (text, increments) in
-            [("off", false), (" off ", false), ("increments", true), ("increments , increments", true)]
-        {
-            assert_eq!(text.parse(), Ok(HotRows { increments }), "{text}");
+        for (text, increments, whole) in [
+            ("off", false, false),
+            (" off ", false, false),
+            ("increments", true, false),
+            ("increments , increments", true, false),
+            ("whole", false, true),
+            ("whole,increments", true, true),
+        ] {
+            assert_eq!(text.parse(), Ok(HotRows { increments, whole }), "{text}");
         }
         for bad in ["", "on", "increments,", "increments off", "off, increments", "retire"] {
             assert!(bad.parse::<HotRows>().is_err(), "{bad}");
@@ -203,7 +216,7 @@ mod tests {
             (Ok(true), Ok(false), Ok(true))
         );
         assert!(parse("hot_rows = \"all\"").unwrap_err().starts_with("hot_rows: "));
-        let flags = Flags { hot_rows: Some(HotRows { increments: false }), ..Flags::default() };
+        let flags = Flags { hot_rows: Some(HotRows::OFF), ..Flags::default() };
         assert!(!Config::parse(flags, "hot_rows = \"increments\"").unwrap().hot_rows.increments);
     }
 

@@ -214,7 +214,7 @@ impl Session {
 }
 
 /// The parameters, and the formats of the result's columns.
-fn values<'a>(
+pub(super) fn values<'a>(
     mut bind: Bind<'a>,
     formats: Formats<'_>,
     plan: &Plan,

@@ -3,7 +3,7 @@
 //! What is malformed or comes at the wrong time is answered as PostgreSQL answers it; `tests/protocol/matrix` compares all of that.
 
 use super::run::{self, Origin};
-use super::{Context, Phase, Session, copy};
+use super::{Context, Phase, Session, copy, whole};
 use crate::io::MAX_MESSAGE;
 use clearway_coordinator::TxnStatus;
 use clearway_types::{SqlError, SqlResult, SqlState};
@@ -105,7 +105,8 @@ impl Session {
             Frontend::Terminate => self.phase = Phase::Closing,
             Frontend::Execute { portal, max_rows } => {
                 // Alone in its group: one statement, committed by itself. Else the Sync to come commits what the group did.
-                let alone = !self.implicit_open && rest.starts_with(&[b'S', 0, 0, 0, 4]);
+                let alone = !self.implicit_open && whole::is_sync(rest);
+                self.look_ahead_in_pipeline(cx, portal, max_rows, rest);
                 self.execute(cx, portal, max_rows, !alone);
             }
             Frontend::FunctionCall(_) => {

@@ -27,6 +27,7 @@ mod simple;
 mod sleep;
 mod startup;
 mod terminate;
+mod whole;
 
 pub use prepared::Prepared;
 
@@ -242,6 +243,9 @@ impl Session {
         let mut turn = self.advance(cx);
         if self.flush(cx).is_err() {
             turn = Turn::Over;
+        }
+        if turn == Turn::Waits && !matches!(self.phase, Phase::Running { .. }) {
+            self.let_go(cx);
         }
         if matches!(self.phase, Phase::Closing) && (self.io.is_flushed() || !self.io.writable) {
             turn = Turn::Over;

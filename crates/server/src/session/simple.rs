@@ -4,18 +4,47 @@ use super::prepared::Prepared;
 use super::run::{Origin, Run, failed_block};
 use super::{Context, Phase, Session};
 use clearway_coordinator::TxnStatus;
-use clearway_plan::{Catalog, Env, Plan, StatementText};
+use clearway_plan::{Catalog, Env, Plan, SessionEnv, StatementText};
 use clearway_planner::ParsedStatement;
 use clearway_types::{SqlError, SqlResult};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// A statement of a simple query that has not been run.
+pub(super) enum Item {
+    /// As it was parsed.
+    Parsed(Box<ParsedStatement>),
+    /// It has been planned ahead of its turn.
+    Planned(Box<Prepared>),
+}
+
+impl Item {
+    /// Its plan, ahead of its turn. None if it cannot be planned yet, or has parameters.
+    pub(super) fn plan(&mut self, catalog: &Catalog, env: &SessionEnv) -> Option<Arc<Plan>> {
+        if let Self::Parsed(parsed) = self {
+            let statement = Prepared::new((**parsed).clone(), Vec::new(), catalog, env).ok()?;
+            *self = Self::Planned(Box::new(statement.without_parameters().ok()?));
+        }
+        match self {
+            Self::Planned(statement) => Some(statement.plan()),
+            Self::Parsed(_) => None,
+        }
+    }
+}
+
 /// What is left of a simple query.
 pub(super) struct SimpleQuery {
-    statements: VecDeque<ParsedStatement>,
+    statements: VecDeque<Item>,
     /// Several statements are one implicit transaction.
     several: bool,
+}
+
+impl SimpleQuery {
+    /// The statements that have not been run.
+    pub(super) fn rest(&mut self) -> impl Iterator<Item = &mut Item> {
+        self.statements.iter_mut()
+    }
 }
 
 impl Session {
@@ -37,7 +66,7 @@ impl Session {
         match clearway_planner::parse(sql) {
             Err(e) => self.fail(cx, &Origin::Simple, &e),
             Ok(statements) => {
-                let statements: VecDeque<_> = statements.into();
+                let statements: VecDeque<_> = statements.into_iter().map(|s| Item::Parsed(Box::new(s))).collect();
                 if statements.is_empty() {
                     clearway_wire::backend::empty_query(&mut self.io.out);
                     return self.ready(cx);
@@ -60,23 +89,30 @@ impl Session {
     /// Starts the next statement of the query, or ends it.
     pub(super) fn next_simple(&mut self, cx: &mut Context<'_>) {
         let next = self.simple.as_mut().and_then(|s| Some((s.statements.pop_front()?, s.several)));
-        let Some((parsed, several)) = next else {
+        let Some((item, several)) = next else {
             self.simple = None;
             return self.end_implicit(cx, true);
         };
-        match self.plan_simple(cx, parsed) {
+        match self.plan_simple(cx, item) {
             Ok(statement) => {
                 let env = self.make_env(StatementText::Parsed(statement.text().clone()), Vec::new());
                 let plan = statement.plan();
+                if several {
+                    self.look_ahead_in_query(cx, &plan, &env);
+                }
                 self.start_simple(cx, Some(Rc::new(statement)), plan, env, several);
             }
             Err(e) => self.fail(cx, &Origin::Simple, &e),
         }
     }
 
-    fn plan_simple(&mut self, cx: &mut Context<'_>, parsed: ParsedStatement) -> SqlResult<Prepared> {
+    fn plan_simple(&mut self, cx: &mut Context<'_>, item: Item) -> SqlResult<Prepared> {
         let catalog = self.catalog(cx);
-        let result = Prepared::new(parsed, Vec::new(), &catalog, &self.env);
+        let result = match item {
+            Item::Parsed(parsed) => Prepared::new(*parsed, Vec::new(), &catalog, &self.env),
+            Item::Planned(statement) if statement.is_fresh(&catalog, &self.env) => Ok(*statement),
+            Item::Planned(statement) => statement.replan(&catalog, &self.env, false).map(|()| *statement),
+        };
         let result = result.and_then(Prepared::without_parameters);
         // Only what ends a failed block is looked at in one; that needs no catalog, so anything that fails to plan is not it.
         if self.status() == TxnStatus::Failed { result.map_err(|_| failed_block()) } else { result }

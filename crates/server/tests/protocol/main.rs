@@ -15,3 +15,4 @@ mod sessions;
 mod streams;
 mod system;
 mod top;
+mod whole;

@@ -1,0 +1,294 @@
+//! Transactions that arrive whole, in one simple query or in one pipeline: the client sees what PostgreSQL 15 says, byte for byte but for the
+//! places in PostgreSQL's source.
+//!
+//! `whole.out` has the recorded answers. To record them again: `BLESS=1 cargo test -p clearway-server --test protocol recorded_whole`. Where
+//! PostgreSQL 15 is installed, the same test without BLESS checks that the recorded answers are its own.
+
+use crate::raw::{Fixture, LIMIT, Message, Raw, bind, close, describe, execute, flush, parse, query, sync};
+use clearway_harness::client::Client;
+use clearway_harness::server::Kind;
+use clearway_harness::tools::{self, TempDir};
+use clearway_server::config::HotRows;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+const WHOLE: HotRows = HotRows { increments: true, whole: true };
+
+/// One Parse, Bind, Describe and Execute.
+fn run(sql: &str) -> Vec<u8> {
+    [parse("", sql, &[]), bind("", "", &[], false), describe('P', ""), execute("", 0)].concat()
+}
+
+fn pipe(statements: &[&str]) -> Vec<u8> {
+    let mut out: Vec<u8> = statements.iter().flat_map(|sql| run(sql)).collect();
+    out.extend(sync());
+    out
+}
+
+const ADD: &str = "update t set v = v + 1 where k = 1";
+const ADD_2: &str = "update t set v = v + 1 where k = 2";
+const TWICE: &str = "insert into t values (1, 1)";
+
+/// What is sent, in one write, and how often the server is ready after it.
+fn cases() -> Vec<(&'static str, Vec<u8>, usize)> {
+    let prepared = |value: &str| [bind("", "add", &[value, "1"], false), execute("", 0)].concat();
+    let simple = |name, sql: &str| (name, query(sql), 1);
+    let in_pipeline = |name, statements: &[&str]| (name, pipe(statements), 1);
+    let joined = |statements: &[&str]| statements.join("; ");
+    vec![
+        simple("query: block", &joined(&["begin", ADD, ADD_2, "select v from t where k = 1", "commit"])),
+        simple("query: rolled back", &joined(&["begin", ADD, "insert into t values (9, 9)", "rollback"])),
+        simple("query: fails in the middle", &joined(&["begin", ADD, TWICE, ADD_2, "commit"])),
+        simple("query: divides by zero", &joined(&["begin", ADD, "update t set v = 1 / 0 where k = 2", "commit"])),
+        simple("query: implicit", &joined(&[ADD, ADD_2])),
+        simple("query: implicit that fails", &joined(&[ADD, TWICE, ADD_2])),
+        simple("query: begin in an implicit block", &joined(&[ADD, "begin", ADD_2, "commit"])),
+        simple("query: no commit", &joined(&["begin", ADD])),
+        simple("query: commit and more", &joined(&["begin", ADD, "commit", ADD_2, "begin", ADD, "rollback"])),
+        simple("query: more fails after a commit", &joined(&["begin", ADD, "commit", ADD_2, TWICE])),
+        simple(
+            "query: savepoint",
+            &joined(&["begin", ADD, "savepoint s", ADD_2, "rollback to s", "release s", ADD, "commit"]),
+        ),
+        simple("query: fails behind a savepoint", &joined(&["begin", ADD, "savepoint s", TWICE, "commit"])),
+        simple(
+            "query: set",
+            &joined(&["begin", "set local extra_float_digits = 1", ADD, "show extra_float_digits", "commit"]),
+        ),
+        simple(
+            "query: table made",
+            &joined(&["begin", ADD, "create table n (a int primary key)", "insert into n values (1)", "commit"]),
+        ),
+        simple("query: no such table", &joined(&["begin", ADD, "select * from nowhere", "commit"])),
+        simple("query: syntax", &joined(&["begin", ADD, "selec", "commit"])),
+        simple(
+            "query: many rows",
+            &joined(&["begin", ADD, "select * from generate_series(1, 30)", "update t set v = v + 1", "commit"]),
+        ),
+        simple(
+            "query: serializable",
+            &joined(&["begin isolation level serializable", ADD, "select sum(v) from t", "commit"]),
+        ),
+        simple(
+            "query: repeatable read",
+            &joined(&["begin isolation level repeatable read", ADD, "select v from t where k = 1", ADD, "commit"]),
+        ),
+        simple("query: read only", &joined(&["begin read only", "select v from t where k = 1", ADD, "commit"])),
+        simple("query: begin twice", &joined(&["begin", ADD, "begin", ADD, "commit", "commit"])),
+        in_pipeline("pipeline: block", &["begin", ADD, ADD_2, "select v from t where k = 1", "commit"]),
+        in_pipeline("pipeline: rolled back", &["begin", ADD, "rollback"]),
+        in_pipeline("pipeline: fails in the middle", &["begin", ADD, TWICE, ADD_2, "commit"]),
+        in_pipeline("pipeline: implicit", &[ADD, ADD_2, "select v from t where k = 2"]),
+        in_pipeline("pipeline: implicit that fails", &[ADD, TWICE, ADD_2]),
+        in_pipeline("pipeline: begin in an implicit block", &[ADD, "begin", ADD_2, "commit"]),
+        in_pipeline("pipeline: no commit", &["begin", ADD]),
+        in_pipeline("pipeline: commit and more", &["begin", ADD, "commit", ADD_2]),
+        in_pipeline("pipeline: savepoint", &["begin", ADD, "savepoint s", ADD_2, "rollback to s", "commit"]),
+        in_pipeline("pipeline: fails behind a savepoint", &["begin", ADD, "savepoint s", TWICE, "commit"]),
+        in_pipeline("pipeline: syntax", &["begin", ADD, "selec", "commit"]),
+        in_pipeline("pipeline: no such table", &["begin", ADD, "select * from nowhere", "commit"]),
+        in_pipeline("pipeline: table made", &["begin", ADD, "create table n (a int primary key)", "commit"]),
+        (
+            "pipeline: parameters",
+            [
+                parse("add", "update t set v = v + $1 where k = $2", &[23, 23]),
+                run("begin"),
+                prepared("5"),
+                prepared("7"),
+                run("commit"),
+                sync(),
+            ]
+            .concat(),
+            1,
+        ),
+        (
+            "pipeline: a parameter that is no number",
+            [
+                parse("add", "update t set v = v + $1 where k = $2", &[23, 23]),
+                run("begin"),
+                prepared("5"),
+                prepared("x"),
+                run("commit"),
+                sync(),
+            ]
+            .concat(),
+            1,
+        ),
+        (
+            "pipeline: described",
+            [
+                parse("s", "select v from t where k = 1", &[]),
+                run("begin"),
+                describe('S', "s"),
+                run(ADD),
+                close('S', "s"),
+                run("commit"),
+                sync(),
+            ]
+            .concat(),
+            1,
+        ),
+        ("pipeline: flush", [run("begin"), run(ADD), flush(), run(ADD_2), run("commit"), sync()].concat(), 1),
+        (
+            "pipeline: row limit",
+            [
+                run("begin"),
+                run(ADD),
+                parse("", "select * from t order by k", &[]),
+                bind("", "", &[], false),
+                execute("", 1),
+                execute("", 0),
+                run("commit"),
+                sync(),
+            ]
+            .concat(),
+            1,
+        ),
+        (
+            "pipeline: two",
+            [pipe(&["begin", ADD, "commit"]), pipe(&["begin", ADD_2, TWICE, "commit"]), pipe(&["rollback"])].concat(),
+            3,
+        ),
+        (
+            "pipeline: query behind it",
+            [run("begin"), run(ADD), query("select v from t where k = 1"), run("commit"), sync()].concat(),
+            2,
+        ),
+    ]
+}
+
+fn told(m: &Message) -> String {
+    let (tag, text) = (m.tag, m.text());
+    match tag {
+        'E' | 'N' => format!("{tag} {} {} {}", m.severity(), m.code(), m.primary()),
+        'C' | 'S' => format!("{tag} {}", text.replace('\0', "=")),
+        'Z' => format!("Z {}", char::from(m.body[0])),
+        'D' => {
+            let values = m.values();
+            let values = values.iter().map(|v| String::from_utf8_lossy(v.as_deref().unwrap_or(b"null")).into_owned());
+            format!("D {}", values.collect::<Vec<_>>().join(","))
+        }
+        'T' => format!("T {}", m.body[1]),
+        _ => tag.to_string(),
+    }
+}
+
+/// Plays all cases, each on its own connection and with the table as it was.
+fn play(address: SocketAddr) -> String {
+    let mut out = String::new();
+    let mut control = Raw::connect(address);
+    control.query("create table t (k int primary key, v int)");
+    for (name, bytes, ends) in cases() {
+        control.query("drop table if exists n");
+        control.query("truncate t");
+        control.query("insert into t select i, 100 from generate_series(1, 8) i");
+        let mut client = Raw::connect(address);
+        client.send(&bytes);
+        writeln!(out, "# {name}").unwrap();
+        for _ in 0..ends {
+            let messages = client.until_ready();
+            let texts: Vec<String> = messages.iter().map(told).collect();
+            writeln!(out, "{}", texts.join("\n")).unwrap();
+        }
+        // What the transaction has left: its own session first, as it may still be in a block.
+        let mut left = client.query("rollback").iter().filter(|m| m.tag != 'N').map(told).collect::<Vec<_>>();
+        let rows = control.query("select k, v from t where v <> 100 order by k");
+        left.extend(rows.iter().filter(|m| m.tag == 'D').map(told));
+        left.extend(control.query("select count(*) from n").iter().filter(|m| "DE".contains(m.tag)).map(told));
+        writeln!(out, "left: {}", left.join("; ")).unwrap();
+    }
+    out
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocol/whole.out")
+}
+
+#[test]
+fn whole_transactions_are_answered_as_postgres_15_does() {
+    for hot_rows in [WHOLE, HotRows::OFF] {
+        let server = Fixture::with("whole", |config| config.hot_rows = hot_rows);
+        let answers = play(server.address());
+        server.stop();
+        let recorded = std::fs::read_to_string(path()).unwrap();
+        let differs = recorded.lines().zip(answers.lines()).position(|(a, b)| a != b);
+        let case = recorded.lines().take(differs.unwrap_or(0) + 1).filter(|line| line.starts_with('#')).last();
+        let line = differs.map(|at| (recorded.lines().nth(at), answers.lines().nth(at)));
+        assert!(recorded == answers, "{hot_rows:?}: {case:?}: {line:?}");
+    }
+}
+
+/// Records the answers again if the environment has BLESS.
+#[test]
+fn recorded_whole_transactions_are_those_of_postgres_15() {
+    let bless = std::env::var_os("BLESS").is_some();
+    if !tools::has_postgres_15() {
+        assert!(!bless && !tools::in_ci(), "PostgreSQL 15 is not installed");
+        eprintln!("the recorded answers are NOT checked: PostgreSQL 15 is not installed");
+        return;
+    }
+    let directory = TempDir::new("whole-postgres").unwrap();
+    let data = directory.path().join("data");
+    let socket_in = format!("unix_socket_directories={}", data.display());
+    let kind = Kind::Postgres { settings: vec![socket_in, "timezone=UTC".to_owned(), "fsync=off".to_owned()] };
+    kind.prepare(&data).unwrap();
+    let server = kind.start(&data).unwrap();
+    let mut client = Client::connect(server.endpoint(), LIMIT).unwrap();
+    client.query("create role tester login superuser").unwrap();
+    client.query("create database tester").unwrap();
+    drop(client);
+    let answers = play(SocketAddr::from(([127, 0, 0, 1], server.endpoint().port)));
+    server.stop().unwrap();
+    if bless {
+        std::fs::write(path(), answers).unwrap();
+    } else {
+        assert!(std::fs::read_to_string(path()).unwrap() == answers, "PostgreSQL answers otherwise than recorded");
+    }
+}
+
+/// Waits that are in progress, and what they are for.
+fn waits(c: &mut Raw) -> usize {
+    c.column("select waiter from clearway.locks").len()
+}
+
+/// One that has not come to its end yet, since bytes are missing, locks rows and not its partition.
+#[test]
+fn what_has_not_come_whole_keeps_its_rows_only() {
+    let server = Fixture::with("whole-part", |config| config.hot_rows = WHOLE);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.query("create table t (k int primary key, v int)");
+    first.query("insert into t select i, 100 from generate_series(1, 100) i");
+    let all = pipe(&["begin", ADD, "commit"]);
+    let (now, later) = all.split_at(all.len() - 8);
+    first.send(now);
+    // PostgreSQL sends nothing before the Sync; that the row is locked shows that it has run.
+    let locked = "begin; select v from t where k = 1 for update nowait";
+    while second.column(locked) != ["55P03"] {
+        second.query("rollback");
+    }
+    second.query("rollback");
+    let updated = second.query("update t set v = v + 1 where k > 1");
+    assert_eq!((updated[0].text(), waits(&mut second)), ("UPDATE 99".into(), 0));
+    first.send(later);
+    assert!(first.tags().ends_with("CZI"));
+    assert_eq!(second.column("select v from t where k = 1"), ["101"]);
+}
+
+/// A client that does not take its rows stops nobody from using the partitions.
+#[test]
+fn a_slow_reader_lets_go_of_its_partitions() {
+    let server = Fixture::with("whole-slow", |config| config.hot_rows = WHOLE);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    first.query("create table t (k int primary key, v int)");
+    first.query("insert into t select i, 100 from generate_series(1, 100) i");
+    let rows = "select repeat('x', 1000) from generate_series(1, 30000)";
+    first.send(&pipe(&["begin", ADD, rows, ADD_2, "commit"]));
+    while second.column("select v from t where k = 1 for update nowait") != ["55P03"] {}
+    let mut third = server.connect();
+    third.send(&query("update t set v = v + 1 where k = 50"));
+    // The table that it has used is locked at that row's partition, others are free: this one waits or not, but not for ever.
+    assert!(first.tags().ends_with("CZI"));
+    assert_eq!(third.tags(), "CZI");
+    assert_eq!(second.column("select v from t where k <= 2 order by k"), ["101", "101"]);
+}
