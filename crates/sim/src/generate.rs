@@ -64,6 +64,8 @@ pub struct Mix {
     pub adds: u64,
     /// Blocks that arrive whole: nobody waits for their clients before their ends.
     pub whole: u64,
+    /// All of these values are near the bounds.
+    pub near: bool,
 }
 
 /// One session's choices.
@@ -422,6 +424,7 @@ impl Script {
     fn add(&mut self, table: String, kind: Kind) -> Stmt {
         let pred = Pred::Equal(kind.key().iter().map(|c| (*c, self.rng.within(0..=1))).collect());
         let set = match self.rng.below(20) {
+            0..=2 if self.mix.near => Set::To(A, Some(self.rng.pick(&[i32::MAX - 1, i32::MAX - 2, i32::MIN + 1]))),
             0 => Set::To(A, Some(self.rng.pick(&[0, i32::MAX - 4, i32::MIN + 4]))),
             1 => Set::To(A, None),
             2 => Set::Add(A, self.rng.pick(&[1 << 30, -(1 << 30)])),

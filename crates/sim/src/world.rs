@@ -320,6 +320,7 @@ impl World {
             free: 0,
             adds: 0,
             whole: 0,
+            near: false,
         };
         let mut world = Self {
             seed,
@@ -483,7 +484,8 @@ impl World {
     fn draw_adds(&mut self, rng: &mut Rng) {
         if rng.percent(25) {
             let (adds, alone, rollbacks) = (rng.pick(&[40, 60, 90]), rng.pick(&[10, 30]), rng.pick(&[5, 20, 50]));
-            self.mix = Mix { adds, alone, rollbacks, keys: 4, ddl: 2, unique: 0, ..self.mix };
+            let near = rng.percent(40);
+            self.mix = Mix { adds, near, alone, rollbacks, keys: 4, ddl: 2, unique: 0, ..self.mix };
             self.sessions = self.sessions.max(3);
             self.engine.partition.increments = rng.percent(85);
         }
