@@ -320,7 +320,9 @@ impl Bank {
     fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, path);
         let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
-        let program = Arc::new(Program::update(access, vec![(1, sum)], Vec::new(), false));
+        // Two of these wait for each other: many tests are about that.
+        let (set, returning) = (vec![(1, sum)], Vec::new());
+        let program = Arc::new(Program::Update { access, set, returning, moves: false, adds: false });
         plan(Statement::Modify { program, route: Route::Hash(vec![int(home)]) })
     }
     /// Adds to every account by one statement.

@@ -63,7 +63,7 @@ fn a_wait_for_a_row_and_one_for_the_log_are_seen_with_who_waited() {
     // The waiter may come too late, and another test may set the counts to 0.
     in_time(|| {
         holder.query("begin; update t set n = n + 1 where a = 1");
-        waiter.send_all(&[query("update t set n = n + 1 where a = 1")]);
+        waiter.send_all(&[query("update t set n = n * 2 where a = 1")]);
         holder.query("select pg_sleep(0.002); commit");
         waiter.until_ready();
         let mut names = holder.column(seen);
