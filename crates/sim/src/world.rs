@@ -465,7 +465,6 @@ impl World {
         }
         self.draw_free(&mut Rng::new(self.seed, "twelfth generator"));
     }
-
     /// What came with the twelfth generator: INSERT ... ON CONFLICT DO NOTHING.
     fn draw_free(&mut self, rng: &mut Rng) {
         if rng.percent(20) {
@@ -479,7 +478,6 @@ impl World {
         }
         self.draw_adds(&mut Rng::new(self.seed, "thirteenth generator"));
     }
-
     /// What came with the thirteenth generator: rows that many transactions add to, and the switch that lets them do so at once.
     fn draw_adds(&mut self, rng: &mut Rng) {
         if rng.percent(25) {
@@ -492,7 +490,7 @@ impl World {
         self.draw_whole(&mut Rng::new(self.seed, "fourteenth generator"));
     }
 
-    /// The world of a seed whose sessions mostly work with lists and registers, and which only the checker of histories judges.
+    /// A world whose sessions mostly work with lists and registers, judged by the checker of histories only.
     pub fn of_histories(seed: u64) -> Self {
         let mut world = Self::new(seed);
         // What bits flip, the model alone can tell.
