@@ -25,6 +25,9 @@ pub struct Seed {
 /// Longer records would say nothing that shorter ones do not.
 const LONGEST_RECORD: usize = 400;
 
+/// What a record of page changes with the undo of an addition has at 0, at 1 and at 20.
+const ADDITION: [u8; 3] = [1, 1, 3];
+
 /// All seeds.
 pub fn all() -> Vec<Seed> {
     let mut seeds = Seeds(Vec::new());
@@ -58,6 +61,9 @@ impl Seeds {
             // By what it is and by its role, and by its length's order of size.
             if kinds.insert((record[0], record[1], record.len().ilog2())) {
                 self.push("record", format!("{}", kinds.len()), sized.clone());
+            }
+            if record.starts_with(&ADDITION[..2]) && record.get(20) == Some(&ADDITION[2]) {
+                self.push("record", "addition", sized.clone());
             }
             if run.len() < 1500 {
                 run.extend_from_slice(&sized);

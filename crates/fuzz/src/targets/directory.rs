@@ -7,7 +7,7 @@ use crate::seal;
 use clearway_buffer::PAGE_SIZE;
 use clearway_env::{Disk, MemDisk};
 use clearway_storage::wal::WalError;
-use clearway_storage::{Blocked, Node, NodeConfig, StorageError, Store, TxnLog, TxnMode};
+use clearway_storage::{Addend, Addends, Blocked, Node, NodeConfig, StorageError, Store, TxnLog, TxnMode};
 use clearway_types::{TreeId, TxnId};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
@@ -41,7 +41,7 @@ fn config() -> NodeConfig {
 }
 
 /// A small directory that the engine made, as a crash left it: two partitions, trees of two levels, long values, pages that were freed, a log
-/// with transactions that ended and one that did not.
+/// with transactions that ended and two that did not, both of which have added to the same rows.
 pub(crate) fn base() -> &'static Image {
     static BASE: OnceLock<Image> = OnceLock::new();
     BASE.get_or_init(|| {
@@ -60,14 +60,25 @@ pub(crate) fn base() -> &'static Image {
             attempts(&node, &mut stores[0], |s| s.insert(&mut txn, TxnMode::Logged, TreeId(1), key.as_bytes(), b"v"))
                 .expect("a sound directory");
         }
-        // The loser stays as it is: nothing ends it before the image is taken.
+        let mut addends = Addends::default();
+        assert!(addends.push(Addend { offset: 2, width: 2, delta: -1 }));
+        assert!(addends.push(Addend { offset: 8, width: 8, delta: 1 << 40 }));
+        let mut other = TxnLog::new(TxnId(1001));
+        for log in [&mut txn, &mut other] {
+            for (tree, key) in [(TreeId(1), &b"key 00009"[..]), (TreeId(2), &[2])] {
+                let compute = &mut |_: &[u8]| Some(addends);
+                attempts(&node, &mut stores[0], |s| s.increment(log, TxnMode::Logged, tree, key, compute))
+                    .expect("a sound directory");
+            }
+        }
+        // The losers stay as they are: nothing ends them before the image is taken.
         node.shutdown();
         let end = node.wal().appended().0;
         let names = ["db", "db/data", "db/wal"].map(Path::new);
         let mut image = Image::of(&disk, &names).expect("a disk in memory");
         // How far segments were made ahead is a matter of luck; the same input must mean the same in every process.
         image.0.retain(|(path, _)| segment_start(path).is_none_or(|start| start < end) && !path.ends_with("next.tmp"));
-        drop((txn, stores, node));
+        drop((txn, other, stores, node));
         image
     })
 }
