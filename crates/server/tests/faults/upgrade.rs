@@ -98,6 +98,9 @@ fn directories_of_all_versions_are_recovered() {
         assert_eq!(done.status.code(), Some(0), "version {version}: {}", done.output);
         assert!(done.output.contains("not shut down cleanly"), "version {version}: {}", done.output);
         verify(&place.data(), version);
+        // The format versions in the two slots.
+        let control = std::fs::read(place.data().join("control")).unwrap();
+        assert_eq!([control[8], control[4096 + 8]], [VERSION as u8; 2], "version {version}");
         let done = run(&mut check(&place.data()));
         assert_eq!(done.status.code(), Some(0), "version {version}: {}", done.output);
     }
