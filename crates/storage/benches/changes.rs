@@ -1,0 +1,98 @@
+//! Instructions that a logged change of one row takes, and that its rollback takes: additions beside
+//! updates that read the row first.
+//!
+//! `cargo bench -p clearway-storage --bench changes`
+//!
+//! One partition on a disk in memory, rows of 100 bytes of which 4 change, all pages resident. Of
+//! the rounds the median is told: the log changes its segment in some of them. Only this thread's
+//! instructions are counted, by the processor's trap flag; where there are no traps, nothing is.
+
+#[path = "../../latch/benches/steps/mod.rs"]
+mod steps;
+
+use clearway_env::MemDisk;
+use clearway_storage::{Addend, Addends, Incremented, Node, NodeConfig, Store, TxnLog, TxnMode, patiently, rowid_key};
+use clearway_types::TreeId;
+use std::cell::{Cell, RefCell};
+use std::path::Path;
+use std::sync::Arc;
+
+const TREE: TreeId = TreeId(1);
+const ROWS: u64 = 10_000;
+/// Changes of a kind that are counted, an odd number.
+const ROUNDS: usize = 31;
+/// Where the integer is.
+const OFFSET: usize = 20;
+
+/// Reads a row, adds to an integer in a copy of it, and changes the row to that.
+fn update(store: &mut Store, log: &mut TxnLog, key: &[u8]) {
+    let mut row = [0; 100];
+    let found = store.get(TREE, key, &mut |value| row.copy_from_slice(value));
+    assert!(found.expect("it is resident"));
+    let integer = &mut row[OFFSET..OFFSET + 4];
+    let sum = integer.try_into().map_or(0, i32::from_le_bytes).wrapping_add(300);
+    integer.copy_from_slice(&sum.to_le_bytes());
+    assert!(store.update(log, TxnMode::Logged, TREE, key, &row).expect("it is resident"));
+}
+
+fn increment(store: &mut Store, log: &mut TxnLog, key: &[u8]) {
+    let mut addends = Addends::default();
+    assert!(addends.push(Addend { offset: OFFSET as u16, width: 4, delta: 300 }));
+    let done = store.increment(log, TxnMode::Logged, TREE, key, &mut |_| Some(addends));
+    assert_eq!(done.expect("it is resident"), Incremented::Done(addends));
+}
+
+fn rollback(store: &mut Store, log: &mut TxnLog) {
+    assert!(store.rollback(log, 0, &mut |_, _, _| {}).is_ok(), "it is resident");
+}
+
+/// The median of the instructions of `change`, for one row after the other.
+fn count(change: impl Fn(&[u8])) -> Option<u64> {
+    let number = Cell::new(0);
+    let next = || {
+        number.set(number.get() + 1);
+        rowid_key(number.get() * 37 % ROWS)
+    };
+    let counts = (0..ROUNDS).map(|_| next()).map(|key| steps::of(&|| change(&key)));
+    let mut counts = counts.collect::<Option<Vec<u64>>>()?;
+    counts.sort_unstable();
+    Some(counts[ROUNDS / 2])
+}
+
+fn main() {
+    let disk = Arc::new(MemDisk::new());
+    let config = NodeConfig { partitions: Some(1), ..NodeConfig::default() };
+    let mut node = Node::open(disk, Path::new("/changes"), config).expect("it opens");
+    let mut store = node.take_stores().pop().expect("a partition");
+    patiently(node.pool(), || store.create_tree(TREE)).expect("a new tree");
+    for n in 0..ROWS {
+        patiently(node.pool(), || store.insert_autocommit(TREE, &rowid_key(n), &[7; 100])).expect("a row");
+    }
+    let state = RefCell::new((store, TxnLog::new(node.alloc_txn_id())));
+    let tell = |what: &str, counted: Option<u64>| match counted {
+        Some(count) => println!("{what}: {count} instructions"),
+        None => println!("{what}: instructions are not counted here, no trap after each"),
+    };
+    type Change = fn(&mut Store, &mut TxnLog, &[u8]);
+    for (what, change) in [("a read and an update", update as Change), ("an increment", increment)] {
+        let run = |key: &[u8]| {
+            let (store, log) = &mut *state.borrow_mut();
+            change(store, log, key);
+        };
+        tell(what, count(run));
+        let (store, log) = &mut *state.borrow_mut();
+        rollback(store, log);
+    }
+    for (what, change) in [("a read, an update", update as Change), ("an increment", increment)] {
+        let run = |key: &[u8]| {
+            let (store, log) = &mut *state.borrow_mut();
+            change(store, log, key);
+            rollback(store, log);
+        };
+        tell(&format!("{what} and its rollback"), count(run));
+    }
+    let (mut store, log) = state.into_inner();
+    store.aborted(log);
+    drop(store);
+    node.shutdown();
+}
