@@ -13,9 +13,6 @@ use crate::table::{Cell, Column, Table};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// What the columns multiply a cost by.
-const FACTORS: [f64; 2] = [0.5, 2.0];
-
 /// Whether it is the figure's own machine, workload, system, processors.
 type Key = (bool, &'static str, String, usize);
 
@@ -61,17 +58,9 @@ pub fn table(source: &Source, workloads: &[Workload], accesses: u64, threads_per
     };
     let mut columns = vec![Column::ours("prediction", ""), Column::published("", ""), Column::ours("as given", "")];
     let mut all = vec![values(source.costs)];
-    for (name, field) in Costs::FIELDS {
-        let given = *field(&mut source.costs.clone());
-        if given == 0.0 || !given.is_finite() {
-            continue;
-        }
-        for factor in FACTORS {
-            let mut costs = source.costs;
-            *field(&mut costs) *= factor;
-            columns.push(Column::ours(&format!("{name} x {factor}"), ""));
-            all.push(values(costs));
-        }
+    for (heading, costs) in source.costs.varied() {
+        columns.push(Column::ours(&heading, ""));
+        all.push(values(costs));
     }
     let row = |(at, point): (usize, &Point)| {
         let names = [Cell::text(format!("{}, {}", point.what, point.unit)), Cell::number(point.published.0, 1)];

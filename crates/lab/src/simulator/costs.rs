@@ -47,11 +47,11 @@ const TRIES: usize = 100;
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// Picks one cost.
-pub type CostField = fn(&mut Costs) -> &mut f64;
+type CostField = fn(&mut Costs) -> &mut f64;
 
 impl Costs {
     /// Every cost, by its name in [`Costs::described`].
-    pub const FIELDS: [(&'static str, CostField); 12] = [
+    const FIELDS: [(&'static str, CostField); 12] = [
         ("work", |costs| &mut costs.work_ns),
         ("note", |costs| &mut costs.note_ns),
         ("hit", |costs| &mut costs.policy_ns),
@@ -65,6 +65,20 @@ impl Costs {
         ("slice", |costs| &mut costs.slice_ns),
         ("spin", |costs| &mut costs.spin_ns),
     ];
+
+    /// For tables of what each cost does: every cost that is not 0 or infinite, halved and doubled, the others as they
+    /// are; each with a heading.
+    pub fn varied(self) -> impl Iterator<Item = (String, Self)> {
+        Self::FIELDS.into_iter().flat_map(move |(name, field)| {
+            let given = *field(&mut { self });
+            let factors: &[f64] = if given == 0.0 || !given.is_finite() { &[] } else { &[0.5, 2.0] };
+            factors.iter().map(move |factor| {
+                let mut costs = self;
+                *field(&mut costs) *= factor;
+                (format!("{name} x {factor}"), costs)
+            })
+        })
+    }
 
     /// Measured on this machine; `work_ns` is the caller's to know. With one core there is no other for a line to come from: then a hundred
     /// nanoseconds are taken for it.
