@@ -330,6 +330,11 @@ impl Spill {
         }
     }
 
+    /// Whether this snapshot sees all that is in the blocks: so do those of most statements.
+    fn sees_all(&self, at: Lsn) -> bool {
+        self.by_newest.last().is_none_or(|(newest, ..)| *newest <= at)
+    }
+
     /// The blocks that may have images of the key that this snapshot does not see, the oldest round
     /// first.
     fn blocks_of<'v>(&'v self, key: &[u8], at: Lsn) -> impl Iterator<Item = &'v Meta> {
@@ -342,8 +347,11 @@ impl Spill {
 
     /// What the images of the key come to that this snapshot does not see.
     pub(super) fn before(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<Older<'_>, Stop> {
-        let (key, mut lacking) = (joined(tree, key), Vec::new());
         let mut older = Older::default();
+        if self.sees_all(at) {
+            return Ok(older);
+        }
+        let (key, mut lacking) = (joined(tree, key), Vec::new());
         for meta in self.blocks_of(&key, at) {
             match self.bytes_of(meta) {
                 None => lacking.extend(meta.lacking()),
@@ -362,8 +370,11 @@ impl Spill {
     /// Whether this snapshot does not see an image of the key, and whether such an image is of a
     /// row that moved.
     pub(super) fn since(&self, tree: TreeId, key: &[u8], at: Lsn) -> Result<(bool, bool), Stop> {
-        let (key, mut lacking) = (joined(tree, key), Vec::new());
         let (mut changed, mut moved) = (false, false);
+        if self.sees_all(at) {
+            return Ok((changed, moved));
+        }
+        let (key, mut lacking) = (joined(tree, key), Vec::new());
         for meta in self.blocks_of(&key, at) {
             match self.bytes_of(meta) {
                 None => lacking.extend(meta.lacking()),
