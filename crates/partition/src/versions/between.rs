@@ -3,7 +3,7 @@
 
 use super::change::{Back, Older};
 use super::spill::{At, Spilled};
-use super::{AsOf, Image, Key, Versions};
+use super::{AsOf, Chain, Image, Key, Versions};
 use crate::exec::Stop;
 use clearway_types::TreeId;
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ pub(crate) type VisitAt<'a> = dyn FnMut(&[u8], Option<&[u8]>) -> ControlFlow<()>
 pub(crate) struct Between<'v> {
     versions: &'v Versions,
     as_of: AsOf,
-    keys: Option<btree_map::Range<'v, Key, Vec<Image>>>,
+    keys: Option<btree_map::Range<'v, Key, Chain>>,
     reverse: bool,
     next: Option<(&'v Key, &'v [Image])>,
     /// `None`: nothing is in the file.

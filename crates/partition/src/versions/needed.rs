@@ -4,11 +4,11 @@
 //! kind hide it from nobody: whoever goes back over the value's image comes to the same. And *additions* between two values are the same to all readers:
 //! they are kept as one image. An image of additions makes no other one unneeded.
 
-use super::{Change, Image, Kept, Key, Sum, size_of_image};
+use super::{Chain, Change, Image, Kept, Key, Sum, size_of_image};
 use clearway_types::{Lsn, TreeId, TxnId};
 
 impl Kept {
-    fn chain(&mut self, tree: TreeId, key: &[u8]) -> Option<&mut Vec<Image>> {
+    fn chain(&mut self, tree: TreeId, key: &[u8]) -> Option<&mut Chain> {
         self.chains.get_mut(&tree)?.get_mut(key)
     }
 

@@ -105,7 +105,7 @@ fn a_reader_finds_spilled_versions_by_every_path() {
         }
     }
     assert!(file.bytes() > 60_000, "{}", file.bytes());
-    assert!(d.partition.version_memory() < 45_000, "{}", d.partition.version_memory());
+    assert!(d.partition.version_memory() < 50_000, "{}", d.partition.version_memory());
     for (reader, then) in &readers {
         for find in finds() {
             let expected = then.clone().run(&select(find.clone()));
