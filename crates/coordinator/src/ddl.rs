@@ -18,7 +18,7 @@ use crate::outcome::{Outcome, Stop};
 use crate::query;
 use crate::statement::skipping;
 use crate::txn::everywhere;
-use clearway_partition::{Body, RawOp};
+use clearway_partition::{Batch, Body, RawOp};
 use clearway_plan::program::Env;
 use clearway_plan::{
     Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement, TableDef, UniqueKey,
@@ -242,7 +242,7 @@ async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exist
         program: program.clone(),
         env: env.clone(),
         rows: None,
-        batch: None,
+        batch: Batch::ALL,
         fresh: true,
         learns: false,
     })

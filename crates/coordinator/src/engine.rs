@@ -405,6 +405,7 @@ impl Engine {
     }
 
     /// Runs the message, or leaves it to the partition's holder. True if messages are left that nobody is responsible for.
+    #[inline]
     #[track_caller]
     pub(crate) fn submit(&self, partition: PartitionId, message: Message, outbox: &mut Outbox) -> bool {
         let combiner = &self.partitions[usize::from(partition.0)];

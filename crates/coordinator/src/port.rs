@@ -256,6 +256,7 @@ impl PortInner {
         self.submitting.set(false);
     }
 
+    #[inline]
     #[track_caller]
     fn run(self: &Rc<Self>, partition: PartitionId, message: Message) {
         if self.engine.dispatch() == Dispatch::Pinned {

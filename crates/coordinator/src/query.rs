@@ -265,7 +265,7 @@ pub(crate) async fn pull(
     let fresh = is_fresh(&core.txn(), program);
     let batch = Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
     let (program, env) = (program.clone(), env.clone());
-    let body = Body::Statement { program, env, rows: None, batch: Some(batch), fresh, learns: false };
+    let body = Body::Statement { program, env, rows: None, batch, fresh, learns: false };
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();

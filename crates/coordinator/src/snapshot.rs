@@ -17,7 +17,7 @@ use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
 use crate::txn::{everywhere, table_of};
-use clearway_partition::{Batch, Body, Failure, Snapshot};
+use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
 use clearway_plan::{Access, GuardOp, IndexDef, Path, Program, RowLock, TableDef};
@@ -278,10 +278,14 @@ impl Work<'_> {
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
         let Self { program, env, rows, batch, fresh, learns } = self;
         let (program, env) = (program.clone(), env.clone());
+        let batch = batch.unwrap_or(Batch::ALL);
         // What this transaction has made nobody else changes. A guard may lack keys of rows that its snapshot has.
         let lacks = matches!(*program, Program::Guard { op: GuardOp::Find { .. } | GuardOp::Clash, .. });
         match sees.filter(|sees| looks(&program, *sees) && (!fresh || lacks && sees.repeatable)) {
-            Some(Sees { at, repeatable }) => Body::StatementAt { at, repeatable, program, env, rows, batch },
+            Some(Sees { at, repeatable }) => {
+                let at = at.unwrap_or(COMMITTED);
+                Body::StatementAt { at, repeatable, program, env, rows, batch }
+            }
             None => Body::Statement { program, env, rows, batch, fresh, learns },
         }
     }

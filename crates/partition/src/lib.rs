@@ -26,7 +26,7 @@ mod versions;
 pub use exec::not_null_violation;
 pub use limits::Limits;
 pub use lock::{Wanted, WantedPlace};
-pub use message::{Batch, Body, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
+pub use message::{Batch, Body, COMMITTED, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

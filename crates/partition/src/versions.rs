@@ -70,9 +70,6 @@ pub(crate) struct AsOf {
     pub repeatable: bool,
 }
 
-/// All that is committed now: for who reads one key at one partition, and needs no snapshot for that.
-pub(crate) const COMMITTED: Lsn = Lsn(u64::MAX);
-
 /// What others have done to a key since a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {

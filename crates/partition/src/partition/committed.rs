@@ -10,8 +10,9 @@
 use super::Partition;
 use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
 use crate::lock::{Mode, Target};
+use crate::message::COMMITTED;
 use crate::trees::Trees;
-use crate::versions::{AsOf, Before, COMMITTED, misfit, subtract};
+use crate::versions::{AsOf, Before, misfit, subtract};
 use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;

@@ -3,10 +3,10 @@
 use super::{After, Partition};
 use crate::exec::{Exec, Locking, Stop, granted, reads_freely, run_raw};
 use crate::lock::{Mode, Target};
-use crate::message::{Batch, Body, Failure, Origin, Outbox, Reply, Stake};
+use crate::message::{Body, Failure, Origin, Outbox, Reply, Stake};
 use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
-use crate::versions::{AsOf, COMMITTED};
+use crate::versions::AsOf;
 use clearway_storage::TxnMode;
 use clearway_types::{RowBatch, SqlError, TxnId};
 
@@ -108,15 +108,15 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
     let mark = txn.log.mark();
     Ok(match body {
         Body::Statement { program, env, rows, batch, fresh, learns } => Some(Job::Statement(Statement {
-            exec: Box::new(Exec::new(program, env, rows, batch.unwrap_or(Batch::ALL))),
+            exec: Box::new(Exec::new(program, env, rows, batch)),
             mark,
             fresh,
             learns,
             as_of: None,
         })),
         Body::StatementAt { at, repeatable, program, env, rows, batch } => {
-            let exec = Box::new(Exec::new(program, env, rows, batch.unwrap_or(Batch::ALL)));
-            let as_of = Some(AsOf { at: at.unwrap_or(COMMITTED), me: txn.log.txn(), repeatable });
+            let exec = Box::new(Exec::new(program, env, rows, batch));
+            let as_of = Some(AsOf { at, me: txn.log.txn(), repeatable });
             Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, as_of }))
         }
         Body::Next(id) => {

@@ -139,6 +139,7 @@ impl<T: Trees> Partition<T> {
         self.hand_out_writes(out);
     }
 
+    #[inline]
     fn handle(&mut self, message: Message, out: &mut Outbox) {
         if message.txn == NOBODY {
             self.behind = false;
@@ -173,6 +174,7 @@ impl<T: Trees> Partition<T> {
         !waits && self.ready.is_empty() && !self.has_stranded_work()
     }
 
+    #[inline]
     fn take(&mut self, message: Message, out: &mut Outbox) {
         if blocking::may_wait(&message.body) {
             PARTITION.request();

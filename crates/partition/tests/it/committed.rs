@@ -3,14 +3,14 @@
 use crate::driver::Answer;
 use crate::sql::{Find, Row, Stmt, rows_of, table};
 use crate::units::{D, abort, add, driver, numbers, one, select};
-use clearway_partition::{Body, Failure, Snapshot};
+use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
 
 fn read_body(id: i32) -> Body {
     let (program, env) = (Arc::new(select(Find::Point(id)).program(&table())), Arc::new(Env::default()));
-    Body::StatementAt { at: None, repeatable: false, program, env, rows: None, batch: None }
+    Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL }
 }
 
 fn read(d: &mut D, reader: TxnId, id: i32) -> Vec<Row> {

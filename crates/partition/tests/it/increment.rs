@@ -5,7 +5,7 @@ use crate::snapshots::{close, open, read_in};
 use crate::sql::{Find, ROWS, Row, Stmt, int, plain_table, rows_of};
 use crate::trees::MemTrees;
 use crate::units::{D, abort, make_trees, select, share};
-use clearway_partition::{Body, Limits, Partition};
+use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{Access, Env, Path};
 use clearway_plan::{Expr, Program, RowLock, RowLocking, TableDef};
@@ -44,7 +44,7 @@ fn commit(d: &mut D, txn: TxnId) {
 /// What READ COMMITTED reads of the row by its key.
 fn committed_for(d: &mut D, reader: TxnId) -> Option<i32> {
     let (program, env) = (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
-    let body = Body::StatementAt { at: None, repeatable: false, program, env, rows: None, batch: None };
+    let body = Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL };
     rows_of(&d.call(reader, body).expect("it waits for nobody"))[0].1
 }
 
@@ -167,8 +167,8 @@ fn an_addition_since_the_snapshot_is_a_change() {
     adds(&mut d, adder, 1);
     let change = |d: &mut D| {
         let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
-        let at = Some(reader.1.lsn());
-        d.send(reader.0, Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: None })
+        let at = reader.1.lsn();
+        d.send(reader.0, Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL })
     };
     let answer = change(&mut d);
     assert_eq!((d.take(answer), d.in_way_of(reader.0)), (None, &[adder][..]), "it takes the exclusive lock");
@@ -183,8 +183,8 @@ fn an_addition_since_the_snapshot_is_a_change() {
     d.call(adder, Body::RollbackTo(1)).expect("the way back");
     commit(&mut d, adder);
     let (program, env) = (Arc::new(bump(5).program(&table())), Arc::new(Env::default()));
-    let at = Some(reader.1.lsn());
-    let body = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: None };
+    let at = reader.1.lsn();
+    let body = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
     assert_eq!(d.call(reader.0, body).expect("it is as it was").count, 1);
     close(&mut d, reader);
     assert_eq!(a(&mut d), Some(106));
@@ -331,7 +331,7 @@ fn both(first: i32, second: Option<i32>) -> Body {
     let program = Program::update(access, set, Vec::new(), false);
     assert!(matches!(program, Program::Update { adds: true, .. }));
     let env = Arc::new(Env::default());
-    Body::Statement { program: Arc::new(program), env, rows: None, batch: None, fresh: false, learns: false }
+    Body::Statement { program: Arc::new(program), env, rows: None, batch: Batch::ALL, fresh: false, learns: false }
 }
 
 #[test]
@@ -412,7 +412,7 @@ fn a_reader_waits_to_be_told_of_an_addition() {
         let committing = d.snapshots.commit(second);
         let lsn = d.append_commit(second);
         let (program, env) = (Arc::new(select(Find::Point(1)).program(&table())), Arc::new(Env::default()));
-        let body = Body::StatementAt { at: None, repeatable: false, program, env, rows: None, batch: None };
+        let body = Body::StatementAt { at: COMMITTED, repeatable: false, program, env, rows: None, batch: Batch::ALL };
         let answer = d.send(reader, body);
         assert_eq!(d.take(answer), None);
         d.call(second, Body::Finish { commit: Some(lsn) }).expect("commit");

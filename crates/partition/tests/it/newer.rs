@@ -27,7 +27,8 @@ fn truncated() -> Arc<TableDef> {
 fn fill(d: &mut D, changer: TxnId, table: &Arc<TableDef>, rows: &[Row]) {
     let program = Arc::new(Stmt::Insert { rows: rows.to_vec(), ignore: false }.program(table));
     let (env, rows) = (Arc::new(Env::default()), Some(batch(rows)));
-    d.call(changer, Body::Statement { program, env, rows, batch: None, fresh: true, learns: false }).expect("rows");
+    d.call(changer, Body::Statement { program, env, rows, batch: Batch::ALL, fresh: true, learns: false })
+        .expect("rows");
 }
 
 fn commit(d: &mut D, txn: TxnId) {
@@ -46,8 +47,8 @@ fn refill(d: &mut D, rows: &[Row]) {
 
 fn run_at(d: &mut D, table: &Arc<TableDef>, (txn, snapshot): &Reader, stmt: &Stmt, repeatable: bool) -> Answer {
     let (program, env) = (Arc::new(stmt.program(table)), Arc::new(Env::default()));
-    let at = Some(snapshot.lsn());
-    d.call(*txn, Body::StatementAt { at, repeatable, program, env, rows: None, batch: None })
+    let at = snapshot.lsn();
+    d.call(*txn, Body::StatementAt { at, repeatable, program, env, rows: None, batch: Batch::ALL })
 }
 
 fn finds(low: i32, high: i32) -> [Find; 6] {
@@ -135,7 +136,7 @@ fn a_reader_and_ddl_do_not_wait_for_each_other() {
     let (reader, all) = (open(&mut d), Find::All { a_less: None });
     let values = |answer: Answer| answer.map(|reply| rows_of(&reply));
     let (program, env) = (Arc::new(select(all.clone()).program(&table())), Arc::new(Env::default()));
-    let (at, batch) = (Some(reader.1.lsn()), Some(Batch { id: 1, rows: 1, bytes: u32::MAX }));
+    let (at, batch) = (reader.1.lsn(), Batch { id: 1, rows: 1, bytes: u32::MAX });
     let first = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch };
     assert_eq!(values(d.call(reader.0, first)), Ok(vec![numbers(3)[0]]));
 
@@ -185,7 +186,8 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
     d.call(maker, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
     d.call(maker, Body::CreateTrees(vec![moved(BY_A)])).expect("a tree");
     let (program, env) = (Arc::new(Program::BuildIndex { table: indexed.clone(), index: 0 }), Arc::new(Env::default()));
-    d.call(maker, Body::Statement { program, env, rows: None, batch: None, fresh: true, learns: false }).expect("rows");
+    d.call(maker, Body::Statement { program, env, rows: None, batch: Batch::ALL, fresh: true, learns: false })
+        .expect("rows");
     indexed
 }
 

@@ -3,7 +3,7 @@
 use crate::driver::{Answer, state_of};
 use crate::sql::{Find, Stmt, rows_of, table};
 use crate::units::{D, add, driver, numbers, select};
-use clearway_partition::{Body, Reply};
+use clearway_partition::{Batch, Body, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Env;
 use clearway_plan::{Expr, LockWait, Program, RowLock, RowLocking, TableDef};
@@ -42,7 +42,7 @@ impl Query {
 
     fn statement(&self) -> Body {
         let env = Arc::new(Env::default());
-        Body::Statement { program: self.program(), env, rows: None, batch: None, fresh: false, learns: false }
+        Body::Statement { program: self.program(), env, rows: None, batch: Batch::ALL, fresh: false, learns: false }
     }
 
     fn one_shot(&self) -> Body {
@@ -318,7 +318,7 @@ fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
         access.lock = Some(RowLocking { wait, ..RowLocking::of(RowLock::Update) });
         let env = Arc::new(Env::default());
         let program = Arc::new(program);
-        let body = Body::Statement { program, env, rows: None, batch: None, fresh: false, learns: false };
+        let body = Body::Statement { program, env, rows: None, batch: Batch::ALL, fresh: false, learns: false };
         let answer = d.call(reader, body);
         match wait {
             LockWait::Skip => assert!(rows_of(&answer.expect("nothing")).is_empty()),

@@ -3,7 +3,7 @@
 use crate::driver::{Answer, Driver, Paged};
 use crate::history::Rng;
 use crate::sql::{Find, Model, Stmt, as_expected};
-use clearway_partition::{Body, Opening, Reply, Snapshot};
+use clearway_partition::{Batch, Body, Opening, Reply, Snapshot};
 use clearway_plan::TableDef;
 use clearway_types::{Lsn, TxnId};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Readers {
         let stmt = Stmt::Select { find, limit: None, lock: None };
         let Body::Statement { program, env, .. } = stmt.statement(table) else { return };
         let body =
-            Body::StatementAt { at: Some(snapshot.lsn()), repeatable: true, program, env, rows: None, batch: None };
+            Body::StatementAt { at: snapshot.lsn(), repeatable: true, program, env, rows: None, batch: Batch::ALL };
         reader.pending = Some((d.send(reader.txn, body), Some(stmt)));
     }
 

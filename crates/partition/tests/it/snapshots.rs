@@ -4,7 +4,7 @@ use crate::driver::{Answer, Driver, state_of};
 use crate::sql::{BY_A, BY_B, Find, ROWS, Stmt, as_expected, plain_table, rows_of, table};
 use crate::trees::MemTrees;
 use crate::units::{D, add, driver, make_trees, numbers, one, select};
-use clearway_partition::{Body, Limits, Partition, Snapshot};
+use clearway_partition::{Batch, Body, Limits, Partition, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::{RowLock, TableDef};
 use clearway_types::{Lsn, SqlState, TxnId};
@@ -22,12 +22,12 @@ pub fn open(d: &mut D) -> (TxnId, Snapshot) {
 pub fn read_in(table: &Arc<TableDef>, (_, snapshot): &(TxnId, Snapshot), find: Find) -> Body {
     let env = Arc::new(Env::default());
     Body::StatementAt {
-        at: Some(snapshot.lsn()),
+        at: snapshot.lsn(),
         repeatable: true,
         program: Arc::new(select(find).program(table)),
         env,
         rows: None,
-        batch: None,
+        batch: Batch::ALL,
     }
 }
 
@@ -126,7 +126,7 @@ fn a_change_looks_at_the_newest_version() {
     let change = |d: &mut D, who: &(TxnId, Snapshot), repeatable: bool, find: Find| {
         let program = Arc::new(Stmt::Add { find, column: 1, by: 10 }.program(&table()));
         let env = Arc::new(Env::default());
-        d.call(who.0, Body::StatementAt { at: Some(who.1.lsn()), repeatable, program, env, rows: None, batch: None })
+        d.call(who.0, Body::StatementAt { at: who.1.lsn(), repeatable, program, env, rows: None, batch: Batch::ALL })
     };
     let by_a = |low, high| Find::ByA { low: Some(low), high: Some(high), reverse: false };
     for find in [Find::All { a_less: None }, by_a(2, 2), Find::Points(vec![1, 3])] {
@@ -245,8 +245,9 @@ fn a_row_that_was_changed_and_then_moved_has_moved() {
         }
         let lock = Stmt::Select { find: Find::Point(2), limit: None, lock: Some(RowLock::Update) };
         let (program, env) = (Arc::new(lock.program(&table())), Arc::new(Env::default()));
-        let at = Some(snapshot.lsn());
-        let answer = d.call(txn, Body::StatementAt { at, repeatable: false, program, env, rows: None, batch: None });
+        let at = snapshot.lsn();
+        let answer =
+            d.call(txn, Body::StatementAt { at, repeatable: false, program, env, rows: None, batch: Batch::ALL });
         assert_eq!(state_of(&answer), Some(SqlState::SERIALIZATION_FAILURE), "{changes:?}");
         close(&mut d, (txn, snapshot));
     }

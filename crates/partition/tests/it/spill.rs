@@ -75,7 +75,7 @@ fn in_batches(d: &mut D, reader: &(TxnId, Snapshot), find: Find) -> Expected {
     let Body::StatementAt { at, repeatable, program, env, rows, .. } = read_in(&table(), reader, find) else {
         panic!("a statement")
     };
-    let batch = Some(Batch { id: 3, rows: 7, bytes: u32::MAX });
+    let batch = Batch { id: 3, rows: 7, bytes: u32::MAX };
     let mut reply = d.call(reader.0, Body::StatementAt { at, repeatable, program, env, rows, batch }).expect("rows");
     let mut all = rows_of(&reply);
     while reply.more {
@@ -135,7 +135,7 @@ fn a_change_since_the_snapshot_is_known_from_the_file() {
         };
         let lock = Stmt::Select { find: Find::Point(id), limit: None, lock: Some(RowLock::Update) };
         let program = Arc::new(lock.program(&table()));
-        d.call(writer.0, Body::StatementAt { at, repeatable, program, env, rows: None, batch: None })
+        d.call(writer.0, Body::StatementAt { at, repeatable, program, env, rows: None, batch: Batch::ALL })
     };
     for id in 0..99 {
         assert_eq!(state_of(&locking(&mut d, id)), Some(SqlState::SERIALIZATION_FAILURE), "{id}");
@@ -162,7 +162,7 @@ fn a_deletion_since_the_snapshot_is_known_from_the_file() {
         else {
             panic!("a statement")
         };
-        d.call(writer.0, Body::StatementAt { at: Some(writer.1.lsn()), repeatable, program, env, rows, batch })
+        d.call(writer.0, Body::StatementAt { at: writer.1.lsn(), repeatable, program, env, rows, batch })
     };
     for id in 0..99 {
         for row in [(id, None, 5_000 + id), (500 + id, None, 1_000 + id)] {

@@ -2,7 +2,7 @@
 //!
 //! `t(id integer primary key, a integer, b integer not null)`, index on (a), unique index on (b).
 
-use clearway_partition::{Body, Failure, Reply};
+use clearway_partition::{Batch, Body, Failure, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::{Access, Env, Path};
 use clearway_plan::{Column, Distribution, Expr, IndexDef, OnConflict, Program, RowLock, RowLocking, TableDef};
@@ -183,7 +183,7 @@ impl Stmt {
             program,
             env: Arc::new(Env::default()),
             rows: self.rows(),
-            batch: None,
+            batch: Batch::ALL,
             fresh: false,
             learns: false,
         }

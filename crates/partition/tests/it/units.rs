@@ -5,7 +5,7 @@ use crate::sql::{
     BY_A, BY_B, Find, ROWS, Row, Stmt, all_columns, as_expected, batch, int, plain_table, rows_of, table,
 };
 use crate::trees::{MemTrees, Paging};
-use clearway_partition::{Body, Failure, Limits, RawOp, Reply};
+use clearway_partition::{Batch, Body, Failure, Limits, RawOp, Reply};
 use clearway_plan::program::{Access, AggFunc, Aggregate, Env, Group, Path};
 use clearway_plan::{Expr, Program, RowLock, TableDef};
 use clearway_types::{Datum, Lsn, RowBatch, SqlError, SqlState, SqlType, TableId, TreeId, TxnId};
@@ -48,7 +48,7 @@ fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
         program: Arc::new(program),
         env: Arc::new(Env::default()),
         rows,
-        batch: None,
+        batch: Batch::ALL,
         fresh,
         learns: false,
     }
