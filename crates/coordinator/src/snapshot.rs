@@ -21,6 +21,7 @@ use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
 use clearway_plan::{Access, GuardOp, IndexDef, Path, Program, RowLock, TableDef};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::sync::{Arc, Weak};
 
@@ -44,7 +45,7 @@ impl Txn {
         let level = self.characteristics.isolation;
         let fits = match level {
             // On its own, it is serialisable at every level: what changes rows, or inserts what it reads, finds them under locks.
-            _ if self.block == Block::None => needs == Needs::Export || needs == Needs::Snapshot && !self.wrote,
+            _ if self.block == Block::None => needs == Needs::Export || needs == Needs::Snapshot && self.only_reads(),
             Isolation::Serializable => self.characteristics.read_only && !self.wrote,
             Isolation::RepeatableRead => needs != Needs::Locks,
             _ => needs.has_snapshot(),
@@ -87,10 +88,15 @@ impl Txn {
         }
     }
 
+    /// Returns true for a statement on its own that changes nothing.
+    fn only_reads(&self) -> bool {
+        !self.wrote || canary::on(Bug::SnapshotCopy)
+    }
+
     /// Whether it reads single rows as they are committed, without a lock.
     fn sees_committed(&self) -> bool {
         match self.block {
-            Block::None => !self.wrote,
+            Block::None => self.only_reads(),
             Block::Implicit | Block::Explicit => self.sees_each(),
         }
     }

@@ -1,5 +1,6 @@
 //! What a session does next: random statements over few keys, so that they meet.
 
+mod copies;
 pub mod unique;
 mod whole;
 
@@ -10,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What kind of work the sessions of a seed do, in percent unless said otherwise.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Mix {
     /// Keys are below this.
     pub keys: i32,
@@ -58,6 +59,8 @@ pub struct Mix {
     pub hang_ups: u64,
     /// Blocks of one snapshot that import it, if there is one to be imported; half as often, a block exports what it sees instead of another statement.
     pub imports: u64,
+    /// INSERTs outside of a block that insert what they read.
+    pub copies: u64,
     /// INSERTs that pass over rows whose keys are not free.
     pub free: u64,
     /// Statements that add to one of a few rows, or give it a value, some near the bounds of the type.
@@ -168,7 +171,8 @@ impl Script {
                     return Stmt::Backup(format!("/{}", self.fresh_name("backup")));
                 }
                 if self.rng.percent(self.mix.alone) {
-                    return self.work(catalog);
+                    let alone = self.work(catalog);
+                    return self.copying(alone, catalog);
                 }
                 self.left = 1 + self.rng.below(self.mix.block);
                 self.only_reads = self.mix.read_only > 0 && self.rng.percent(self.mix.read_only);

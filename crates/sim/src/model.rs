@@ -1,6 +1,6 @@
 //! What a database is, said as simply as possible: tables are lists of rows, a transaction happens at once.
 
-use crate::sql::{A, Kind, Pred, Row, Set, Stmt};
+use crate::sql::{A, K, Kind, Pred, Row, Set, Stmt, U};
 use crate::views::View;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -116,6 +116,14 @@ impl Model {
                 let first = self.inserted;
                 self.inserted += rows.len() as u64;
                 self.table(table)?.insert(rows, first)
+            }
+            Stmt::InsertSelect { table, from, pred, up } => {
+                let mut rows = self.table(from)?.select(pred);
+                for row in &mut rows {
+                    row.n[K] = row.n[K].map(|k| k + up);
+                    row.n[U] = row.n[K];
+                }
+                return self.execute(&Stmt::Insert { table: table.clone(), rows });
             }
             Stmt::InsertFree { table, rows } => self.insert_free(table, rows, |_, _| true)?,
             Stmt::Update { table, set, pred } => self.table(table)?.update(set, |known| pred.holds(&known.row)),
@@ -333,6 +341,18 @@ mod tests {
         assert_eq!(model.execute(&insert(&[row(1, 1, None), row(1, 2, None)])), Ok(Answer::Count(2)));
         assert_eq!(model.execute(&insert(&[row(1, 3, Some(1)), row(1, 1, None)])), Ok(Answer::Duplicate));
         assert_eq!(model.tables["t"].rows.len(), 2);
+    }
+
+    #[test]
+    fn rows_are_inserted_from_a_table_with_other_keys() {
+        let mut model = spread();
+        model.execute(&insert(&[row(1, 1, None), row(1, 2, Some(2))])).unwrap();
+        let copy =
+            |k, up| Stmt::InsertSelect { table: "t".into(), from: "t".into(), pred: Pred::Equal(vec![(K, k)]), up };
+        assert_eq!(model.execute(&copy(1, 1)), Ok(Answer::Duplicate));
+        assert_eq!(model.execute(&copy(1, 2)), Ok(Answer::Count(1)));
+        assert_eq!(model.execute(&copy(7, 1)), Ok(Answer::Count(0)));
+        assert_eq!(model.tables["t"].select(&Pred::Equal(vec![(K, 3)])), [row(1, 3, Some(3))]);
     }
 
     #[test]

@@ -232,6 +232,17 @@ pub enum Stmt {
         /// Those of these whose keys are free.
         rows: Vec<Row>,
     },
+    /// INSERT ... SELECT of rows whose `k` is then greater by `up`, and `u` the same.
+    InsertSelect {
+        /// Into this table.
+        table: String,
+        /// From this table.
+        from: String,
+        /// Of which rows.
+        pred: Pred,
+        /// What is added.
+        up: i32,
+    },
     /// UPDATE
     Update {
         /// The table.
@@ -404,6 +415,9 @@ impl fmt::Display for Stmt {
                 }
                 let end = if matches!(self, Self::InsertFree { .. }) { " ON CONFLICT DO NOTHING" } else { "" };
                 write!(f, "INSERT INTO {table} (d, k, a, u, v) VALUES {text}{end}")
+            }
+            Self::InsertSelect { table, from, pred, up } => {
+                write!(f, "INSERT INTO {table} (d, k, a, u, v) SELECT d, k + {up}, a, k + {up}, v FROM {from}{pred}")
             }
             Self::Update { table, set, pred } => write!(f, "UPDATE {table} SET {set}{pred}"),
             Self::Delete { table, pred } => write!(f, "DELETE FROM {table}{pred}"),

@@ -172,6 +172,7 @@ impl Stmt {
         match self {
             Self::Insert { table, .. }
             | Self::InsertFree { table, .. }
+            | Self::InsertSelect { table, .. }
             | Self::Update { table, .. }
             | Self::Delete { table, .. }
             | Self::Select { table, .. }

@@ -304,23 +304,7 @@ impl World {
             block: rng.pick(&[3, 6, 12]),
             rollbacks: rng.pick(&[10, 40]),
             cancels: rng.pick(&[0, 0, 1, 5]),
-            backups: 0,
-            newest: 0,
-            unique: 0,
-            updates_read: 0,
-            read_only: 0,
-            scans: 0,
-            levels: 0,
-            repeatable: 0,
-            by_value: 0,
-            key_shares: 0,
-            fills: 0,
-            hang_ups: 0,
-            imports: 0,
-            free: 0,
-            adds: 0,
-            whole: 0,
-            near: false,
+            ..Mix::default()
         };
         let mut world = Self {
             seed,
@@ -488,6 +472,14 @@ impl World {
             self.engine.partition.increments = rng.percent(85);
         }
         self.draw_whole(&mut Rng::new(self.seed, "fourteenth generator"));
+        self.draw_copies(&mut Rng::new(self.seed, "fifteenth generator"));
+    }
+
+    /// What came with the fifteenth generator: INSERT ... SELECT outside of a block.
+    fn draw_copies(&mut self, rng: &mut Rng) {
+        if rng.percent(20) {
+            self.mix.copies = rng.pick(&[30, 80]);
+        }
     }
 
     /// A world whose sessions mostly work with lists and registers, judged by the checker of histories only.

@@ -77,6 +77,8 @@ pub enum Bug {
     SkippedRecheck,
     /// REPEATABLE READ changes rows that others have changed since its snapshot.
     LostUpdate,
+    /// INSERT ... SELECT on its own reads a snapshot, not what is newest under locks.
+    SnapshotCopy,
     /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
     DirtyRead,
     /// A snapshot uses an index that is newer, and misses rows that were deleted before the index was made.
@@ -136,6 +138,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SkippedRecheck,
     Bug::LostUpdate,
     Bug::DirtyRead,
+    Bug::SnapshotCopy,
     Bug::NewIndex,
     Bug::NewTable,
     Bug::UnheldImport,

@@ -1,0 +1,32 @@
+//! INSERT ... SELECT outside of a block: it is serialisable at every level, so it reads what is there
+//! at its commit.
+
+use super::{Script, kind_of, unique};
+use crate::sql::{A, K, Pred, Stmt};
+use clearway_plan::{Catalog, TableDef};
+use std::sync::Arc;
+
+impl Script {
+    /// Replaces an INSERT, now and then, by one that reads what it inserts. Never into a table
+    /// without keys: only keys bound the growth of the table.
+    pub(super) fn copying(&mut self, stmt: Stmt, catalog: &Catalog) -> Stmt {
+        let Stmt::Insert { table, .. } = &stmt else { return stmt };
+        let keys = catalog.table(table).map_or(&[][..], |table| kind_of(table).uniques());
+        let fits = !keys.is_empty() && !unique::is_unique(table);
+        if self.mix.copies == 0 || !fits || !self.rng.percent(self.mix.copies) {
+            return stmt;
+        }
+        let mut sources: Vec<&Arc<TableDef>> = catalog.tables.values().collect();
+        sources.retain(|source| !unique::is_unique(&source.name));
+        sources.sort_unstable_by_key(|source| &source.name);
+        let others = sources[self.rng.below(sources.len() as u64) as usize].name.clone();
+        let from = if self.rng.percent(50) { table.clone() } else { others };
+        let first = self.key();
+        let pred = match self.rng.below(3) {
+            0 => self.point(&[K]),
+            1 => Pred::Between(K, first, first + self.rng.within(0..=4)),
+            _ => self.point(&[A]),
+        };
+        Stmt::InsertSelect { table: table.clone(), from, pred, up: self.rng.within(1..=4) }
+    }
+}
