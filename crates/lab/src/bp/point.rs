@@ -6,11 +6,8 @@
 use super::scaling::Scaled;
 use super::systems::{How, POLICY, Shared};
 use super::workload::Kind;
-use crate::simulator::Outcome;
+use crate::simulator::{Outcome, TOLERANCE};
 use crate::table::{Cell, Column, Table};
-
-/// A tenth: how far a simulated value may be from a published one that it meets.
-const TOLERANCE: f64 = 0.1;
 
 /// How a published number relates to the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,7 +9,7 @@ use super::THREADS;
 use crate::bp::grid::{Cell, Grid};
 use crate::number::median;
 use crate::simulator::costs::Costs;
-use crate::simulator::{Blocks, Called, Machine, Outcome, System, Transactions, simulate};
+use crate::simulator::{Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate};
 use crate::table::{self, Column, Table};
 use clearway_buffer::{MultilistKind, PAGE_SIZE, PolicyKind, WrapperKind};
 use clearway_traces::Rng;
@@ -49,8 +49,6 @@ const LOCKS_A_READ: f64 = 2.0;
 const READS_A_TURN: u64 = 500;
 const PLAYED: u64 = 300_000;
 const QUICK_PLAYED: u64 = 3_000;
-/// A tenth: how far a simulated value may be from a published one that it meets.
-const TOLERANCE: f64 = 0.1;
 
 /// What was simulated with a number of CPUs, for each seed.
 pub struct Played {

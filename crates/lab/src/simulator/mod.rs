@@ -50,6 +50,9 @@ pub enum Blocks {
     Never,
 }
 
+/// A tenth: how far a simulated value may be from a published one that it meets.
+pub const TOLERANCE: f64 = 0.1;
+
 /// Puts a policy of so many frames into its wrapper.
 pub type Wrap = fn(Box<dyn Policy>, u32) -> Box<dyn Replacement>;
 
