@@ -304,7 +304,7 @@ impl Comparison {
 }
 
 fn cell(samples: &[Sample], measure: &Measure) -> Cell {
-    Cell::number(of(samples, measure), measure.digits)
+    Cell::measured(&samples.iter().map(measure.of).collect::<Vec<_>>(), measure.digits)
 }
 
 fn of(samples: &[Sample], measure: &Measure) -> Option<f64> {
@@ -355,7 +355,7 @@ mod tests {
     fn medians_make_the_table_and_every_run_stays_in_the_samples() {
         let comparison = comparison();
         let table = comparison.table("t", &published(&[("select-only -M prepared -c 16", 2.5)]));
-        assert_eq!(table.rows[0][1], Cell::number(10.0, 0));
+        assert_eq!(table.rows[0][1].to_string(), "10 ±5");
         assert_eq!(table.rows[0][3], Cell::Empty);
         assert_eq!(table.rows[0][7..], [Cell::number(2.0, 2), Cell::number(2.5, 2)]);
         assert_eq!(table.rows[1][8], Cell::Empty);
@@ -372,7 +372,8 @@ mod tests {
         );
         assert_eq!(comparison.samples("s", &Axis::linear("x", ""), |_| None), Vec::new());
         let memory = comparison.memory("m");
-        assert_eq!(memory.rows[0][1..], [Cell::number(20.0, 1), Cell::Empty, Cell::number(10.0, 1), Cell::Empty]);
+        let shown: Vec<String> = memory.rows[0][1..].iter().map(Cell::to_string).collect();
+        assert_eq!(shown, ["20.0 ±10.0", "-", "10.0 ±2.0", "-"]);
         assert_eq!(memory.rows[0].len(), memory.columns.len());
     }
 

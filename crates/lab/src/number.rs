@@ -26,6 +26,26 @@ pub fn median(values: &[f64]) -> Option<f64> {
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
+/// The median absolute deviation of the numbers among these: the median of their distances from the median, the upper
+/// one of two, so that two repetitions show their difference. `None` where there are fewer than two numbers.
+pub fn deviation(values: &[f64]) -> Option<f64> {
+    let middle = median(values)?;
+    let distances = sorted(&values.iter().map(|value| (value - middle).abs()).collect::<Vec<_>>());
+    if distances.len() > 1 { distances.get(distances.len() / 2).copied() } else { None }
+}
+
+/// The lower and the upper quartile of the numbers among these, interpolated between neighbours.
+pub fn quartiles(values: &[f64]) -> Option<(f64, f64)> {
+    let sorted = sorted(values);
+    let last = sorted.len().checked_sub(1)?;
+    let at = |share: f64| {
+        let place = share * last as f64;
+        let below = sorted[place.floor() as usize];
+        below + (sorted[place.ceil() as usize] - below) * place.fract()
+    };
+    Some((at(0.25), at(0.75)))
+}
+
 /// Least and greatest of the numbers among these.
 pub fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let sorted = sorted(values);
@@ -50,6 +70,21 @@ mod tests {
         assert_eq!(shown(1_234_567.891, 2), "1,234,567.89");
         assert_eq!(shown(-0.001, 1), "0.0");
         assert_eq!(shown(f64::INFINITY, 1), "no value");
+    }
+
+    #[test]
+    fn a_deviation_ignores_one_outlier_and_needs_two_numbers() {
+        assert_eq!(deviation(&[10.0, 12.0, 1000.0]), Some(2.0));
+        assert_eq!(deviation(&[10.0, 13.0]), Some(3.0));
+        assert_eq!(deviation(&[5.0, 5.0, 5.0, f64::NAN]), Some(0.0));
+        assert_eq!((deviation(&[5.0, f64::NAN]), deviation(&[])), (None, None));
+    }
+
+    #[test]
+    fn quartiles_are_between_repetitions() {
+        assert_eq!(quartiles(&[4.0, 0.0, f64::NAN, 2.0]), Some((1.0, 3.0)));
+        assert_eq!(quartiles(&[0.0, 1.0, 2.0, 3.0, 100.0]), Some((1.0, 3.0)));
+        assert_eq!((quartiles(&[7.0]), quartiles(&[])), (Some((7.0, 7.0)), None));
     }
 
     #[test]

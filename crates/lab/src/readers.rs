@@ -97,6 +97,10 @@ impl Case {
     fn median(&self, of: impl Fn(&Sample) -> f64) -> f64 {
         median(&self.samples.iter().map(of).collect::<Vec<_>>()).unwrap_or(f64::NAN)
     }
+
+    fn cell(&self, of: impl Fn(&Sample) -> f64, digits: u8) -> Cell {
+        Cell::measured(&self.samples.iter().map(of).collect::<Vec<_>>(), digits)
+    }
 }
 
 fn sizes(task: &Task) -> Sizes {
@@ -273,11 +277,11 @@ fn table(cases: &[Case]) -> Table {
     let row = |case: &Case| {
         vec![
             Cell::text(case.beside.name()),
-            Cell::number(case.median(|s| s.tps), 0),
-            Cell::number(case.median(|s| s.p99_ms), 2),
-            Cell::number(case.median(|s| s.reads), 0),
-            Cell::number(case.median(|s| s.waits), 0),
-            Cell::number(case.median(|s| s.kept_mb), 1),
+            case.cell(|s| s.tps, 0),
+            case.cell(|s| s.p99_ms, 2),
+            case.cell(|s| s.reads, 0),
+            case.cell(|s| s.waits, 0),
+            case.cell(|s| s.kept_mb, 1),
         ]
     };
     Table {

@@ -41,6 +41,17 @@ pub enum Cell {
         /// Digits behind the point.
         digits: u8,
     },
+    /// The median of several repetitions, with their median absolute deviation.
+    Median {
+        /// The median.
+        #[serde(deserialize_with = "number_or_null")]
+        value: f64,
+        /// The median absolute deviation.
+        #[serde(deserialize_with = "number_or_null")]
+        deviation: f64,
+        /// Digits behind the point.
+        digits: u8,
+    },
     /// There is none: not measured, or not published.
     Empty,
 }
@@ -83,11 +94,24 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// What repetitions measured: their median and, of two or more, how far they deviate from it.
+    pub fn measured(values: &[f64], digits: u8) -> Self {
+        match (number::median(values), number::deviation(values)) {
+            (Some(value), Some(deviation)) => Self::Median { value, deviation, digits },
+            (value, _) => Self::number(value, digits),
+        }
+    }
+}
+
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Number { value, digits } => f.write_str(&number::shown(*value, *digits)),
+            Self::Median { value, deviation, digits } => {
+                write!(f, "{} ±{}", number::shown(*value, *digits), number::shown(*deviation, *digits))
+            }
             Self::Empty => f.write_str("-"),
         }
     }
@@ -143,6 +167,13 @@ mod tests {
                     \x20 cas     3,652,000                    3,652   2.50\n\
                     \x20 größer   no value                        -      -\n";
         assert_eq!(table.to_string(), want);
+    }
+
+    #[test]
+    fn repetitions_are_shown_with_their_deviation_and_a_single_run_without() {
+        assert_eq!(Cell::measured(&[1000.0, 1010.0, 3000.0], 0).to_string(), "1,010 ±10");
+        assert_eq!(Cell::measured(&[1000.0, f64::NAN], 0), Cell::number(1000.0, 0));
+        assert_eq!(Cell::measured(&[], 0), Cell::Empty);
     }
 
     #[test]

@@ -43,8 +43,13 @@ pub struct Grid<F> {
 impl<F> Grid<F> {
     /// The median of a system at a place.
     pub fn at(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Option<f64> {
-        let cell = self.cells.iter().find(|cell| cell.system == system && cell.x == x)?;
-        median(&cell.figures.iter().map(of).collect::<Vec<_>>())
+        median(&self.repetitions(system, x, of))
+    }
+
+    /// Every repetition of a system at a place.
+    pub fn repetitions(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Vec<f64> {
+        let cell = self.cells.iter().find(|cell| cell.system == system && cell.x == x);
+        cell.into_iter().flat_map(|cell| &cell.figures).map(of).collect()
     }
 
     fn distinct<T: PartialEq>(&self, of: impl Fn(&Cell<F>) -> T) -> Vec<T> {
@@ -64,7 +69,8 @@ impl<F> Grid<F> {
         columns.extend(places.iter().map(|x| Column::ours(&format!("{x} {}", self.x), measure.unit)));
         let row = |system: String| {
             let mut row = vec![table::Cell::text(system.clone())];
-            row.extend(places.iter().map(|x| table::Cell::number(self.at(&system, *x, measure.of), measure.digits)));
+            let repetitions = |x: &f64| self.repetitions(&system, *x, measure.of);
+            row.extend(places.iter().map(|x| table::Cell::measured(&repetitions(x), measure.digits)));
             row
         };
         let rows = self.distinct(|cell| cell.system.clone()).into_iter().map(row).collect();
@@ -103,6 +109,7 @@ mod tests {
             table.contains("1 threads, /us") && table.contains("\n  b                    -               7"),
             "{table}"
         );
+        assert!(table.contains("2 ±1"), "{table}");
         assert_eq!(grid.at("a", 1.0, measure.of), Some(2.0));
         assert_eq!(grid.samples(&measure).series[0].points.len(), 2);
     }

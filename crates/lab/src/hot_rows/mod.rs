@@ -77,7 +77,11 @@ impl Case {
 
     /// The median of a measure on a contender.
     fn median(&self, contender: usize, measure: &Measure) -> Option<f64> {
-        median(&self.samples.get(contender)?.iter().map(measure.of).collect::<Vec<_>>())
+        median(&self.values(contender, measure))
+    }
+
+    fn values(&self, contender: usize, measure: &Measure) -> Vec<f64> {
+        self.samples.get(contender).into_iter().flatten().map(measure.of).collect()
     }
 
     /// Clearway's rate over PostgreSQL's.
@@ -206,7 +210,7 @@ fn rates(cases: &[Case]) -> Table {
     let row = |case: &Case| {
         let mut row = vec![Cell::text(Case::name(case.work, case.clients))];
         for at in 0..CONTENDERS.len() {
-            row.extend(measures.iter().map(|m| Cell::number(case.median(at, m), m.digits)));
+            row.extend(measures.iter().map(|m| Cell::measured(&case.values(at, m), m.digits)));
         }
         row.push(Cell::number(case.ratio(), 2));
         row.push(Cell::number(case.ratio_of(2), 2));
@@ -224,7 +228,7 @@ fn waits(cases: &[Case]) -> Table {
     let measures = [RATE, LATENCY, WAITS, WAITED];
     let columns = measures.iter().map(|m| Column::ours(m.label, m.unit));
     let row = |case: &Case| {
-        let cells = measures.iter().map(|m| Cell::number(case.median(0, m), m.digits));
+        let cells = measures.iter().map(|m| Cell::measured(&case.values(0, m), m.digits));
         std::iter::once(Cell::text(Case::name(case.work, case.clients))).chain(cells).collect()
     };
     Table {
@@ -271,7 +275,7 @@ mod tests {
             assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{}", table.title);
         }
         assert_eq!(rates(&cases).rows[0][13], Cell::number(2.0, 2));
-        assert_eq!(rates(&cases).rows[0][1], Cell::number(20.0, 0), "the median");
+        assert_eq!(rates(&cases).rows[0][1].to_string(), "20 ±10", "the median and the deviation");
         let drawn = samples(Work::ForUpdate, &cases);
         assert!(drawn.iter().all(|s| s.series.len() == 3 && !s.title.contains("lock")), "nobody told of waits");
         assert_eq!(samples(Work::Increment, &cases), Vec::new());

@@ -59,8 +59,13 @@ impl Measured {
 
     /// The median of what a cache did.
     pub fn raced(&self, contender: Contender, threads: usize, of: fn(&Ran) -> f64) -> Option<f64> {
-        let raced = self.raced.iter().find(|raced| raced.contender == contender && raced.threads == threads)?;
-        median(&raced.ran.iter().map(of).collect::<Vec<_>>())
+        median(&self.repetitions(contender, threads, of))
+    }
+
+    /// Every repetition of what a cache did.
+    pub fn repetitions(&self, contender: Contender, threads: usize, of: fn(&Ran) -> f64) -> Vec<f64> {
+        let raced = self.raced.iter().find(|raced| raced.contender == contender && raced.threads == threads);
+        raced.into_iter().flat_map(|raced| &raced.ran).map(of).collect()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::contender::{Contender, PEERS};
 use super::measure::{Measured, THREADS};
+use super::race::Ran;
 use super::wrapped::Late;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
@@ -104,8 +105,10 @@ fn raced(of: &Measured) -> Table {
     ];
     let row = |contender: Contender| {
         let mut row = vec![Cell::text(contender.to_string())];
-        row.extend(THREADS.map(|threads| Cell::number(of.raced(contender, threads, |ran| ran.rate), 2)));
-        row.extend(THREADS.map(|threads| Cell::number(of.raced(contender, threads, |ran| ran.hit_percent), 2)));
+        let figures: [fn(&Ran) -> f64; 2] = [|ran| ran.rate, |ran| ran.hit_percent];
+        for figure in figures {
+            row.extend(THREADS.map(|threads| Cell::measured(&of.repetitions(contender, threads, figure), 2)));
+        }
         row
     };
     let title = format!("{}: as a cache, medians", of.case.name());

@@ -155,7 +155,9 @@ fn table(title: &str, cases: &[Case], counts: &[Count], published: Option<&dyn F
     columns.extend(published.map(|_| Column::published("", "")));
     let row = |case: &Case| {
         let mut row = vec![Cell::text(Case::name(case.protocol, case.system)), Cell::number(case.theta, 2)];
-        row.extend(counts.iter().map(|(_, digits, of)| Cell::number(case.of(*of), *digits)));
+        row.extend(
+            counts.iter().map(|(_, digits, of)| Cell::measured(&case.runs.iter().map(of).collect::<Vec<_>>(), *digits)),
+        );
         row.extend(published.map(|published| published(case)));
         row
     };

@@ -1,10 +1,10 @@
-//! A chart of samples, as SVG: medians with whiskers from the least to the greatest repetition.
+//! A chart of samples, as SVG: medians with whiskers from the lower to the upper quartile of the repetitions.
 //!
 //! Colours are written for paper; where the page is dark its style ([`style`]) exchanges them by their value, so that the drawing itself needs
 //! to know nothing of it.
 
 use super::ruler::{Lies, Ruler, place};
-use crate::number::{median, spread};
+use crate::number::{median, quartiles};
 use crate::result::{Axis, Samples, Scale, Series};
 use clearway_harness::Res;
 use plotters::coord::Shift;
@@ -64,8 +64,8 @@ pub struct Drawing {
 struct Mark {
     x: f64,
     median: f64,
-    least: f64,
-    most: f64,
+    lower: f64,
+    upper: f64,
 }
 
 /// The rules by which a dark page exchanges the colours.
@@ -85,7 +85,7 @@ pub fn draw(samples: &Samples) -> Res<Option<Drawing>> {
     let mut left_out = 0;
     let marks: Vec<Vec<Mark>> = samples.series.iter().map(|series| marks(samples, series, &mut left_out)).collect();
     let xs: Vec<f64> = marks.iter().flatten().map(|m| m.x).collect();
-    let ys: Vec<f64> = marks.iter().flatten().flat_map(|m| [m.least, m.most]).collect();
+    let ys: Vec<f64> = marks.iter().flatten().flat_map(|m| [m.lower, m.upper]).collect();
     let across = Ruler::over(&samples.x, &xs, Lies::Across);
     let up = Ruler::over(&samples.y, &ys, Lies::Up);
     let Some((across, up)) = across.zip(up) else { return Ok(None) };
@@ -98,10 +98,10 @@ fn marks(samples: &Samples, series: &Series, left_out: &mut usize) -> Vec<Mark> 
     let mut marks = Vec::new();
     for point in &series.points {
         let places: Vec<f64> = point.y.iter().filter_map(|y| place(&samples.y.scale, *y)).collect();
-        let mark = place(&samples.x.scale, point.x).zip(median(&places)).zip(spread(&places));
+        let mark = place(&samples.x.scale, point.x).zip(median(&places)).zip(quartiles(&places));
         let drawn = if mark.is_some() { places.len() } else { 0 };
         *left_out += point.y.len() - drawn;
-        marks.extend(mark.map(|((x, median), (least, most))| Mark { x, median, least, most }));
+        marks.extend(mark.map(|((x, median), (lower, upper))| Mark { x, median, lower, upper }));
     }
     marks
 }
@@ -158,7 +158,7 @@ fn stand(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: impl 
     for mark in marks {
         let at = |share: f64, y: f64| at(mark.x + begin + share * width, y);
         root.draw(&Rectangle::new([at(0.05, mark.median), at(0.95, 0.0)], colour(which).filled()))?;
-        whisker(root, at(0.5, mark.least), at(0.5, mark.most), &INK)?;
+        whisker(root, at(0.5, mark.lower), at(0.5, mark.upper), &INK)?;
     }
     Ok(())
 }
@@ -172,7 +172,7 @@ fn connect(root: &Area, samples: &Samples, which: usize, marks: &[Mark], at: imp
     }
     for mark in marks {
         let at = |y: f64| at(mark.x + aside, y);
-        whisker(root, at(mark.least), at(mark.most), &colour(which))?;
+        whisker(root, at(mark.lower), at(mark.upper), &colour(which))?;
         shape(root, at(mark.median), which)?;
     }
     Ok(())
@@ -287,6 +287,14 @@ mod tests {
         assert_eq!(draw(&samples(x.clone(), y.clone(), &[(1.0, &[f64::NAN])])), Ok(None));
         assert_eq!(draw(&Samples { series: Vec::new(), ..samples(x, y, &[]) }), Ok(None));
         assert_eq!(draw(&samples(Axis::log("x", ""), Axis::log("y", ""), &[(1.0, &[0.0, -1.0])])), Ok(None));
+    }
+
+    #[test]
+    fn whiskers_reach_from_quartile_to_quartile() {
+        let (x, y) = linear();
+        let samples = samples(x, y, &[(1.0, &[100.0, 0.0, 10.0])]);
+        let marks = marks(&samples, &samples.series[0], &mut 0);
+        assert_eq!((marks[0].lower, marks[0].median, marks[0].upper), (5.0, 10.0, 55.0));
     }
 
     #[test]

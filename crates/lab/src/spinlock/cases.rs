@@ -133,15 +133,20 @@ impl Figures {
 }
 
 impl Cell {
-    /// The median over the rounds; where every thread has a core, over those that nobody disturbed, if there are any.
+    /// The median over the rounds that [`Self::values`] has.
     pub fn median(&self, of: fn(&Figures) -> f64) -> Option<f64> {
+        median(&self.values(of))
+    }
+
+    /// All rounds; where every thread has a core, those that nobody disturbed, if there are any.
+    pub fn values(&self, of: fn(&Figures) -> f64) -> Vec<f64> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let quiet = |f: &&Figures| self.case.threads <= cores && f.queued <= DISTURBED;
         let mut values: Vec<f64> = self.rounds.iter().filter(quiet).map(of).collect();
         if values.is_empty() {
             values = self.rounds.iter().map(of).collect();
         }
-        median(&values)
+        values
     }
 }
 

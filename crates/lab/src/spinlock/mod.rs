@@ -113,7 +113,7 @@ fn by_threads(cells: &[Cell], section: &Section, measure: &Measure) -> Option<Ta
         let mut row = vec![table::Cell::text(latch)];
         row.extend(threads.iter().map(|t| {
             let cell = of_section.iter().find(|cell| cell.latch == latch && cell.case.threads == *t);
-            table::Cell::number(cell.and_then(|cell| cell.median(measure.of)), measure.digits)
+            table::Cell::measured(&cell.map(|cell| cell.values(measure.of)).unwrap_or_default(), measure.digits)
         }));
         row
     };

@@ -206,7 +206,8 @@ fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
     for (case, runs) in measured {
         let mut row = vec![Cell::text(&case.variant.name), Cell::number(case.workers as f64, 0)];
-        row.extend(MEASURES.iter().map(|measure| Cell::number(middle(runs, measure.of), measure.digits)));
+        let values = |measure: &Measure| runs.iter().map(measure.of).collect::<Vec<_>>();
+        row.extend(MEASURES.iter().map(|measure| Cell::measured(&values(measure), measure.digits)));
         row.extend([Cell::Empty, Cell::Empty]);
         rows.push(row);
     }
@@ -328,8 +329,8 @@ mod tests {
         let table = table(&measured);
         assert_eq!(table.rows.len(), measured.len() + PUBLISHED.len());
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
-        assert_eq!(table.rows[0][2], Cell::number(100.0, 0));
-        assert_eq!(table.rows[0][7], Cell::number(4.0, 1));
+        assert_eq!(table.rows[0][2], Cell::measured(&[100.0; 3], 0));
+        assert_eq!(table.rows[0][7], Cell::measured(&[4.0; 3], 1));
         assert_eq!(table.rows[measured.len()][8..], [Cell::number(805.0, 0), Cell::number(82.42, 2)]);
         let found = found(&measured);
         assert_eq!(found.len(), 3);
