@@ -3,6 +3,7 @@
 use crate::result::Findings;
 use clearway_harness::{Res, tools};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One experiment, as `main` lists it.
 pub struct Experiment {
@@ -42,6 +43,9 @@ pub struct Options {
     pub serve_args: Vec<String>,
 }
 
+/// No run whose number is published is shorter, however many share the seconds of the command line.
+const LEAST_RUN: Duration = Duration::from_secs(1);
+
 /// Which part of an experiment is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -79,6 +83,11 @@ impl Task {
         if self.options.quick { 1 } else { self.options.repeat }
     }
 
+    /// How long one of `runs` runs lasts that share the seconds of the command line: at least a second.
+    pub fn shared_time(&self, runs: u32) -> Duration {
+        (Duration::from_secs(self.options.seconds.into()) / runs.max(1)).max(LEAST_RUN)
+    }
+
     /// The Clearway to measure; built from this tree, in release, unless another is given.
     pub fn server_binary(&self) -> Res<PathBuf> {
         self.options.binary.clone().map_or_else(tools::build_server, Ok)
@@ -88,6 +97,14 @@ impl Task {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_that_share_the_seconds_last_a_second_at_least() {
+        let options = Options { quick: false, seconds: 8, repeat: 1, binary: None, serve_args: Vec::new() };
+        let task = Task { options, part: Part::Whole };
+        let times = [0, 1, 4, 7, 100].map(|runs| task.shared_time(runs).as_millis());
+        assert_eq!(times, [8_000, 8_000, 2_000, 1_142, 1_000]);
+    }
 
     #[test]
     fn a_part_has_its_cases() {

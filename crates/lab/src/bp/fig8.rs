@@ -1,6 +1,6 @@
 //! The source's figure 8: hit ratio and throughput against the size of the pool, with direct I/O, where the data is many times the pool.
 
-use super::grid::{Cell, Grid, Measure};
+use super::grid::{Grid, Measure};
 use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Size, Workload};
 use crate::experiment::Task;
@@ -45,7 +45,8 @@ pub fn run(task: &Task) -> Res<Findings> {
     let pools = if quick { QUICK_POOLS } else { POOLS };
     let systems: Vec<Shared> = Shared::all(POLICY).into_iter().filter(|shared| SYSTEMS.contains(&shared.how)).collect();
     let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| task.part.wants(kind.name(), false)).collect();
-    let mut progress = Progress::new("bp-wrapper/fig8", kinds.len() * systems.len() * pools as usize);
+    let mut progress =
+        Progress::new("bp-wrapper/fig8", kinds.len() * systems.len() * (pools * task.repetitions()) as usize);
     let mut findings = Findings { seeds: vec![1], ..Findings::default() };
     let disk = Arc::new(DirectDisk::default());
     let mut configuration = vec![
@@ -61,11 +62,12 @@ pub fn run(task: &Task) -> Res<Findings> {
         for frames in (0..pools).rev().map(|halved| largest >> halved) {
             let mib = f64::from(frames) * PAGE_SIZE as f64 / f64::from(1 << 20);
             let x = (mib * 100.0).round() / 100.0;
-            for system in &systems {
-                progress.step(&format!("{}, {x} MiB, {}", kind.name(), system.name()));
-                let one = |_| measure(&disk, &workload, *system, frames, length(task));
-                let figures = (0..task.repetitions()).map(one).collect::<Res<_>>()?;
-                grid.cells.push(Cell { system: system.name(), x, figures });
+            for repetition in 1..=task.repetitions() {
+                for system in &systems {
+                    progress.step(&format!("{}, {x} MiB, {}, repetition {repetition}", kind.name(), system.name()));
+                    let ran = measure(&disk, &workload, *system, frames, length(task))?;
+                    grid.record(&system.name(), x, ran);
+                }
             }
         }
         findings.found.extend(found(&grid));
@@ -82,11 +84,12 @@ pub fn run(task: &Task) -> Res<Findings> {
     Ok(findings)
 }
 
+/// How long a pool is warmed, and how long it is measured.
 fn length(task: &Task) -> Duration {
-    if task.options.quick { QUICK_RUN } else { Duration::from_secs(task.options.seconds.into()) / 2 }
+    if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
 
-/// One run with a cold pool: half of the time to warm it, half of it measured.
+/// One run with a cold pool: `length` to warm it, and as long measured.
 fn measure(disk: &Arc<DirectDisk>, workload: &Workload, system: Shared, frames: u32, length: Duration) -> Res<Ran> {
     let config = NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
     let node = Node::open(disk.clone(), workload.directory.path(), config).map_err(|e| e.to_string())?;
@@ -101,7 +104,7 @@ fn measure(disk: &Arc<DirectDisk>, workload: &Workload, system: Shared, frames: 
             let (reads, began) = (pool.stats().reads, Instant::now());
             let part = move |thread| part(pool, workload, round * THREADS as u64 + thread, stop);
             let threads: Vec<_> = (0..THREADS as u64).map(|thread| scope.spawn(move || part(thread))).collect();
-            while let Some(left) = (length / 2).checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
                 thread::park_timeout(left);
             }
             stop.store(true, Ordering::Relaxed);

@@ -41,6 +41,14 @@ pub struct Grid<F> {
 }
 
 impl<F> Grid<F> {
+    /// Adds a repetition of a system at a place.
+    pub fn record(&mut self, system: &str, x: f64, figure: F) {
+        match self.cells.iter_mut().find(|cell| cell.system == system && cell.x == x) {
+            Some(cell) => cell.figures.push(figure),
+            None => self.cells.push(Cell { system: system.into(), x, figures: vec![figure] }),
+        }
+    }
+
     /// The median of a system at a place.
     pub fn at(&self, system: &str, x: f64, of: fn(&F) -> f64) -> Option<f64> {
         median(&self.repetitions(system, x, of))
@@ -100,9 +108,12 @@ mod tests {
 
     #[test]
     fn medians_stand_in_rows_and_columns() {
-        let cell = |system: &str, x, figures: &[f64]| Cell { system: system.into(), x, figures: figures.to_vec() };
-        let cells = vec![cell("a", 1.0, &[3.0, 1.0, 2.0]), cell("a", 2.0, &[5.0]), cell("b", 2.0, &[7.0])];
-        let grid = Grid { title: "t".into(), x: "threads", cells };
+        let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
+        // In turns, as systems are measured.
+        for (system, x, figure) in [("a", 1.0, 3.0), ("a", 2.0, 5.0), ("b", 2.0, 7.0), ("a", 1.0, 1.0), ("a", 1.0, 2.0)]
+        {
+            grid.record(system, x, figure);
+        }
         let measure = Measure { name: "rate", unit: "/us", digits: 0, axis: Axis::linear, of: |f: &f64| *f };
         let table = grid.table(&measure).to_string();
         assert!(

@@ -81,6 +81,11 @@ fn numbers_of_threads(cores: usize) -> Vec<usize> {
     threads
 }
 
+/// Every system in turn, once a repetition.
+fn turns<'a>(task: &Task, systems: &'a [Shared]) -> impl Iterator<Item = (u32, Shared)> + 'a {
+    (1..=task.repetitions()).flat_map(|repetition| systems.iter().map(move |system| (repetition, *system)))
+}
+
 /// Runs a figure: its machine, with the systems of these policies.
 pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task) -> Res<Findings> {
     let (quick, size) = (task.options.quick, Size::of(task.options.quick));
@@ -88,7 +93,8 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
         Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), judge::KINDS.contains(k))).collect();
     let per_ns = calibrate_work();
     let here = Costs::here(0.0, POLICY);
-    let mut progress = Progress::new(name, kinds.len() * systems.len());
+    let rounds = task.repetitions() as usize + usize::from(task.part != Part::Bars);
+    let mut progress = Progress::new(name, kinds.len() * systems.len() * rounds);
     let (mut all, mut described, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
         let workload = Workload::record(kind, size)?;
@@ -111,18 +117,20 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
         let here = Costs { work_ns: workload.ns_per_access, ..here };
         described.push((of_here(kind), here.described()));
         let work = Real::work(&workload, size.frames, per_ns)?;
-        for system in systems {
-            progress.step(&format!("{}, {}", kind.name(), system.name()));
-            measure(&mut scaled.measured, *system, &workload, size, work, task)?;
-            if task.part != Part::Bars {
-                let accesses = |many| if quick { QUICK_PLAYED } else { many };
-                let own = (source.cores, source.costs);
-                play(&mut scaled.simulated, *system, &workload, own, accesses(PLAYED), &SEEDS);
-                play(&mut scaled.more, *system, &workload, (&MORE, here), accesses(MORE_PLAYED), &[1]);
-                if let (Some((other, cores)), How::Locked) = (source.other, system.how) {
-                    let other = (&[cores][..], other.costs);
-                    play(&mut scaled.other, *system, &workload, other, accesses(PLAYED), &SEEDS);
-                }
+        // Systems take turns, so that a slow minute of the machine hits all of them.
+        for (repetition, system) in turns(task, systems) {
+            progress.step(&format!("{}, {}, repetition {repetition}", kind.name(), system.name()));
+            measure(&mut scaled.measured, system, &workload, size, work, task)?;
+        }
+        for system in systems.iter().filter(|_| task.part != Part::Bars) {
+            progress.step(&format!("{}, {}, simulated", kind.name(), system.name()));
+            let accesses = |many| if quick { QUICK_PLAYED } else { many };
+            let own = (source.cores, source.costs);
+            play(&mut scaled.simulated, *system, &workload, own, accesses(PLAYED), &SEEDS);
+            play(&mut scaled.more, *system, &workload, (&MORE, here), accesses(MORE_PLAYED), &[1]);
+            if let (Some((other, cores)), How::Locked) = (source.other, system.how) {
+                let other = (&[cores][..], other.costs);
+                play(&mut scaled.other, *system, &workload, other, accesses(PLAYED), &SEEDS);
             }
         }
         all.push(scaled);
@@ -158,17 +166,15 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
     .map(|findings| judge::with_bars(findings, &all, task))
 }
 
+/// One repetition of a system, with each number of threads.
 fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size, work: Work, task: &Task) -> Res<()> {
     let real = Real::open(workload, system.kind(), size.frames, work)?;
     let quick = task.options.quick;
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let all = if quick { QUICK_THREADS.into() } else { numbers_of_threads(cores) };
-    // The seconds of the command line are shared by the threads' numbers.
-    let shared = Duration::from_secs(task.options.seconds.into()) / all.len() as u32;
-    let length = if quick { QUICK_RUN } else { shared };
+    let length = if quick { QUICK_RUN } else { task.shared_time(all.len() as u32) };
     for threads in all.into_iter().filter(|t| task.part != Part::Bars || JUDGED_THREADS.contains(t)) {
-        let figures = (0..task.repetitions()).map(|_| real.run(threads, length)).collect::<Res<Vec<_>>>()?;
-        grid.cells.push(Cell { system: system.name(), x: threads as f64, figures });
+        grid.record(&system.name(), threads as f64, real.run(threads, length)?);
     }
     Ok(())
 }

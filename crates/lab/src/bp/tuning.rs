@@ -7,11 +7,11 @@ use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
 use super::workload::{Kind, Size, Workload};
 use crate::experiment::Task;
-use crate::number::median;
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
-use crate::simulator::{Machine, Outcome, simulate};
+use crate::simulator::{Machine, Outcome, System, simulate};
 use crate::spinlock::calibrate_work;
+use clearway_buffer::ReplacementKind;
 use clearway_harness::Res;
 use std::time::Duration;
 
@@ -47,6 +47,25 @@ pub struct Sizes {
     beats_prefetching: Option<u32>,
 }
 
+/// What is run for a table.
+struct Contender {
+    /// Its place in the table; [`NO_QUEUE`] for prefetching alone.
+    x: f64,
+    kind: ReplacementKind,
+    system: System,
+}
+
+impl Sizes {
+    /// Every size, and prefetching alone where the source compares with it.
+    fn contenders(&self) -> Vec<Contender> {
+        let sized =
+            |sized: &Sized| Contender { x: f64::from((self.of)(sized)), kind: sized.kind(), system: sized.system() };
+        let alone = Contender { x: NO_QUEUE, kind: PREFETCHED.kind(), system: PREFETCHED.system() };
+        let alone = self.beats_prefetching.map(|_| alone);
+        self.sizes.iter().map(sized).chain(alone).collect()
+    }
+}
+
 /// Table II.
 pub const TABLE2: Sizes = Sizes {
     name: "bp-wrapper/table2",
@@ -76,7 +95,7 @@ fn machine(task: &Task) -> Machine {
 }
 
 fn length(task: &Task) -> Duration {
-    if task.options.quick { QUICK_RUN } else { Duration::from_secs(task.options.seconds.into()) / 4 }
+    if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
 
 fn configuration(task: &Task, workloads: &[Workload]) -> Configuration {
@@ -98,38 +117,33 @@ fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
 /// Table II or III.
 pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
     let (per_ns, size, workloads) = (calibrate_work(), Size::of(task.options.quick), recorded(task, &Kind::ALL)?);
-    let mut progress = Progress::new(
-        table.name,
-        workloads.len() * (table.sizes.len() + usize::from(table.beats_prefetching.is_some())),
-    );
+    let mut progress =
+        Progress::new(table.name, workloads.len() * table.contenders().len() * task.repetitions() as usize);
     let title = |what: &str| format!("2Q, batched, {what}");
     let mut measured =
         Grid { title: title("measured here with 8 threads"), x: table.x, cells: Vec::<Cell<Ran>>::new() };
     let mut simulated =
         Grid { title: title("simulated 16 processors"), x: table.x, cells: Vec::<Cell<Outcome>>::new() };
+    let mut prefetched = Prefetched {
+        measured: Grid { title: String::new(), x: table.x, cells: Vec::new() },
+        simulated: Grid { title: String::new(), x: table.x, cells: Vec::new() },
+    };
     for workload in &workloads {
         let work = Real::work(workload, size.frames, per_ns)?;
-        for sized in table.sizes {
-            let (system, x) = (workload.kind.name().to_owned(), f64::from((table.of)(sized)));
-            progress.step(&format!("{system}, {} = {x}", table.x));
-            let real = Real::open(workload, sized.kind(), size.frames, work)?;
-            let figures = (0..task.repetitions()).map(|_| real.run(THREADS, length(task))).collect::<Res<_>>()?;
-            measured.cells.push(Cell { system: system.clone(), x, figures });
-            let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
-            simulated.cells.push(Cell { system, x, figures: vec![outcome] });
+        // Sizes and prefetching alone take turns, so that a slow minute of the machine hits all of them.
+        for repetition in 1..=task.repetitions() {
+            for contender in table.contenders() {
+                let (name, x) = (workload.kind.name(), contender.x);
+                progress.step(&format!("{name}, {} = {x}, repetition {repetition}", table.x));
+                let real = Real::open(workload, contender.kind, size.frames, work)?;
+                let to = if x == NO_QUEUE { &mut prefetched.measured } else { &mut measured };
+                to.record(name, x, real.run(THREADS, length(task))?);
+            }
         }
-    }
-    let mut prefetched = Prefetched { measured: Vec::new(), simulated: Vec::new() };
-    if table.beats_prefetching.is_some() {
-        for workload in &workloads {
-            progress.step(&format!("{}, prefetching alone", workload.kind.name()));
-            let work = Real::work(workload, size.frames, per_ns)?;
-            let real = Real::open(workload, PREFETCHED.kind(), size.frames, work)?;
-            let (system, x) = (workload.kind.name().to_owned(), NO_QUEUE);
-            let figures = (0..task.repetitions()).map(|_| real.run(THREADS, length(task))).collect::<Res<_>>()?;
-            prefetched.measured.push(Cell { system: system.clone(), x, figures });
-            let figures = vec![simulate(&PREFETCHED.system(), &machine(task), &workload.transactions)];
-            prefetched.simulated.push(Cell { system, x, figures });
+        for contender in table.contenders() {
+            let outcome = simulate(&contender.system, &machine(task), &workload.transactions);
+            let to = if contender.x == NO_QUEUE { &mut prefetched.simulated } else { &mut simulated };
+            to.record(workload.kind.name(), contender.x, outcome);
         }
     }
     let mut agreement = agreement(table, &simulated);
@@ -157,8 +171,8 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
 
 /// What prefetching alone comes to on each workload.
 struct Prefetched {
-    measured: Vec<Cell<Ran>>,
-    simulated: Vec<Cell<Outcome>>,
+    measured: Grid<Ran>,
+    simulated: Grid<Outcome>,
 }
 
 /// Whether the source's claim holds that a short queue beats prefetching alone, by workload.
@@ -171,18 +185,17 @@ fn beats_prefetching(
     let size = table.beats_prefetching?;
     let one = |kind: Kind| {
         let (name, x) = (kind.name(), f64::from(size));
-        let ran = &prefetched.measured.iter().find(|cell| cell.system == name)?.figures;
-        let ran = |of: fn(&Ran) -> f64| median(&ran.iter().map(of).collect::<Vec<_>>());
-        let played = prefetched.simulated.iter().find(|cell| cell.system == name)?.figures.first()?;
+        let ran = |of: fn(&Ran) -> f64| prefetched.measured.at(name, NO_QUEUE, of);
+        let played = |of: fn(&Outcome) -> f64| prefetched.simulated.at(name, NO_QUEUE, of);
         Some(format!(
             "{name}: contention {:.0} beside {:.0} simulated, {:.1} beside {:.1} measured; throughput {:.3} beside \
              {:.3} simulated, {:.2} beside {:.2} measured",
             simulated.at(name, x, Outcome::contention)?,
-            played.contention(),
+            played(Outcome::contention)?,
             measured.at(name, x, CONTENTION.of)?,
             ran(CONTENTION.of)?,
             simulated.at(name, x, Outcome::rate)?,
-            played.rate(),
+            played(Outcome::rate)?,
             measured.at(name, x, RATE.of)?,
             ran(RATE.of)?,
         ))
@@ -240,18 +253,23 @@ fn agreement(table: &Sizes, simulated: &Grid<Outcome>) -> Vec<String> {
 /// Figure 2.
 pub fn fig2(task: &Task) -> Res<Findings> {
     let (per_ns, workloads) = (calibrate_work(), recorded(task, &[Kind::Dbt1])?);
-    let mut progress = Progress::new("bp-wrapper/fig2", Sized::BATCHES.len());
+    let steps = Sized::BATCHES.len() * task.repetitions() as usize;
+    let mut progress = Progress::new("bp-wrapper/fig2", steps);
     let mut grid = Grid { title: "DBT-1-like".into(), x: "batch", cells: Vec::<Cell<f64>>::new() };
-    for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
-        let x = f64::from(sized.queue);
-        progress.step(&format!("batches of {x}"));
-        for threads in [1, THREADS] {
-            let one = |_| bare::lock_ns(sized, workload, threads, length(task), per_ns);
-            let figures = (0..task.repetitions()).map(one).collect::<Res<_>>()?;
-            grid.cells.push(Cell { system: format!("measured here, threads: {threads}"), x, figures });
+    // Batches take turns, so that a slow minute of the machine hits all of them.
+    for repetition in 1..=task.repetitions() {
+        for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
+            let x = f64::from(sized.queue);
+            progress.step(&format!("batches of {x}, repetition {repetition}"));
+            for threads in [1, THREADS] {
+                let ns = bare::lock_ns(sized, workload, threads, length(task), per_ns)?;
+                grid.record(&format!("measured here, threads: {threads}"), x, ns);
+            }
         }
+    }
+    for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
         let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
-        grid.cells.push(Cell { system: "simulated 16 processors".into(), x, figures: vec![outcome.lock_ns()] });
+        grid.record("simulated 16 processors", f64::from(sized.queue), outcome.lock_ns());
     }
     let falls = |system: &str| Some(grid.at(system, 1.0, LOCK.of)? / grid.at(system, 64.0, LOCK.of)?);
     let measured = falls(&format!("measured here, threads: {THREADS}"));

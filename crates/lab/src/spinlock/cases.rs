@@ -174,7 +174,7 @@ pub fn measure(what: &'static str, task: &Task, per_ns: f64) -> Res<Vec<Cell>> {
 fn load(task: &Task, case: &Case, latches: u32, per_ns: f64) -> (u32, Load) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let turns = if task.options.quick || case.threads > cores { 1 } else { TURNS };
-    let shared = Duration::from_secs(task.options.seconds.into()) / (turns * latches);
+    let shared = task.shared_time(latches) / turns;
     let load = Load {
         threads: case.threads,
         inside: Work::of(case.section.inside_ns, per_ns),
