@@ -34,9 +34,15 @@ struct Ran {
 }
 
 const HITS: Measure<Ran> =
-    Measure { name: "hit ratio", unit: "%", digits: 2, axis: Axis::linear, of: |ran| ran.hit_percent };
-const RATE: Measure<Ran> =
-    Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, of: |ran| ran.transactions };
+    Measure { name: "hit ratio", unit: "%", digits: 2, axis: Axis::linear, events: None, of: |ran| ran.hit_percent };
+const RATE: Measure<Ran> = Measure {
+    name: "throughput",
+    unit: "1/s",
+    digits: 0,
+    axis: Axis::linear,
+    events: None,
+    of: |ran| ran.transactions,
+};
 
 /// Figure 8.
 pub fn run(task: &Task) -> Res<Findings> {

@@ -14,9 +14,17 @@ pub struct Measure<F> {
     pub digits: u8,
     /// How it is drawn.
     pub axis: fn(&str, &str) -> Axis,
+    /// For a rate of events: what an event is called, and how many there were.
+    pub events: Option<Events<F>>,
     /// How it is read off.
     pub of: fn(&F) -> f64,
 }
+
+/// What events are called, and how they are read off.
+pub type Events<F> = (&'static str, fn(&F) -> f64);
+
+/// Fewer events than this, in all repetitions, are shown as a count: a rate of so few means little.
+pub const FEW: f64 = 100.0;
 
 /// One system at one place.
 #[derive(Debug)]
@@ -60,6 +68,26 @@ impl<F> Grid<F> {
         cell.into_iter().flat_map(|cell| &cell.figures).map(of).collect()
     }
 
+    /// How many events there were in all repetitions of a system at a place, where they are too few for a rate.
+    fn few(&self, system: &str, x: f64, measure: &Measure<F>) -> Option<(&'static str, f64)> {
+        let (name, of) = measure.events?;
+        let events: f64 = self.repetitions(system, x, of).iter().sum();
+        (events < FEW).then_some((name, events))
+    }
+
+    /// What a table shows of a system at a place.
+    pub fn cell(&self, system: &str, x: f64, measure: &Measure<F>) -> table::Cell {
+        let repetitions = self.repetitions(system, x, measure.of);
+        match self.few(system, x, measure) {
+            Some((name, events)) if !repetitions.is_empty() => table::Cell::text(format!(
+                "{events} {name} in {} run{}",
+                repetitions.len(),
+                if repetitions.len() == 1 { "" } else { "s" }
+            )),
+            _ => table::Cell::measured(&repetitions, measure.digits),
+        }
+    }
+
     fn distinct<T: PartialEq>(&self, of: impl Fn(&Cell<F>) -> T) -> Vec<T> {
         let mut all = Vec::new();
         for value in self.cells.iter().map(of) {
@@ -77,28 +105,45 @@ impl<F> Grid<F> {
         columns.extend(places.iter().map(|x| Column::ours(&format!("{x} {}", self.x), measure.unit)));
         let row = |system: String| {
             let mut row = vec![table::Cell::text(system.clone())];
-            let repetitions = |x: &f64| self.repetitions(&system, *x, measure.of);
-            row.extend(places.iter().map(|x| table::Cell::measured(&repetitions(x), measure.digits)));
+            row.extend(places.iter().map(|x| self.cell(&system, *x, measure)));
             row
         };
         let rows = self.distinct(|cell| cell.system.clone()).into_iter().map(row).collect();
         Table { title: format!("{}: {}", self.title, measure.name), columns, rows }
     }
 
-    /// A chart with a series a system.
+    /// A chart with a series a system. A point of too few events is not drawn: see [`Self::counts`].
     pub fn samples(&self, measure: &Measure<F>) -> Samples {
-        let series = self.distinct(|cell| cell.system.clone()).into_iter().map(|name| {
-            let cells = self.cells.iter().filter(|cell| cell.system == name);
-            let points = cells.map(|c| Point { x: c.x, y: c.figures.iter().map(measure.of).collect() }).collect();
-            Series { name, points }
-        });
+        let value = |cell: &Cell<F>, figure: &F| match self.few(&cell.system, cell.x, measure) {
+            Some(_) => f64::NAN,
+            None => (measure.of)(figure),
+        };
+        let few = measure.events.map_or(String::new(), |(name, _)| format!(", points of {FEW} {name} or more"));
         Samples {
-            title: format!("{}: {}", self.title, measure.name),
+            title: format!("{}: {}{few}", self.title, measure.name),
             x: Axis::log(self.x, ""),
             y: (measure.axis)(measure.name, measure.unit),
-            series: series.collect(),
+            series: self.series(value),
             drawn: true,
         }
+    }
+
+    /// The events that a measure is a rate of, by repetition; they are kept and not drawn.
+    pub fn counts(&self, measure: &Measure<F>) -> Option<Samples> {
+        let (name, of) = measure.events?;
+        let title = format!("{}: {}, {name}", self.title, measure.name);
+        let (x, y) = (Axis::log(self.x, ""), Axis::linear(name, ""));
+        Some(Samples { title, x, y, series: self.series(|_, figure| of(figure)), drawn: false })
+    }
+
+    fn series(&self, value: impl Fn(&Cell<F>, &F) -> f64) -> Vec<Series> {
+        let series = |name: String| {
+            let cells = self.cells.iter().filter(|cell| cell.system == name);
+            let point = |c: &Cell<F>| Point { x: c.x, y: c.figures.iter().map(|figure| value(c, figure)).collect() };
+            let points = cells.map(point).collect();
+            Series { name, points }
+        };
+        self.distinct(|cell| cell.system.clone()).into_iter().map(series).collect()
     }
 }
 
@@ -114,7 +159,8 @@ mod tests {
         {
             grid.record(system, x, figure);
         }
-        let measure = Measure { name: "rate", unit: "/us", digits: 0, axis: Axis::linear, of: |f: &f64| *f };
+        let measure =
+            Measure { name: "rate", unit: "/us", digits: 0, axis: Axis::linear, events: None, of: |f: &f64| *f };
         let table = grid.table(&measure).to_string();
         assert!(
             table.contains("1 threads, /us") && table.contains("\n  b                    -               7"),
@@ -123,5 +169,25 @@ mod tests {
         assert!(table.contains("2 ±1"), "{table}");
         assert_eq!(grid.at("a", 1.0, measure.of), Some(2.0));
         assert_eq!(grid.samples(&measure).series[0].points.len(), 2);
+        assert_eq!(grid.counts(&measure), None);
+    }
+
+    #[test]
+    fn few_events_are_a_count_and_not_a_rate() {
+        let mut grid = Grid { title: "t".into(), x: "threads", cells: Vec::new() };
+        // 99 events together, and 100.
+        for (system, events) in [("few", 49.0), ("few", 50.0), ("many", 50.0), ("many", 50.0), ("none", 0.0)] {
+            grid.record(system, 1.0, events);
+        }
+        let events: Option<Events<f64>> = Some(("waits", |events| *events));
+        let of = |events: &f64| events * 1e3;
+        let measure = Measure { name: "contention", unit: "", digits: 0, axis: Axis::log, events, of };
+        let shown = ["few", "many", "none"].map(|system| grid.cell(system, 1.0, &measure).to_string());
+        assert_eq!(shown, ["99 waits in 2 runs", "50,000 ±0", "0 waits in 1 run"]);
+        assert_eq!(grid.cell("absent", 1.0, &measure), table::Cell::Empty);
+        let drawn = grid.samples(&measure).series;
+        assert!(drawn[0].points[0].y.iter().all(|y| y.is_nan()) && drawn[1].points[0].y == [5e4, 5e4]);
+        let counts = grid.counts(&measure).unwrap();
+        assert!(!counts.drawn && counts.series[0].points[0].y == [49.0, 50.0]);
     }
 }

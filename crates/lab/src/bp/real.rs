@@ -4,7 +4,7 @@
 //! for as long as the engine did when it was recorded; then comes the next access, at the end of a transaction that of another, drawn one.
 
 use super::workload::Workload;
-use crate::spinlock::Work;
+use crate::spinlock::{Work, voluntary_switches};
 use clearway_buffer::{Pool, ReplacementKind, Want};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
@@ -31,8 +31,24 @@ pub struct Ran {
     pub transactions: f64,
     /// From the beginning of a transaction to its end, in microseconds, the mean; no number if none ended.
     pub response_us: f64,
+    /// Accesses, by all threads.
+    pub accesses: f64,
+    /// Requests for the policy's latch that were not granted at once.
+    pub waits: f64,
+    /// How often a thread gave up its core to wait, as the source counts contention.
+    pub sleeps: f64,
+}
+
+impl Ran {
     /// Requests for the policy's latch that were not granted at once, in a million accesses.
-    pub contention: f64,
+    pub fn contention(&self) -> f64 {
+        self.waits * 1e6 / self.accesses.max(1.0)
+    }
+
+    /// How often a thread gave up its core to wait, in a million accesses.
+    pub fn sleeping(&self) -> f64 {
+        self.sleeps * 1e6 / self.accesses.max(1.0)
+    }
 }
 
 /// A pool that holds a workload's pages.
@@ -92,7 +108,9 @@ impl<'a> Real<'a> {
             rate: accesses / elapsed / 1e6,
             transactions: transactions / elapsed,
             response_us: sum(|p| p.response_ns) / transactions / 1e3,
-            contention: waits as f64 * 1e6 / accesses.max(1.0),
+            accesses,
+            waits: waits as f64,
+            sleeps: sum(|p| p.sleeps),
         })
     }
 
@@ -100,6 +118,7 @@ impl<'a> Real<'a> {
         let (pool, transactions): (&Pool, _) = (self.node.pool(), &self.workload.transactions);
         let mut rng = Rng::new(thread + 1);
         let mut part = Part::default();
+        let sleeps = voluntary_switches();
         loop {
             let began = Instant::now();
             let transaction = &transactions[rng.below(transactions.len() as u64) as usize];
@@ -110,6 +129,7 @@ impl<'a> Real<'a> {
                 part.accesses += 1;
                 // A scan of a table takes longer than a run may be late; what is not finished is no transaction.
                 if part.accesses.is_multiple_of(64) && stop.load(Ordering::Relaxed) {
+                    part.sleeps = voluntary_switches() - sleeps;
                     return Ok(part);
                 }
             }
@@ -135,4 +155,6 @@ struct Part {
     accesses: u64,
     transactions: u64,
     response_ns: u64,
+    /// All pages are in the pool: a thread gives up its core only to wait for a latch.
+    sleeps: u64,
 }

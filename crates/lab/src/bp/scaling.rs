@@ -37,11 +37,26 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 const THREADS_PER_CORE: usize = 2;
 
 /// Of what was measured.
-pub const MEASURED: [Measure<Ran>; 4] = [
-    Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, of: |r| r.transactions },
-    Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, of: |r| r.response_us },
-    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: |r| r.contention },
-    Measure { name: "accesses", unit: "/us", digits: 2, axis: Axis::linear, of: |r| r.rate },
+pub const MEASURED: [Measure<Ran>; 5] = [
+    Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, events: None, of: |r| r.transactions },
+    Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, events: None, of: |r| r.response_us },
+    Measure {
+        name: "contention per million accesses",
+        unit: "",
+        digits: 1,
+        axis: Axis::log,
+        events: Some(("waits", |r| r.waits)),
+        of: Ran::contention,
+    },
+    Measure {
+        name: "waits that gave up the core, per million accesses",
+        unit: "",
+        digits: 1,
+        axis: Axis::log,
+        events: Some(("waits", |r| r.sleeps)),
+        of: Ran::sleeping,
+    },
+    Measure { name: "accesses", unit: "/us", digits: 2, axis: Axis::linear, events: None, of: |r| r.rate },
 ];
 /// Of what was simulated.
 pub const SIMULATED: [Measure<Outcome>; 3] = [
@@ -50,10 +65,25 @@ pub const SIMULATED: [Measure<Outcome>; 3] = [
         unit: "1/s",
         digits: 0,
         axis: Axis::log,
+        events: None,
         of: |o| o.transactions as f64 * 1e9 / o.elapsed_ns,
     },
-    Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, of: |o| o.response_ns / 1e3 },
-    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: Outcome::contention },
+    Measure {
+        name: "mean response time",
+        unit: "us",
+        digits: 1,
+        axis: Axis::log,
+        events: None,
+        of: |o| o.response_ns / 1e3,
+    },
+    Measure {
+        name: "contention per million accesses",
+        unit: "",
+        digits: 1,
+        axis: Axis::log,
+        events: Some(("waits", |o| o.waits as f64)),
+        of: Outcome::contention,
+    },
 ];
 
 /// A workload with what became of it.
@@ -138,9 +168,11 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
     }
     let mut samples = Vec::new();
     for scaled in &all {
-        samples.extend(MEASURED[..3].iter().map(|measure| scaled.measured.samples(measure)));
+        samples.extend(MEASURED[..4].iter().map(|measure| scaled.measured.samples(measure)));
+        samples.extend(MEASURED.iter().filter_map(|measure| scaled.measured.counts(measure)));
         for grid in [&scaled.simulated, &scaled.more] {
             samples.extend(SIMULATED.iter().map(|measure| grid.samples(measure)));
+            samples.extend(SIMULATED.iter().filter_map(|measure| grid.counts(measure)));
         }
     }
     let mut tables = vec![point::table(source.machine, (source.points)(), &all)];

@@ -23,16 +23,42 @@ const QUICK_RUN: Duration = Duration::from_millis(3);
 const PLAYED: u64 = 1_000_000;
 const QUICK_PLAYED: u64 = 4_000;
 
-const CONTENTION: Measure<Ran> =
-    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: |r| r.contention };
+const CONTENTION: Measure<Ran> = Measure {
+    name: "contention per million accesses",
+    unit: "",
+    digits: 1,
+    axis: Axis::log,
+    events: Some(("waits", |r| r.waits)),
+    of: Ran::contention,
+};
+const SLEEPING: Measure<Ran> = Measure {
+    name: "waits that gave up the core, per million accesses",
+    unit: "",
+    digits: 1,
+    axis: Axis::log,
+    events: Some(("waits", |r| r.sleeps)),
+    of: Ran::sleeping,
+};
 const RATE: Measure<Ran> =
-    Measure { name: "throughput", unit: "accesses/us", digits: 2, axis: Axis::linear, of: |r| r.rate };
-const PLAYED_CONTENTION: Measure<Outcome> =
-    Measure { name: "contention per million accesses", unit: "", digits: 1, axis: Axis::log, of: Outcome::contention };
+    Measure { name: "throughput", unit: "accesses/us", digits: 2, axis: Axis::linear, events: None, of: |r| r.rate };
+const PLAYED_CONTENTION: Measure<Outcome> = Measure {
+    name: "contention per million accesses",
+    unit: "",
+    digits: 1,
+    axis: Axis::log,
+    events: Some(("waits", |o| o.waits as f64)),
+    of: Outcome::contention,
+};
 const PLAYED_RATE: Measure<Outcome> =
-    Measure { name: "throughput", unit: "accesses/us", digits: 3, axis: Axis::linear, of: Outcome::rate };
-const LOCK: Measure<f64> =
-    Measure { name: "acquiring and holding, an access", unit: "ns", digits: 1, axis: Axis::log, of: |ns| *ns };
+    Measure { name: "throughput", unit: "accesses/us", digits: 3, axis: Axis::linear, events: None, of: Outcome::rate };
+const LOCK: Measure<f64> = Measure {
+    name: "acquiring and holding, an access",
+    unit: "ns",
+    digits: 1,
+    axis: Axis::log,
+    events: None,
+    of: |ns| *ns,
+};
 
 /// One of the source's two tables.
 pub struct Sizes {
@@ -155,12 +181,19 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             simulated.samples(&PLAYED_CONTENTION),
             simulated.samples(&PLAYED_RATE),
             measured.samples(&CONTENTION),
+            measured.samples(&SLEEPING),
             measured.samples(&RATE),
-        ],
+        ]
+        .into_iter()
+        .chain(measured.counts(&CONTENTION))
+        .chain(measured.counts(&SLEEPING))
+        .chain(simulated.counts(&PLAYED_CONTENTION))
+        .collect(),
         tables: vec![
             simulated.table(&PLAYED_CONTENTION),
             simulated.table(&PLAYED_RATE),
             measured.table(&CONTENTION),
+            measured.table(&SLEEPING),
             measured.table(&RATE),
         ],
         found: found(table, &simulated),
@@ -188,12 +221,12 @@ fn beats_prefetching(
         let ran = |of: fn(&Ran) -> f64| prefetched.measured.at(name, NO_QUEUE, of);
         let played = |of: fn(&Outcome) -> f64| prefetched.simulated.at(name, NO_QUEUE, of);
         Some(format!(
-            "{name}: contention {:.0} beside {:.0} simulated, {:.1} beside {:.1} measured; throughput {:.3} beside \
+            "{name}: contention {:.0} beside {:.0} simulated, {} beside {} measured; throughput {:.3} beside \
              {:.3} simulated, {:.2} beside {:.2} measured",
             simulated.at(name, x, Outcome::contention)?,
             played(Outcome::contention)?,
-            measured.at(name, x, CONTENTION.of)?,
-            ran(CONTENTION.of)?,
+            measured.cell(name, x, &CONTENTION),
+            prefetched.measured.cell(name, NO_QUEUE, &CONTENTION),
             simulated.at(name, x, Outcome::rate)?,
             played(Outcome::rate)?,
             measured.at(name, x, RATE.of)?,

@@ -44,7 +44,7 @@ const QUICK_THREADS: [usize; 2] = [1, 32];
 const LEAST_RUN: Duration = Duration::from_secs(10);
 const QUICK_RUN: Duration = Duration::from_millis(10);
 const BANDWIDTH: Measure<f64> =
-    Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, of: |mb_s| *mb_s };
+    Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, events: None, of: |mb_s| *mb_s };
 
 /// One list, sublists if the engine has them, ours, and the clock without a lock.
 fn kinds() -> Vec<ReplacementKind> {

@@ -92,12 +92,30 @@ const OVERTAKES: Published = Published {
 };
 
 /// Commits a second.
-pub const RATE: Measure<Outcome> =
-    Measure { name: "throughput", unit: "thousand/s", digits: 1, axis: Axis::linear, of: |run| run.rate / 1e3 };
-const ABORTS: Measure<Outcome> =
-    Measure { name: "aborts", unit: "%", digits: 1, axis: Axis::linear, of: |run| run.abort_rate() * 100.0 };
-const LATENCY: Measure<Outcome> =
-    Measure { name: "latency", unit: "us", digits: 1, axis: Axis::linear, of: |run| run.latency_ns / 1e3 };
+pub const RATE: Measure<Outcome> = Measure {
+    name: "throughput",
+    unit: "thousand/s",
+    digits: 1,
+    axis: Axis::linear,
+    events: None,
+    of: |run| run.rate / 1e3,
+};
+const ABORTS: Measure<Outcome> = Measure {
+    name: "aborts",
+    unit: "%",
+    digits: 1,
+    axis: Axis::linear,
+    events: None,
+    of: |run| run.abort_rate() * 100.0,
+};
+const LATENCY: Measure<Outcome> = Measure {
+    name: "latency",
+    unit: "us",
+    digits: 1,
+    axis: Axis::linear,
+    events: None,
+    of: |run| run.latency_ns / 1e3,
+};
 
 fn thetas(grid: &Grid<Outcome>) -> Vec<f64> {
     grid.cells.iter().filter(|cell| cell.system == TCP.name).map(|cell| cell.x).collect()

@@ -61,17 +61,24 @@ struct Run {
     latency_us: f64,
 }
 
-const RATE: Measure<Run> =
-    Measure { name: "throughput", unit: "thousand/s", digits: 1, axis: Axis::linear, of: |run| run.rate / 1e3 };
+const RATE: Measure<Run> = Measure {
+    name: "throughput",
+    unit: "thousand/s",
+    digits: 1,
+    axis: Axis::linear,
+    events: None,
+    of: |run| run.rate / 1e3,
+};
 const ABORTS: Measure<Run> = Measure {
     name: "aborts, all by conflict",
     unit: "%",
     digits: 1,
     axis: Axis::linear,
+    events: None,
     of: |run| 100.0 * run.aborts as f64 / (run.aborts + run.commits).max(1) as f64,
 };
 const LATENCY: Measure<Run> =
-    Measure { name: "latency", unit: "us", digits: 1, axis: Axis::linear, of: |run| run.latency_us };
+    Measure { name: "latency", unit: "us", digits: 1, axis: Axis::linear, events: None, of: |run| run.latency_us };
 
 fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64, task: &Task) -> Res<Run> {
     let rows = if task.options.quick { QUICK_ROWS } else { ROWS };

@@ -31,10 +31,16 @@ struct Figures {
     latency_us: f64,
 }
 
-const RATE: Measure<Figures> =
-    Measure { name: "throughput", unit: "thousand/s", digits: 1, axis: Axis::log, of: |run| run.rate / 1e3 };
+const RATE: Measure<Figures> = Measure {
+    name: "throughput",
+    unit: "thousand/s",
+    digits: 1,
+    axis: Axis::log,
+    events: None,
+    of: |run| run.rate / 1e3,
+};
 const LATENCY: Measure<Figures> =
-    Measure { name: "latency, median", unit: "us", digits: 2, axis: Axis::log, of: |run| run.latency_us };
+    Measure { name: "latency, median", unit: "us", digits: 2, axis: Axis::log, events: None, of: |run| run.latency_us };
 
 /// A client that fetches words.
 trait Fetch {

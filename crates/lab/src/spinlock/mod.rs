@@ -20,7 +20,7 @@ use clearway_latch::calibrate::{Calibration, calibrate};
 use clearway_latch::{RawLatch, SLockCas, SLockTas};
 use contender::{ENGINE, PARKING_LOT, SPINNING, STD};
 use judge::Measured;
-pub use round::{Work, calibrate as calibrate_work};
+pub use round::{Work, calibrate as calibrate_work, voluntary_switches};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

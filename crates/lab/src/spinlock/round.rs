@@ -212,17 +212,27 @@ struct Spent {
     switches: u64,
 }
 
+/// How often this thread has given up its core to wait: not where it was preempted, nor where it yielded.
+pub fn voluntary_switches() -> u64 {
+    let status = of_this_thread("status");
+    number(status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")))
+}
+
+fn of_this_thread(file: &str) -> String {
+    std::fs::read_to_string(format!("/proc/thread-self/{file}")).unwrap_or_default()
+}
+
+fn number(text: Option<&str>) -> u64 {
+    text.and_then(|t| t.trim().parse().ok()).unwrap_or(0)
+}
+
 impl Spent {
     fn now() -> Self {
-        let read = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/{name}")).unwrap_or_default();
-        let number = |text: Option<&str>| text.and_then(|t| t.trim().parse().ok()).unwrap_or(0);
-        let status = read("status");
-        let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         Self {
             cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
-            queued_ns: number(read("schedstat").split_whitespace().nth(1)),
-            switches: number(switches),
+            queued_ns: number(of_this_thread("schedstat").split_whitespace().nth(1)),
+            switches: voluntary_switches(),
         }
     }
 
@@ -239,6 +249,24 @@ impl Spent {
 mod tests {
     use super::super::contender::kinds;
     use super::*;
+
+    #[test]
+    fn a_thread_that_waits_gives_up_its_core() {
+        let (wake, woken) = std::sync::mpsc::channel();
+        let (name, named) = std::sync::mpsc::channel();
+        let waiter = thread::spawn(move || {
+            let before = voluntary_switches();
+            name.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            woken.recv().unwrap();
+            voluntary_switches() - before
+        });
+        let status = std::path::Path::new("/proc").join(named.recv().unwrap()).join("status");
+        while !std::fs::read_to_string(&status).unwrap().contains("State:\tS") {
+            thread::yield_now();
+        }
+        wake.send(()).unwrap();
+        assert!(waiter.join().unwrap() > 0);
+    }
 
     #[test]
     fn every_latch_keeps_count_and_every_thread_has_an_account() {
