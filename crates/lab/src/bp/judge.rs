@@ -1,6 +1,7 @@
-//! The bars of batching: how much less often threads wait.
+//! The bars of batching: what the source claims of its throughput and its contention, and what our default must keep.
 
 use super::grid::FEW;
+use super::point::{self, Point};
 use super::real::Ran;
 use super::scaling::{JUDGED_THREADS, MEASURED, Scaled};
 use super::systems::{How, POLICY, Shared};
@@ -8,20 +9,37 @@ use super::workload::Kind;
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
 use crate::result::Findings;
+use clearway_buffer::PolicyKind;
 
-/// The workloads that bars are judged by.
+/// The workloads whose runs on this machine are judged.
 pub const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::TableScan];
 
 /// The bars of the source's figure 6.
-pub const BARS: [&str; 4] = [FALLS[0], FALLS[1], OURS[0], OURS[1]];
+pub const FIG6: [&str; 7] = [FALLS[0], FALLS[1], RATES[0], RATES[1], OURS[0], OURS[1], point::PREDICTIONS];
+/// The bars of its figure 7.
+pub const FIG7: [&str; 3] = [OTHERS[0], OTHERS[1], point::PREDICTIONS];
 const FALLS: [&str; 2] = [
     "DBT-1-like, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, the lesser",
     "TableScan, 8 and 16 threads: waits that give up the core in 2q/locked over those in 2q/batched, the lesser",
 ];
+/// The source: batching's throughput is the clock's.
+const RATES: [&str; 2] = [
+    "DBT-1-like, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, the lesser",
+    "TableScan, 8 and 16 threads: throughput of 2q/batched over that of clock-sweep, the lesser",
+];
+/// Within a twentieth two curves of the source's figures are one.
+const SAME: f64 = 0.95;
 const OURS: [&str; 2] = [
     "regression check, DBT-1-like, 8 and 16 threads: waits in the default wrapper, where hits only try the latch",
     "regression check, TableScan, 8 and 16 threads: waits in the default wrapper, where hits only try the latch",
 ];
+/// The source: LIRS and MQ behave like 2Q.
+const OTHERS: [&str; 2] = [
+    "DBT-1-like, 8 and 16 threads: waits that give up the core in lirs/locked over those in lirs/batched, the lesser",
+    "DBT-1-like, 8 and 16 threads: waits that give up the core in mq/locked over those in mq/batched, the lesser",
+];
+const OTHER_POLICIES: [PolicyKind; 2] = [PolicyKind::Lirs, PolicyKind::Mq];
+
 fn shared(how: How) -> Shared {
     Shared { policy: POLICY, how }
 }
@@ -34,9 +52,9 @@ struct Waits {
 }
 
 impl Waits {
-    fn of(of: &Scaled, how: How, threads: usize, waits: fn(&Ran) -> f64) -> Option<Self> {
+    fn of(of: &Scaled, shared: Shared, threads: usize, waits: fn(&Ran) -> f64) -> Option<Self> {
         let sum = |figure| {
-            let all = of.measured.repetitions(&shared(how).name(), threads as f64, figure);
+            let all = of.measured.repetitions(&shared.name(), threads as f64, figure);
             (!all.is_empty()).then(|| all.iter().sum::<f64>())
         };
         Some(Self { waits: sum(waits)?, accesses: sum(|ran| ran.accesses)? })
@@ -52,8 +70,8 @@ impl Waits {
     }
 
     /// As a count where there are too few for a rate.
-    fn reading(self, how: How, threads: usize) -> Reading {
-        let name = format!("{} with {threads}", shared(how).name());
+    fn reading(self, shared: Shared, threads: usize) -> Reading {
+        let name = format!("{} with {threads}", shared.name());
         match self.waits < FEW {
             true => Reading::new(&name, self.waits, "waits", 0),
             false => Reading::new(&name, self.per_million(), "per million", 1),
@@ -65,14 +83,23 @@ fn contention(of: &Scaled, how: How, threads: usize) -> Option<f64> {
     of.measured.at(&shared(how).name(), threads as f64, Ran::contention)
 }
 
-/// Adds the bars, where a whole run or one for bars wants them.
-pub fn with_bars(findings: Findings, all: &[Scaled], task: &Task) -> Findings {
-    let wanted = !matches!(task.part, Part::Only(_));
-    let judged = KINDS.into_iter().enumerate().flat_map(|(at, kind)| {
-        let of = all.iter().find(|scaled| scaled.kind == kind);
-        of.into_iter().flat_map(move |of| [falls(of, FALLS[at]), ours(of, OURS[at])]).flatten()
-    });
-    Findings { bars: if wanted { judged.collect() } else { Vec::new() }, ..findings }
+/// Adds the bars that have these names, where a whole run or one for bars wants them.
+pub fn with_bars(findings: Findings, names: &[&str], points: Vec<Point>, all: &[Scaled], task: &Task) -> Findings {
+    if matches!(task.part, Part::Only(_)) {
+        return findings;
+    }
+    let mut bars = Vec::new();
+    for (at, kind) in KINDS.into_iter().enumerate() {
+        if let Some(of) = all.iter().find(|scaled| scaled.kind == kind) {
+            bars.extend([falls(of, POLICY, FALLS[at]), rates(of, RATES[at]), ours(of, OURS[at])]);
+        }
+    }
+    if let Some(of) = all.iter().find(|scaled| scaled.kind == KINDS[0]) {
+        bars.extend(OTHER_POLICIES.into_iter().zip(OTHERS).map(|(policy, name)| falls(of, policy, name)));
+    }
+    bars.push(point::bar(points, all));
+    let bars = bars.into_iter().flatten().filter(|bar| names.contains(&bar.name.as_str())).collect();
+    Findings { bars, ..findings }
 }
 
 /// The threads that were run.
@@ -81,46 +108,60 @@ fn threads(of: &Scaled) -> Vec<usize> {
     JUDGED_THREADS.into_iter().filter(there).collect()
 }
 
-fn falls(of: &Scaled, name: &str) -> Option<Bar> {
+fn falls(of: &Scaled, policy: PolicyKind, name: &str) -> Option<Bar> {
     let sleeps: fn(&Ran) -> f64 = |ran| ran.sleeps;
-    let locked = |threads| Waits::of(of, How::Locked, threads, sleeps);
-    let ratio = |threads| {
-        let batched = Waits::of(of, How::Batched, threads, sleeps)?;
-        Some(locked(threads)?.per_million() / batched.at_least_one().per_million())
-    };
+    let [locked, batched] = [How::Locked, How::Batched].map(|how| Shared { policy, how });
+    let waits = |shared, threads| Waits::of(of, shared, threads, sleeps);
+    let ratio =
+        |threads| Some(waits(locked, threads)?.per_million() / waits(batched, threads)?.at_least_one().per_million());
     let value = threads(of).into_iter().filter_map(ratio).min_by(f64::total_cmp)?;
-    let few = threads(of).into_iter().filter_map(locked).any(|waits| waits.waits < FEW);
-    if few {
+    if threads(of).into_iter().filter_map(|threads| waits(locked, threads)).any(|waits| waits.waits < FEW) {
         return Some(Bar::not_here(name, format!("fewer than {FEW} waits for a lock at each hit gave up the core")));
     }
-    Some(bar(of, name, value, "x", Bound::AtLeast(100.0), &[How::Batched, How::Locked], sleeps))
+    let readings = waits_of(of, &[batched, locked], sleeps);
+    Some(Bar::measured(name, value, "x", Bound::AtLeast(100.0), readings))
+}
+
+fn rates(of: &Scaled, name: &str) -> Option<Bar> {
+    let reading = |how, threads: usize| {
+        let rate = of.measured.at(&shared(how).name(), threads as f64, |ran| ran.rate)?;
+        Some(Reading::new(&format!("{} with {threads}", shared(how).name()), rate, "/us", 2))
+    };
+    let both = |threads| Some([reading(How::Batched, threads)?, reading(How::Clock, threads)?]);
+    let all: Vec<[Reading; 2]> = threads(of).into_iter().filter_map(both).collect();
+    let value = all.iter().map(|[batched, clock]| batched.value / clock.value).min_by(f64::total_cmp)?;
+    Some(Bar::measured(name, value, "x", Bound::AtLeast(SAME), all.into_iter().flatten().collect()))
 }
 
 fn ours(of: &Scaled, name: &str) -> Option<Bar> {
     let all: fn(&Ran) -> f64 = |ran| ran.waits;
-    let waits = |threads| Waits::of(of, How::Default, threads, all);
-    let value = threads(of).into_iter().filter_map(waits).map(|waits| waits.waits).max_by(f64::total_cmp)?;
-    Some(bar(of, name, value, "waits", Bound::AtMost(0.0), &[How::Default, How::Locked], all))
+    let [default, locked] = [How::Default, How::Locked].map(shared);
+    let waits = |threads| Some(Waits::of(of, default, threads, all)?.waits);
+    let value = threads(of).into_iter().filter_map(waits).max_by(f64::total_cmp)?;
+    Some(Bar::measured(name, value, "waits", Bound::AtMost(0.0), waits_of(of, &[default, locked], all)))
 }
 
-fn bar(of: &Scaled, name: &str, value: f64, unit: &str, bound: Bound, hows: &[How], waits: fn(&Ran) -> f64) -> Bar {
-    let reading = |how: How, threads| Some(Waits::of(of, how, threads, waits)?.reading(how, threads));
-    let readings = hows.iter().flat_map(|how| threads(of).into_iter().filter_map(move |t| reading(*how, t)));
-    Bar::measured(name, value, unit, bound, readings.collect())
+fn waits_of(of: &Scaled, all: &[Shared], waits: fn(&Ran) -> f64) -> Vec<Reading> {
+    let reading = |shared, threads| Some(Waits::of(of, shared, threads, waits)?.reading(shared, threads));
+    all.iter().flat_map(|shared| threads(of).into_iter().filter_map(move |t| reading(*shared, t))).collect()
 }
 
 /// What was measured here, in words.
 pub fn found(all: &[Scaled]) -> Vec<String> {
     let one = |of: &Scaled| {
         let threads = *threads(of).first()?;
-        let part = |how: How| {
-            let name = shared(how).name();
+        let part = |shared: Shared| {
+            let name = shared.name();
             let rate = of.measured.at(&name, threads as f64, |ran| ran.rate)?;
             let [waits, sleeps] =
                 [&MEASURED[2], &MEASURED[3]].map(|measure| of.measured.cell(&name, threads as f64, measure));
             Some(format!("{name} {rate:.2} accesses/us, {waits} and {sleeps}"))
         };
-        let parts: Vec<String> = How::ALL.into_iter().filter_map(part).collect();
+        let policies = [POLICY].into_iter().chain(OTHER_POLICIES);
+        let mut systems: Vec<Shared> = policies.flat_map(Shared::all).collect();
+        // The clock is one system, whatever the policy beside it.
+        systems.retain(|shared| shared.how != How::Clock || shared.policy == POLICY);
+        let parts: Vec<String> = systems.into_iter().filter_map(part).collect();
         Some(format!(
             "{} with {threads} threads, measured here (throughput; waits per million accesses, all and those that gave up the core): {}.",
             of.kind.name(),
@@ -134,7 +175,7 @@ pub fn found(all: &[Scaled]) -> Vec<String> {
 mod tests {
     use super::super::grid::Grid;
     use super::*;
-    use crate::bars::Outcome;
+    use crate::bars::{Outcome, Verdict};
     use crate::experiment::Options;
 
     #[test]
@@ -151,6 +192,15 @@ mod tests {
             "2q/locked with 16 1,500.0 per million",
         ];
         assert_eq!(shown, expected);
+        assert!(bars.iter().all(|bar| FIG6.contains(&bar.name.as_str())));
+    }
+
+    #[test]
+    fn batching_is_held_against_the_clock() {
+        let bars = judged([450.0, 1_500.0, 2.0, 0.0]);
+        let bar = bars.iter().find(|bar| bar.name == RATES[0]).unwrap();
+        assert_eq!(bar.verdict(false), Verdict::Short);
+        assert!(bar.explained().starts_with("0.90 x, bar at least 0.95 x (2q/batched with 8 9.00 /us"), "{bar:?}");
     }
 
     #[test]
@@ -167,15 +217,16 @@ mod tests {
             (How::Batched, 8.0, batched_8),
             (How::Batched, 16.0, batched_16),
         ] {
-            let ran = Ran { rate: 1.0, transactions: 1.0, response_us: 1.0, accesses: 1e6, waits: 0.0, sleeps };
+            let ran = Ran { rate: 9.0, transactions: 1.0, response_us: 1.0, accesses: 1e6, waits: 0.0, sleeps };
             measured.record(&shared(how).name(), x, ran);
             measured.record(&shared(how).name(), x, ran);
+            measured.record(&shared(How::Clock).name(), x, Ran { rate: 10.0, sleeps: 0.0, ..ran });
         }
         let simulated = || Grid { title: String::new(), x: "processors", cells: Vec::new() };
         let options = Options { quick: false, seconds: 1, repeat: 1, binary: None, serve_args: Vec::new() };
         let scaled =
             Scaled { kind: Kind::Dbt1, measured, simulated: simulated(), other: simulated(), more: simulated() };
         let task = Task { options, part: Part::Whole };
-        with_bars(Findings::default(), &[scaled], &task).bars
+        with_bars(Findings::default(), &FIG6, Vec::new(), &[scaled], &task).bars
     }
 }

@@ -1,10 +1,11 @@
 //! BP-Wrapper's evaluation, on this engine: its figures and tables, measured on this machine and simulated on the source's.
 
 mod bare;
+mod claims;
 mod fig8;
 pub mod grid;
 mod judge;
-mod point;
+pub mod point;
 mod real;
 mod scaling;
 mod sensitivity;
@@ -16,6 +17,7 @@ pub mod workload;
 
 use crate::experiment::Experiment;
 use clearway_buffer::PolicyKind;
+use scaling::Figure;
 use systems::{How, POLICY, Shared};
 
 const SOURCE: &str = "Ding, Jiang, Zhang: BP-Wrapper: a system framework making any replacement algorithms (almost) lock contention free, ICDE 2009, in PostgreSQL 8.2.3 on an Altix 350 of 16 processors and a PowerEdge 1900 of 8 cores.";
@@ -27,7 +29,7 @@ pub const FIG2: Experiment = Experiment {
     question: "How much less time does the policy's latch take an access, if it is taken once for many?",
     source: SOURCE,
     source_found: "On DBT-1 with 16 processors the time of acquiring and holding the lock falls all the way from batches of 1 to 64, on logarithmic axes (figure 2; no numbers).",
-    bars: &[],
+    bars: &claims::FIG2,
     run: tuning::fig2,
 };
 
@@ -38,8 +40,11 @@ pub const FIG6: Experiment = Experiment {
     question: "Does an advanced replacement policy, shared by threads through queues of their own, scale like the clock, which takes no lock on a hit?",
     source: SOURCE,
     source_found: "Altix 350: pgClock scales; pg2Q saturates at 4 to 8 processors, and at 16 has 61.1 % (DBT-1), 56.5 % (DBT-2) and 66.5 % (TableScan) against it; prefetching takes contention down by 82.4 % with 2 processors and 38.6 % with 16; batching takes it down 127 to more than 9,000 times, to 400 per million accesses or fewer, and its throughput is pgClock's.",
-    bars: &judge::BARS,
-    run: |task| scaling::run("bp-wrapper/fig6", &source::ALTIX, &Shared::all(POLICY), task),
+    bars: &judge::FIG6,
+    run: |task| {
+        let (name, source, systems) = ("bp-wrapper/fig6", &source::ALTIX, &Shared::all(POLICY)[..]);
+        scaling::run(&Figure { name, source, systems, bars: &judge::FIG6 }, task)
+    },
 };
 
 /// Figure 7.
@@ -49,13 +54,14 @@ pub const FIG7: Experiment = Experiment {
     question: "Is it the same on a machine of multi-core processors, and with other policies?",
     source: SOURCE,
     source_found: "PowerEdge 1900: contention is worse than on the Altix, as its processors' prefetchers speed up everything but the lists; with 8 cores pg2Q has 37.9 % (DBT-1), 52.1 % (DBT-2) and 57.2 % (TableScan) against pgClock. LIRS and MQ behave like 2Q.",
-    bars: &[],
+    bars: &judge::FIG7,
     run: |task| {
         let policies = [POLICY, PolicyKind::Lirs, PolicyKind::Mq];
         // The clock is one system, whatever the policy beside it.
         let clock = |shared: &Shared| shared.how == How::Clock && shared.policy != POLICY;
         let systems: Vec<Shared> = policies.into_iter().flat_map(Shared::all).filter(|shared| !clock(shared)).collect();
-        scaling::run("bp-wrapper/fig7", &source::POWER_EDGE, &systems, task)
+        let (name, source, systems) = ("bp-wrapper/fig7", &source::POWER_EDGE, &systems[..]);
+        scaling::run(&Figure { name, source, systems, bars: &judge::FIG7 }, task)
     },
 };
 
@@ -66,7 +72,7 @@ pub const FIG8: Experiment = Experiment {
     question: "What is an advanced policy worth where pages must be read, and does batching cost it hits?",
     source: SOURCE,
     source_found: "8 processors, pools of 32 MB to 1 GB, data of 6.8 and 5.6 GB: with a small pool pg2Q and pgBat-Pre beat pgClock by their hit ratio; with 1 GB pg2Q falls below pgClock, and pgBat-Pre does not. The hit ratios of pg2Q and pgBat-Pre coincide (figure 8; no numbers).",
-    bars: &[],
+    bars: &fig8::BARS,
     run: fig8::run,
 };
 
@@ -77,7 +83,7 @@ pub const TABLE2: Experiment = Experiment {
     question: "How long must a thread's queue be?",
     source: SOURCE,
     source_found: "With 16 processors contention falls 477, 32 and 130 times from S = 2 to S = 8 (DBT-1, DBT-2, TableScan), and further past 8, where throughput hardly gains; S = 2 beats prefetching (table II; the translation has no further numbers).",
-    bars: &[],
+    bars: &claims::TABLE2,
     run: |task| tuning::run(&tuning::TABLE2, task),
 };
 
@@ -88,7 +94,7 @@ pub const TABLE3: Experiment = Experiment {
     question: "From how many hits on should a thread try the lock?",
     source: SOURCE,
     source_found: "With 16 processors and S = 64 contention falls to T = 32, rises from there, and sharply at T = S, where no try comes before the wait (table III; the translation has no numbers).",
-    bars: &[],
+    bars: &claims::TABLE3,
     run: |task| tuning::run(&tuning::TABLE3, task),
 };
 
@@ -106,7 +112,7 @@ mod tests {
     #[test]
     fn figure_6_has_every_system_measured_and_simulated() {
         let record = quick(&FIG6);
-        assert_eq!(record.findings.bars.len(), judge::BARS.len());
+        assert_eq!(record.findings.bars.len(), judge::FIG6.len());
         for table in &record.findings.tables[2..] {
             assert_eq!(table.rows.len(), Shared::all(POLICY).len(), "{table}");
         }
@@ -115,6 +121,8 @@ mod tests {
     #[test]
     fn figure_7_has_the_other_policies() {
         let record = quick(&FIG7);
+        let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
+        assert_eq!(judged, judge::FIG7);
         let systems: Vec<String> = record.findings.tables[2].rows.iter().map(|row| row[0].to_string()).collect();
         let expected = ["2q", "lirs", "mq"].into_iter().flat_map(|policy| {
             let hows = ["locked", "prefetched", "batched", "batched-prefetched", "combining"];
@@ -127,6 +135,7 @@ mod tests {
     #[test]
     fn figure_8_has_pools_of_several_sizes() {
         let record = quick(&FIG8);
+        assert_eq!(record.findings.bars.len(), FIG8.bars.len());
         assert_eq!((record.findings.tables.len(), record.findings.found.len()), (4, 2));
         let hits = &record.findings.samples[0];
         assert!(hits.series.iter().all(|s| s.points.len() == 2 && s.points[1].y[0].is_finite()), "{hits:?}");
@@ -138,6 +147,8 @@ mod tests {
             let record = quick(&experiment);
             assert_eq!(record.findings.tables[0].columns.len(), 1 + places, "{}", experiment.name);
             assert!(!record.findings.found.is_empty() && !record.findings.agreement.is_empty());
+            let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
+            assert_eq!(judged, experiment.bars);
         }
     }
 }

@@ -6,6 +6,7 @@
 use super::scaling::Scaled;
 use super::systems::{How, POLICY, Shared};
 use super::workload::Kind;
+use crate::bars::{Bar, Bound, Reading};
 use crate::simulator::{Outcome, TOLERANCE};
 use crate::table::{Cell, Column, Table};
 
@@ -129,6 +130,34 @@ pub fn table(machine: &str, points: Vec<Point>, all: &[Scaled]) -> Table {
     Table { title: format!("{machine}: published points beside simulated ones"), columns, rows }
 }
 
+/// The bar of a simulation: it is believed only as far as its predictions hold.
+pub const PREDICTIONS: &str = "simulated predictions within a tenth of the published points";
+
+/// How many predictions hold, of all; nothing where none was simulated.
+pub fn bar(points: Vec<Point>, all: &[Scaled]) -> Option<Bar> {
+    let predicted: Vec<(Point, f64)> = compared(points, all)
+        .into_iter()
+        .filter(|compared| compared.point.basis == Basis::Predicted)
+        .filter_map(|compared| Some((compared.point, compared.value?)))
+        .collect();
+    let count = |is_met: fn(&Point, f64) -> bool| {
+        predicted.iter().filter(|(point, value)| is_met(point, *value)).count() as f64
+    };
+    bar_of(count(Point::is_met), predicted.len() as f64, |met| {
+        vec![
+            Reading::new("if percentages are of pgClock", met, "points", 0),
+            Reading::new("if they are below it", count(Point::is_met_below), "points", 0),
+        ]
+    })
+}
+
+/// The bar of so many predictions, of which so many hold.
+pub fn bar_of(met: f64, all: f64, readings: impl FnOnce(f64) -> Vec<Reading>) -> Option<Bar> {
+    let total = Reading::new("of", all, "predictions", 0);
+    let readings = readings(met).into_iter().chain([total]).collect();
+    (all > 0.0).then(|| Bar::measured(PREDICTIONS, met * 100.0 / all, "%", Bound::AtLeast(100.0), readings))
+}
+
 /// In words: predictions are counted, the others are named for what they are.
 pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
     let compared: Vec<(Point, f64)> =
@@ -172,6 +201,7 @@ pub fn agreement(points: Vec<Point>, all: &[Scaled]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bars::Verdict;
 
     fn point(basis: Basis, published: f64, value: f64) -> Point {
         Point {
@@ -199,6 +229,10 @@ mod tests {
         let shown: Vec<String> = rows.iter().map(|row| format!("{} {}", row[1], row[2])).collect();
         let expected = ["predicted 61.0", "predicted 90.0", "predicted 41.0", "implied 90.0", "fitted 50.0"];
         assert_eq!(shown, expected);
+        let bar = bar(points(), &[]).unwrap();
+        assert_eq!(bar.verdict(false), Verdict::Short);
+        assert!(bar.explained().starts_with("33.33 %, bar at least 100.00 %"), "{}", bar.explained());
+        assert_eq!(super::bar(vec![point(Basis::Fitted, 50.0, 50.0)], &[]), None);
         let said = agreement(points(), &[]);
         assert!(said[0].contains("61.0 %, published 40.0 or 60.0"), "{said:?}");
         assert!(said[1].starts_with("1 of 3 predictions") && said[1].contains("1 if they are below"), "{said:?}");

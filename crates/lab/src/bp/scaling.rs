@@ -116,14 +116,27 @@ fn turns<'a>(task: &Task, systems: &'a [Shared]) -> impl Iterator<Item = (u32, S
     (1..=task.repetitions()).flat_map(|repetition| systems.iter().map(move |system| (repetition, *system)))
 }
 
-/// Runs a figure: its machine, with the systems of these policies.
-pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task) -> Res<Findings> {
+/// A figure.
+pub struct Figure<'a> {
+    /// The experiment's name.
+    pub name: &'static str,
+    /// The machine.
+    pub source: &'a Source,
+    /// What is compared on it.
+    pub systems: &'a [Shared],
+    /// The bars, by their names.
+    pub bars: &'static [&'static str],
+}
+
+/// Runs a figure.
+pub fn run(figure: &Figure<'_>, task: &Task) -> Res<Findings> {
+    let Figure { name, source, systems, bars } = *figure;
     let (quick, size) = (task.options.quick, Size::of(task.options.quick));
-    let kinds: Vec<Kind> =
-        Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), judge::KINDS.contains(k))).collect();
+    // Predictions are about all workloads.
+    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|k| task.part.wants(k.name(), true)).collect();
     let per_ns = calibrate_work();
     let here = Costs::here(0.0, POLICY);
-    let rounds = task.repetitions() as usize + usize::from(task.part != Part::Bars);
+    let rounds = task.repetitions() as usize + 1;
     let mut progress = Progress::new(name, kinds.len() * systems.len() * rounds);
     let (mut all, mut described, mut workloads) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
@@ -148,20 +161,14 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
         described.push((of_here(kind), here.described()));
         let work = Real::work(&workload, size.frames, per_ns)?;
         // Systems take turns, so that a slow minute of the machine hits all of them.
-        for (repetition, system) in turns(task, systems) {
+        let wanted = task.part != Part::Bars || judge::KINDS.contains(&kind);
+        for (repetition, system) in turns(task, systems).filter(|_| wanted) {
             progress.step(&format!("{}, {}, repetition {repetition}", kind.name(), system.name()));
             measure(&mut scaled.measured, system, &workload, size, work, task)?;
         }
-        for system in systems.iter().filter(|_| task.part != Part::Bars) {
+        for system in systems {
             progress.step(&format!("{}, {}, simulated", kind.name(), system.name()));
-            let accesses = |many| if quick { QUICK_PLAYED } else { many };
-            let own = (source.cores, source.costs);
-            play(&mut scaled.simulated, *system, &workload, own, accesses(PLAYED), &SEEDS);
-            play(&mut scaled.more, *system, &workload, (&MORE, here), accesses(MORE_PLAYED), &[1]);
-            if let (Some((other, cores)), How::Locked) = (source.other, system.how) {
-                let other = (&[cores][..], other.costs);
-                play(&mut scaled.other, *system, &workload, other, accesses(PLAYED), &SEEDS);
-            }
+            simulate_all(&mut scaled, source, *system, &workload, here, task);
         }
         all.push(scaled);
         workloads.push(workload);
@@ -195,7 +202,7 @@ pub fn run(name: &'static str, source: &Source, systems: &[Shared], task: &Task)
         agreement: point::agreement((source.points)(), &all),
         bars: Vec::new(),
     })
-    .map(|findings| judge::with_bars(findings, &all, task))
+    .map(|findings| judge::with_bars(findings, bars, (source.points)(), &all, task))
 }
 
 /// One repetition of a system, with each number of threads.
@@ -209,6 +216,24 @@ fn measure(grid: &mut Grid<Ran>, system: Shared, workload: &Workload, size: Size
         grid.record(&system.name(), threads as f64, real.run(threads, length)?);
     }
     Ok(())
+}
+
+/// A system on the source's machine and, in a whole run, on more cores like this machine's. Bars take fewer accesses.
+fn simulate_all(scaled: &mut Scaled, source: &Source, system: Shared, workload: &Workload, here: Costs, task: &Task) {
+    let accesses = |many| if task.options.quick { QUICK_PLAYED } else { many };
+    let (played, seeds) =
+        if task.part == Part::Bars { (SENSITIVITY_PLAYED, &SEEDS[..1]) } else { (PLAYED, &SEEDS[..]) };
+    if task.part != Part::Bars || system.policy == POLICY {
+        let own = (source.cores, source.costs);
+        play(&mut scaled.simulated, system, workload, own, accesses(played), seeds);
+    }
+    if task.part != Part::Bars {
+        play(&mut scaled.more, system, workload, (&MORE, here), accesses(MORE_PLAYED), &[1]);
+    }
+    if let (Some((other, cores)), How::Locked) = (source.other, system.how) {
+        let other = (&[cores][..], other.costs);
+        play(&mut scaled.other, system, workload, other, accesses(played), seeds);
+    }
 }
 
 fn play(

@@ -1,12 +1,14 @@
 //! The source's figure 2 and its tables II and III: what sizes of batches, of queues and of thresholds do.
 
 use super::bare;
+use super::claims::{self, BySize};
 use super::grid::{Cell, Grid, Measure};
 use super::real::{Ran, Real};
 use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
 use super::workload::{Kind, Size, Workload};
-use crate::experiment::Task;
+use crate::bars::Bar;
+use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::simulator::{Machine, Outcome, System, simulate};
@@ -59,6 +61,9 @@ const LOCK: Measure<f64> = Measure {
     events: None,
     of: |ns| *ns,
 };
+
+/// What figure 2 calls what was simulated.
+const SIMULATED_SERIES: &str = "simulated 16 processors";
 
 /// One of the source's two tables.
 pub struct Sizes {
@@ -136,7 +141,7 @@ fn configuration(task: &Task, workloads: &[Workload]) -> Configuration {
 }
 
 fn recorded(task: &Task, kinds: &[Kind]) -> Res<Vec<Workload>> {
-    let wanted = kinds.iter().filter(|kind| task.part.wants(kind.name(), false));
+    let wanted = kinds.iter().filter(|kind| task.part.wants(kind.name(), true));
     wanted.map(|kind| Workload::record(*kind, Size::of(task.options.quick))).collect()
 }
 
@@ -172,6 +177,17 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
             to.record(workload.kind.name(), contender.x, outcome);
         }
     }
+    let by_size = BySize {
+        measured: &measured,
+        simulated: &simulated,
+        measured_alone: &prefetched.measured,
+        simulated_alone: &prefetched.simulated,
+        alone: NO_QUEUE,
+    };
+    let bars = match table.falls {
+        Some((from, to, published)) => by_size.table2(from, to, published),
+        None => by_size.table3(),
+    };
     let mut agreement = agreement(table, &simulated);
     agreement.extend(beats_prefetching(table, &measured, &simulated, &prefetched));
     Ok(Findings {
@@ -198,8 +214,13 @@ pub fn run(table: &Sizes, task: &Task) -> Res<Findings> {
         ],
         found: found(table, &simulated),
         agreement,
-        ..Findings::default()
+        bars: judged(task, bars),
     })
+}
+
+/// A part chosen by a text judges nothing.
+fn judged(task: &Task, bars: Vec<Bar>) -> Vec<Bar> {
+    if matches!(task.part, Part::Only(_)) { Vec::new() } else { bars }
 }
 
 /// What prefetching alone comes to on each workload.
@@ -302,11 +323,11 @@ pub fn fig2(task: &Task) -> Res<Findings> {
     }
     for (workload, sized) in workloads.iter().flat_map(|w| Sized::BATCHES.iter().map(move |sized| (w, sized))) {
         let outcome = simulate(&sized.system(), &machine(task), &workload.transactions);
-        grid.record("simulated 16 processors", f64::from(sized.queue), outcome.lock_ns());
+        grid.record(SIMULATED_SERIES, f64::from(sized.queue), outcome.lock_ns());
     }
     let falls = |system: &str| Some(grid.at(system, 1.0, LOCK.of)? / grid.at(system, 64.0, LOCK.of)?);
-    let measured = falls(&format!("measured here, threads: {THREADS}"));
-    let simulated = falls("simulated 16 processors");
+    let eight = format!("measured here, threads: {THREADS}");
+    let (measured, simulated) = (falls(&eight), falls(SIMULATED_SERIES));
     let (found, agreement) = match (measured, simulated) {
         (Some(measured), Some(simulated)) => (
             vec![format!(
@@ -328,6 +349,6 @@ pub fn fig2(task: &Task) -> Res<Findings> {
         tables: vec![grid.table(&LOCK)],
         found,
         agreement,
-        ..Findings::default()
+        bars: judged(task, claims::falls_all_the_way(&grid, &eight, SIMULATED_SERIES)),
     })
 }

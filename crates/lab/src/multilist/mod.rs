@@ -2,7 +2,9 @@
 
 mod simulated;
 
+use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Grid, Measure};
+use crate::bp::point;
 use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
 use crate::progress::Progress;
@@ -27,9 +29,17 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "How much do the locks of a cache's lists cost reads that all hit, and what does it gain to split each list into sublists with locks of their own?",
     source: "Prakash Surya: OpenZFS: Reducing ARC Lock Contention, 2015 (illumos commit 244781f1, 5497 lock contention on arcs_mtx): fio, 32 threads, a file of 512 MB each.",
     source_found: "With one list 840,893 KB/s on one CPU, 5,104.9 MB/s on 8 and 3,036.2 MB/s on 32; with sublists 9,896.6 MB/s on 32, 225 % more, and nothing lost with few. Two waits for ARC_mfu made 92 % of all contention, 68 to 75 us each; after, no list is in sight.",
-    bars: &[],
+    bars: &BARS,
     run,
 };
+
+const BARS: [&str; 3] = [NO_LOSS, GAIN, point::PREDICTIONS];
+/// The source: sublists lose nothing with few CPUs, and gain 225 % with 32.
+const NO_LOSS: &str = "32 threads: bandwidth of arc/multilist over that of arc/locked";
+const GAIN: &str = "32 threads on as many cores: bandwidth of arc/multilist over that of arc/locked";
+const GAIN_AT_LEAST: f64 = 3.25;
+/// One list and sublists.
+const JUDGED: [&str; 2] = ["arc/multilist", "arc/locked"];
 
 /// The source's lockstat with 32 CPUs and one list: share of all contention in percent, waits in nanoseconds, latch and caller.
 const PUBLISHED_WAITS: [(&str, f64, f64); 3] = [
@@ -63,9 +73,15 @@ fn run(task: &Task) -> Res<Findings> {
     // Any tables will do: what is read are their pages.
     let size = Size::of(quick);
     let workload = Workload::record(Kind::TableScan, size)?;
-    let kinds: Vec<ReplacementKind> =
-        kinds().into_iter().filter(|kind| task.part.wants(&kind.to_string(), false)).collect();
-    let threads: &[usize] = if quick { &QUICK_THREADS } else { &THREADS };
+    let kinds: Vec<ReplacementKind> = kinds()
+        .into_iter()
+        .filter(|kind| task.part.wants(&kind.to_string(), JUDGED.contains(&kind.to_string().as_str())))
+        .collect();
+    let threads: &[usize] = match (quick, &task.part) {
+        (true, _) => &QUICK_THREADS,
+        (false, Part::Bars) => &THREADS[THREADS.len() - 1..],
+        (false, _) => &THREADS,
+    };
     let mut progress = Progress::new(EXPERIMENT.name, kinds.len() * threads.len() * task.repetitions() as usize);
     let mut grid = Grid { title: "Measured here".into(), x: "threads", cells: Vec::new() };
     let mut waits = Vec::new();
@@ -86,11 +102,14 @@ fn run(task: &Task) -> Res<Findings> {
             waits.extend(waited(&kind.to_string()));
         }
     }
-    let simulated = if task.part == Part::Whole { simulated::play(quick) } else { Vec::new() };
+    let judged = !matches!(task.part, Part::Only(_));
+    let simulated = if judged { simulated::play(quick) } else { Vec::new() };
     let mut samples = vec![grid.samples(&BANDWIDTH)];
     let mut tables = vec![grid.table(&BANDWIDTH), simulated::published(&simulated), lockstat_table(waits)];
     if !simulated.is_empty() {
         samples.push(simulated::beside_published(&simulated).samples(&BANDWIDTH));
+    }
+    if task.part == Part::Whole {
         tables.push(simulated::sensitivity(quick));
     }
     Ok(Findings {
@@ -100,8 +119,23 @@ fn run(task: &Task) -> Res<Findings> {
         tables,
         found: found(&grid),
         agreement: simulated::agreement(&simulated),
-        ..Findings::default()
+        bars: if judged { bars(&grid, &simulated) } else { Vec::new() },
     })
+}
+
+/// Sublists against one list, here and where the source saw a gain; and the simulation's predictions.
+fn bars(grid: &Grid<f64>, simulated: &[simulated::Played]) -> Vec<Bar> {
+    let most = THREADS[THREADS.len() - 1];
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let reading = |system: &str| {
+        Some(Reading::new(system, grid.at(system, most as f64, BANDWIDTH.of)?, BANDWIDTH.unit, BANDWIDTH.digits))
+    };
+    let over = |name, least| Some(Bar::ratio(name, Bound::AtLeast(least), reading(JUDGED[0])?, reading(JUDGED[1])?));
+    let gain = match cores >= most {
+        true => over(GAIN, GAIN_AT_LEAST),
+        false => Some(Bar::not_here(GAIN, format!("{most} cores are needed, and this machine has {cores}"))),
+    };
+    [over(NO_LOSS, 1.0), gain, simulated::bar(simulated)].into_iter().flatten().collect()
 }
 
 fn length(task: &Task) -> Duration {
@@ -219,6 +253,8 @@ mod tests {
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
         assert_eq!(record.findings.tables[1].rows.len(), simulated::PUBLISHED.len());
+        let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
+        assert_eq!(judged, BARS);
         let compared = &record.findings.samples[1].series;
         assert!(compared.len() == 4 && compared.iter().all(|s| s.points.len() == simulated::PUBLISHED.len()));
     }

@@ -6,7 +6,9 @@
 //! [`sensitivity`] shows what each does to the predictions.
 
 use super::THREADS;
+use crate::bars::{Bar, Reading};
 use crate::bp::grid::{Cell, Grid};
+use crate::bp::point;
 use crate::number::median;
 use crate::simulator::costs::Costs;
 use crate::simulator::{Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate};
@@ -194,11 +196,8 @@ pub fn sensitivity(quick: bool) -> Table {
     Table { title: "Predictions with each cost halved and doubled, the others as given".into(), columns, rows }
 }
 
-/// In words, the missed predictions first.
-pub fn agreement(simulated: &[Played]) -> Vec<String> {
-    if simulated.is_empty() {
-        return Vec::new();
-    }
+/// How far each prediction is off, as a share of the published number.
+fn predictions(simulated: &[Played]) -> Vec<(Curve, usize, f64)> {
     let mut off = Vec::new();
     for curve in CURVES {
         for (played, point) in simulated.iter().zip(&PUBLISHED).filter(|(played, _)| !is_fitted(played.cores)) {
@@ -207,6 +206,23 @@ pub fn agreement(simulated: &[Played]) -> Vec<String> {
             }
         }
     }
+    off
+}
+
+/// How many predictions hold, of all.
+pub fn bar(simulated: &[Played]) -> Option<Bar> {
+    let off = predictions(simulated);
+    let met = off.iter().filter(|(_, _, off)| off.abs() <= TOLERANCE).count();
+    let met_of = |met| vec![Reading::new("met", met, "points", 0)];
+    point::bar_of(met as f64, off.len() as f64, met_of)
+}
+
+/// In words, the missed predictions first.
+pub fn agreement(simulated: &[Played]) -> Vec<String> {
+    if simulated.is_empty() {
+        return Vec::new();
+    }
+    let off = predictions(simulated);
     let shown =
         |(curve, cores, off): &(Curve, usize, f64)| format!("{}, {cores} CPUs {:+.0} %", curve.name, off * 100.0);
     let (met, missed): (Vec<_>, Vec<_>) = off.iter().partition(|(_, _, off)| off.abs() <= TOLERANCE);
@@ -268,6 +284,8 @@ mod tests {
         let sensitivity = sensitivity(true);
         assert_eq!(sensitivity.rows.len(), 8);
         assert_eq!(sensitivity.columns.len(), 3 + 2 * 9, "{:?}", sensitivity.columns);
+        let bar = bar(&play(true)).unwrap();
+        assert!(bar.explained().contains("of 8 predictions"), "{}", bar.explained());
         let said = agreement(&play(true)).join(" ");
         assert!(said.contains("of 8 predictions"), "{said}");
     }
