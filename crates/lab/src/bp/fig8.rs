@@ -1,17 +1,20 @@
 //! The source's figure 8: hit ratio and throughput against the size of the pool, with direct I/O, where the data is many times the pool.
 
 use super::grid::{Grid, Measure};
+use super::real::Real;
 use super::systems::{How, POLICY, Shared};
 use super::workload::{Kind, Size, Workload};
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
+use crate::spinlock::{Work, calibrate_work};
 use clearway_buffer::{PAGE_SIZE, Pool, Want};
 use clearway_env::DirectDisk;
 use clearway_harness::Res;
 use clearway_storage::{Node, NodeConfig};
 use clearway_traces::Rng;
+use clearway_types::PageId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,9 +25,18 @@ const SYSTEMS: [How; 4] = [How::Clock, How::Locked, How::BatchedPrefetched, How:
 /// Its two workloads.
 const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::Dbt2];
 const THREADS: usize = 8;
-/// The largest pool is the data's pages by this, the others each half the next.
-const DATA_OVER_POOL: u32 = 6;
+/// The source's data in GB, over its largest pool of 1 GB. The other pools are each half the next.
+const DATA_OVER_POOL: [f64; 2] = [6.8, 5.6];
+/// The pages that are accessed are at least so many times the largest pool, whatever the file holds besides.
+const ACCESSED_OVER_POOL: f64 = 6.0;
 const POOLS: u32 = 6;
+/// A database about a quarter of the source's, whose 2.9 million customers have 6.8 GB: its smallest pool of 8 MiB
+/// still holds more pages than eight threads' queues.
+const SIZE: Size = Size { customers: 1_200_000, transactions: 200_000, frames: 262_144 };
+/// A pool is warmed until it has read so many pages as it has frames, but no longer than so many run lengths.
+const WARMED_AT_MOST: u32 = 10;
+/// Time between two looks whether a pool is warm.
+const LOOK: Duration = Duration::from_millis(10);
 const QUICK_POOLS: u32 = 2;
 const QUICK_RUN: Duration = Duration::from_millis(10);
 
@@ -58,9 +70,10 @@ const RATE: Measure<Ran> = Measure {
 /// Figure 8.
 pub fn run(task: &Task) -> Res<Findings> {
     let quick = task.options.quick;
-    let size = if quick { Size::of(true) } else { Size { customers: 150_000, transactions: 20_000, frames: 65_536 } };
+    let size = if quick { Size::of(true) } else { SIZE };
     let pools = if quick { QUICK_POOLS } else { POOLS };
     let systems: Vec<Shared> = Shared::all(POLICY).into_iter().filter(|shared| SYSTEMS.contains(&shared.how)).collect();
+    let per_ns = calibrate_work();
     let kinds: Vec<Kind> = KINDS.into_iter().filter(|kind| task.part.wants(kind.name(), true)).collect();
     let mut progress =
         Progress::new("bp-wrapper/fig8", kinds.len() * systems.len() * (pools * task.repetitions()) as usize);
@@ -75,7 +88,9 @@ pub fn run(task: &Task) -> Res<Findings> {
     for kind in kinds {
         let workload = Workload::record(kind, size)?;
         configuration.push((kind.name(), workload.described()));
-        let largest = workload.file_pages()? / DATA_OVER_POOL;
+        let largest = largest_pool(kind, workload.pages.len(), workload.file_pages()?);
+        configuration.push((pools_of(kind), format!("{pools}, the largest of {largest} pages")));
+        let work = Real::work(&workload, size.frames, per_ns)?;
         let mut grid = Grid { title: kind.name().into(), x: "MiB", cells: Vec::new() };
         for frames in (0..pools).rev().map(|halved| largest >> halved) {
             let mib = f64::from(frames) * PAGE_SIZE as f64 / f64::from(1 << 20);
@@ -83,7 +98,10 @@ pub fn run(task: &Task) -> Res<Findings> {
             for repetition in 1..=task.repetitions() {
                 for system in &systems {
                     progress.step(&format!("{}, {x} MiB, {}, repetition {repetition}", kind.name(), system.name()));
-                    let ran = measure(&disk, &workload, *system, frames, length(task))?;
+                    let ran = measure(&disk, &workload, *system, frames, work, length(task))?;
+                    if disk.refused() && !quick {
+                        return refuse(&workload, task);
+                    }
                     grid.record(&system.name(), x, ran);
                 }
             }
@@ -106,13 +124,42 @@ pub fn run(task: &Task) -> Res<Findings> {
     Ok(findings)
 }
 
+/// The pages of the largest pool: the source's share of the data, or less, so that the accessed pages are many times
+/// its size.
+fn largest_pool(kind: Kind, accessed: usize, in_file: u32) -> u32 {
+    let ratio = KINDS.iter().zip(DATA_OVER_POOL).find(|(of, _)| **of == kind).map_or(ACCESSED_OVER_POOL, |of| of.1);
+    (accessed as f64 / ACCESSED_OVER_POOL).min(f64::from(in_file) / ratio) as u32
+}
+
+/// Where the record has the pools of a workload.
+fn pools_of(kind: Kind) -> &'static str {
+    if kind == Kind::Dbt1 { "pools, DBT-1-like" } else { "pools, DBT-2-like" }
+}
+
+/// Without direct I/O what a pool misses is found in the system's cache, and the figure says nothing.
+fn refuse(workload: &Workload, task: &Task) -> Res<Findings> {
+    let at = workload.directory.path().display();
+    let why = format!("the file system of {at} knows no direct I/O\nhint: set TMPDIR to a folder on a disk");
+    if task.part != Part::Bars {
+        return Err(why);
+    }
+    Ok(Findings { bars: BARS.iter().map(|name| Bar::not_here(name, &why)).collect(), ..Findings::default() })
+}
+
 /// How long a pool is warmed, and how long it is measured.
 fn length(task: &Task) -> Duration {
     if task.options.quick { QUICK_RUN } else { task.shared_time(4) }
 }
 
-/// One run with a cold pool: `length` to warm it, and as long measured.
-fn measure(disk: &Arc<DirectDisk>, workload: &Workload, system: Shared, frames: u32, length: Duration) -> Res<Ran> {
+/// One run with a cold pool, which is warmed and then measured. Between two accesses threads do `work`.
+fn measure(
+    disk: &Arc<DirectDisk>,
+    workload: &Workload,
+    system: Shared,
+    frames: u32,
+    work: Work,
+    length: Duration,
+) -> Res<Ran> {
     let config = NodeConfig { frames, replacement: system.kind(), read_ahead: 0, ..NodeConfig::default() };
     let node = Node::open(disk.clone(), workload.directory.path(), config).map_err(|e| e.to_string())?;
     let pool: &Pool = node.pool();
@@ -124,10 +171,14 @@ fn measure(disk: &Arc<DirectDisk>, workload: &Workload, system: Shared, frames: 
             // Relaxed, here and below: a sign, nothing is handed over by it.
             stop.store(false, Ordering::Relaxed);
             let (reads, began) = (pool.stats().reads, Instant::now());
-            let part = move |thread| part(pool, workload, round * THREADS as u64 + thread, stop);
+            let part = move |thread| part(pool, workload, work, round * THREADS as u64 + thread, stop);
             let threads: Vec<_> = (0..THREADS as u64).map(|thread| scope.spawn(move || part(thread))).collect();
-            while let Some(left) = length.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-                thread::park_timeout(left);
+            let is_over = || {
+                let is_warm = round == 1 || pool.stats().reads - reads >= u64::from(frames);
+                began.elapsed() >= if is_warm { length } else { length * WARMED_AT_MOST }
+            };
+            while !is_over() {
+                thread::park_timeout(length.saturating_sub(began.elapsed()).clamp(Duration::from_millis(1), LOOK));
             }
             stop.store(true, Ordering::Relaxed);
             let parts: Res<Vec<(u64, u64)>> =
@@ -145,18 +196,31 @@ fn measure(disk: &Arc<DirectDisk>, workload: &Workload, system: Shared, frames: 
     })
 }
 
+/// One access. A change makes the page dirty, so that it must be written before its frame is free, but leaves its bytes:
+/// there is nothing to log.
+fn access(pool: &Pool, id: PageId, writes: bool) -> Result<(), Want> {
+    if writes {
+        pool.write(id)?.mark_dirty_begin();
+    } else {
+        pool.read(id)?;
+    }
+    Ok(())
+}
+
 /// Accesses and transactions of a thread.
-fn part(pool: &Pool, workload: &Workload, seed: u64, stop: &AtomicBool) -> Res<(u64, u64)> {
+fn part(pool: &Pool, workload: &Workload, work: Work, seed: u64, stop: &AtomicBool) -> Res<(u64, u64)> {
     let (mut rng, mut done) = (Rng::new(seed + 1), (0, 0));
     loop {
-        for number in &workload.transactions[rng.below(workload.transactions.len() as u64) as usize] {
+        let which = rng.below(workload.transactions.len() as u64) as usize;
+        for (number, writes) in workload.transactions[which].iter().zip(&workload.writes[which]) {
             let id = workload.pages[*number as usize];
             let mut kept = None;
-            while pool.read(id).is_err() {
-                kept = Some(pool.fetch_blocking(Want::Page(id)).map_err(|e| e.to_string())?);
+            while let Err(want) = access(pool, id, *writes) {
+                kept = Some(pool.fetch_blocking(want).map_err(|e| e.to_string())?);
             }
             drop(kept);
             done.0 += 1;
+            work.run(done.0);
             if stop.load(Ordering::Relaxed) {
                 return Ok(done);
             }
@@ -234,6 +298,33 @@ fn agreement(grid: &Grid<Ran>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accessed_pages_are_six_times_the_largest_pool() {
+        assert_eq!(largest_pool(Kind::Dbt1, 700_000, 680_000), 100_000);
+        assert_eq!(largest_pool(Kind::Dbt2, 700_000, 560_000), 100_000);
+        assert_eq!(largest_pool(Kind::Dbt1, 60_000, 680_000), 10_000, "the file holds pages that nobody accesses");
+    }
+
+    #[test]
+    fn pages_that_transactions_change_become_dirty() {
+        let workload = Workload::record(Kind::Dbt2, Size::of(true)).unwrap();
+        let (disk, work) = (Arc::new(DirectDisk::default()), Work::of(0.0, 1.0));
+        let config = NodeConfig { frames: 4_096, read_ahead: 0, ..NodeConfig::default() };
+        let node = Node::open(disk, workload.directory.path(), config).unwrap();
+        // Told to stop from the beginning: one access, the descent of a tree, which changes nothing.
+        part(node.pool(), &workload, work, 0, &AtomicBool::new(true)).unwrap();
+        assert_eq!(node.pool().stats().dirty, 0);
+        let writes = |which: usize| workload.transactions[which].iter().zip(&workload.writes[which]);
+        let changed = (0..workload.transactions.len()).flat_map(writes).filter(|(_, writes)| **writes);
+        for (number, writes) in changed {
+            let id = workload.pages[*number as usize];
+            while let Err(want) = access(node.pool(), id, *writes) {
+                drop(node.pool().fetch_blocking(want).unwrap());
+            }
+        }
+        assert!(node.pool().stats().dirty > 0);
+    }
 
     #[test]
     fn the_place_where_a_claim_holds_least_is_judged() {

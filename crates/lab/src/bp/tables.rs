@@ -8,21 +8,36 @@ use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
 use clearway_storage::{Blocked, Node, NodeConfig, Store};
-use clearway_types::{FrameId, PageId, TreeId};
+use clearway_types::{FrameId, Lsn, PageId, TreeId};
 use std::cell::RefCell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 thread_local! {
     /// The pages that this thread has accessed since it began to record; nothing while it does not.
-    static RECORD: RefCell<Option<Vec<PageId>>> = const { RefCell::new(None) };
+    static RECORD: RefCell<Option<Vec<Access>>> = const { RefCell::new(None) };
+}
+
+/// An access to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The page.
+    pub page: PageId,
+    /// Whether it is the last one of a change to a row: the leaf that the row is in.
+    pub writes: bool,
 }
 
 /// Chooses victims like the clock, and keeps what it is told of the recording thread's accesses.
 struct Recorder(ClockSweep);
 
 fn record(page: PageId) {
-    RECORD.with_borrow_mut(|record| record.iter_mut().for_each(|pages| pages.push(page)));
+    RECORD.with_borrow_mut(|record| record.iter_mut().for_each(|all| all.push(Access { page, writes: false })));
+}
+
+/// A row has been changed: in the page of the last access.
+fn record_change() {
+    let last = |all: &mut Vec<Access>| all.last_mut().into_iter().for_each(|last| last.writes = true);
+    RECORD.with_borrow_mut(|record| record.iter_mut().for_each(last));
 }
 
 impl Replacement for Recorder {
@@ -83,17 +98,17 @@ impl Database {
 
     /// Inserts a row; nothing happens if it is there.
     pub fn insert(&mut self, table: u32, key: &[u8], row: &[u8]) -> Res<()> {
-        self.attempt(|store| store.insert_autocommit(TreeId(table), key, row)).map(drop)
+        self.change(|store| store.insert_autocommit(TreeId(table), key, row))
     }
 
     /// Changes a row.
     pub fn update(&mut self, table: u32, key: &[u8], row: &[u8]) -> Res<()> {
-        self.attempt(|store| store.update_autocommit(TreeId(table), key, row)).map(drop)
+        self.change(|store| store.update_autocommit(TreeId(table), key, row))
     }
 
     /// Deletes a row.
     pub fn delete(&mut self, table: u32, key: &[u8]) -> Res<()> {
-        self.attempt(|store| store.delete_autocommit(TreeId(table), key)).map(drop)
+        self.change(|store| store.delete_autocommit(TreeId(table), key))
     }
 
     /// Reads rows from a key on, at most so many: how many there were, and the last key.
@@ -111,8 +126,16 @@ impl Database {
         Ok(seen)
     }
 
+    /// A change of a row, if there was one to make.
+    fn change(&mut self, attempt: impl FnMut(&mut Store) -> Result<Option<Lsn>, Blocked>) -> Res<()> {
+        if self.attempt(attempt)?.is_some() {
+            record_change();
+        }
+        Ok(())
+    }
+
     /// What `transaction` accesses, in order.
-    pub fn recorded(&mut self, transaction: impl FnOnce(&mut Self) -> Res<()>) -> Res<Vec<PageId>> {
+    pub fn recorded(&mut self, transaction: impl FnOnce(&mut Self) -> Res<()>) -> Res<Vec<Access>> {
         RECORD.set(Some(Vec::new()));
         let done = transaction(self);
         let pages = RECORD.take().unwrap_or_default();

@@ -3,7 +3,7 @@
 //! Like its DBT-1 a bookshop on the web (TPC-W), like its DBT-2 orders at warehouses (TPC-C), and scans of whole tables of rows of 128 bytes. The
 //! tables are smaller than the source's, and all are in the pool, as there.
 
-use super::tables::Database;
+use super::tables::{Access, Database};
 use crate::simulator::Transactions;
 use clearway_buffer::{PAGE_SIZE, data_file_name};
 use clearway_harness::Res;
@@ -66,6 +66,8 @@ pub struct Workload {
     pub kind: Kind,
     /// What its transactions access; pages are numbered from 0 in order of first access.
     pub transactions: Transactions,
+    /// Which of these accesses change the page.
+    pub writes: Vec<Box<[bool]>>,
     /// The page of each number.
     pub pages: Vec<PageId>,
     /// What the engine took for an access, its own work, its lookup in the pool and the recording, in nanoseconds.
@@ -102,9 +104,12 @@ impl Workload {
                 pages.len() as u32 - 1
             })
         };
-        let transactions = recorded.into_iter().filter(|accessed| !accessed.is_empty());
-        let transactions = transactions.map(|accessed| accessed.into_iter().map(&mut number).collect()).collect();
-        Ok(Self { kind, transactions, pages, ns_per_access: elapsed / accesses.max(1) as f64, directory })
+        recorded.retain(|accessed| !accessed.is_empty());
+        let writes = recorded.iter().map(|accessed| accessed.iter().map(|access| access.writes).collect()).collect();
+        let numbered = |accessed: Vec<Access>| accessed.into_iter().map(|access| number(access.page)).collect();
+        let transactions = recorded.into_iter().map(numbered).collect();
+        let ns_per_access = elapsed / accesses.max(1) as f64;
+        Ok(Self { kind, transactions, writes, pages, ns_per_access, directory })
     }
 
     /// Accesses of all transactions.
@@ -122,9 +127,11 @@ impl Workload {
     /// For the record.
     pub fn described(&self) -> String {
         format!(
-            "{} transactions, {} accesses to {} pages, {:.0} ns an access in the engine",
+            "{} transactions, {} accesses, {:.1} % of them changes, to {} pages, {:.0} ns an access in the engine",
             self.transactions.len(),
             self.accesses(),
+            self.writes.iter().flatten().filter(|writes| **writes).count() as f64 * 100.0
+                / self.accesses().max(1) as f64,
             self.pages.len(),
             self.ns_per_access
         )
@@ -292,6 +299,14 @@ mod tests {
             let accesses = workload.accesses();
             assert!(accesses > workload.transactions.len() && workload.ns_per_access > 0.0, "{}", kind.name());
             assert!((10..4_096).contains(&workload.pages.len()), "{}: {}", kind.name(), workload.described());
+            let writes = workload.writes.iter().flatten().filter(|writes| **writes).count();
+            match kind {
+                Kind::TableScan => assert_eq!(writes, 0),
+                // Most of TPC-C's transactions change rows, most of TPC-W's do not.
+                Kind::Dbt1 => assert!(writes > 0 && writes < accesses / 10, "{}", workload.described()),
+                Kind::Dbt2 => assert!(writes > accesses / 20, "{}", workload.described()),
+            }
+            assert!(workload.writes.iter().zip(&*workload.transactions).all(|(w, t)| w.len() == t.len()));
             // Roots and inner pages are accessed again and again, except by scans, which go from leaf to leaf.
             if kind != Kind::TableScan {
                 assert!(accesses > 3 * workload.pages.len(), "{}", workload.described());
