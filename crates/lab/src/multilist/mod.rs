@@ -3,7 +3,7 @@
 mod simulated;
 
 use crate::bars::{Bar, Bound, Reading};
-use crate::bp::grid::{Grid, Measure};
+use crate::bp::grid::{FEW, Grid, Measure};
 use crate::bp::point;
 use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
@@ -53,7 +53,32 @@ const QUICK_THREADS: [usize; 2] = [1, 32];
 /// The source's runs last a minute (`--seconds 60`); none here is shorter than this.
 const LEAST_RUN: Duration = Duration::from_secs(10);
 const QUICK_RUN: Duration = Duration::from_millis(10);
-const BANDWIDTH: Measure<f64> =
+/// Of TableScan's tables, about an eighth of the source's 32 files of 512 MB: with log and copies what most machines can
+/// hold, and many times a processor's caches.
+const SIZE: Size = Size { customers: 1_350_000, transactions: 3_000, frames: 524_288 };
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    mb_s: f64,
+    /// Requests for a list's latch, a read.
+    requests: f64,
+}
+
+const REQUESTS: Measure<Ran> = Measure {
+    name: "requests for a list's latch, a read",
+    unit: "",
+    digits: 2,
+    axis: Axis::linear,
+    events: None,
+    of: |ran| ran.requests,
+};
+/// What lockstat calls the latches of policies.
+const POLICY_CLASS: &str = "buffer.policy";
+const BANDWIDTH: Measure<Ran> =
+    Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, events: None, of: |ran| ran.mb_s };
+/// The same of what was simulated.
+const PLAYED: Measure<f64> =
     Measure { name: "bandwidth", unit: "MB/s", digits: 1, axis: Axis::linear, events: None, of: |mb_s| *mb_s };
 
 /// One list, sublists if the engine has them, ours, and the clock without a lock.
@@ -71,7 +96,7 @@ fn kinds() -> Vec<ReplacementKind> {
 fn run(task: &Task) -> Res<Findings> {
     let quick = task.options.quick;
     // Any tables will do: what is read are their pages.
-    let size = Size::of(quick);
+    let size = if quick { Size::of(true) } else { SIZE };
     let workload = Workload::record(Kind::TableScan, size)?;
     let kinds: Vec<ReplacementKind> = kinds()
         .into_iter()
@@ -95,8 +120,8 @@ fn run(task: &Task) -> Res<Findings> {
         }
         for threads in threads {
             progress.step(&format!("{kind}, {threads} threads, repetition {repetition}"));
-            let mb_s = read(node.pool(), &workload, *threads, length(task))?;
-            grid.record(&kind.to_string(), *threads as f64, mb_s);
+            let ran = read(node.pool(), &workload, *threads, length(task))?;
+            grid.record(&kind.to_string(), *threads as f64, ran);
         }
         if repetition == task.repetitions() {
             waits.extend(waited(&kind.to_string()));
@@ -105,9 +130,10 @@ fn run(task: &Task) -> Res<Findings> {
     let judged = !matches!(task.part, Part::Only(_));
     let simulated = if judged { simulated::play(quick) } else { Vec::new() };
     let mut samples = vec![grid.samples(&BANDWIDTH)];
-    let mut tables = vec![grid.table(&BANDWIDTH), simulated::published(&simulated), lockstat_table(waits)];
+    let mut tables =
+        vec![grid.table(&BANDWIDTH), simulated::published(&simulated), lockstat_table(waits), grid.table(&REQUESTS)];
     if !simulated.is_empty() {
-        samples.push(simulated::beside_published(&simulated).samples(&BANDWIDTH));
+        samples.push(simulated::beside_published(&simulated).samples(&PLAYED));
     }
     if task.part == Part::Whole {
         tables.push(simulated::sensitivity(quick));
@@ -124,7 +150,7 @@ fn run(task: &Task) -> Res<Findings> {
 }
 
 /// Sublists against one list, here and where the source saw a gain; and the simulation's predictions.
-fn bars(grid: &Grid<f64>, simulated: &[simulated::Played]) -> Vec<Bar> {
+fn bars(grid: &Grid<Ran>, simulated: &[simulated::Played]) -> Vec<Bar> {
     let most = THREADS[THREADS.len() - 1];
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let reading = |system: &str| {
@@ -144,7 +170,14 @@ fn length(task: &Task) -> Duration {
 
 fn configuration(task: &Task, workload: &Workload) -> Configuration {
     let settings = [
-        ("reads", format!("of {} pages of {PAGE_SIZE} bytes, all in the pool, copied whole", workload.pages.len())),
+        (
+            "reads",
+            format!(
+                "of {} pages of {PAGE_SIZE} bytes, all in the pool, copied whole, each told to the policy {} times",
+                workload.pages.len(),
+                simulated::LOCKS_A_READ
+            ),
+        ),
         ("simulated machine", simulated::SOURCE.described()),
         ("run length", format!("{:?}", length(task))),
         ("repetitions", task.repetitions().to_string()),
@@ -152,8 +185,8 @@ fn configuration(task: &Task, workload: &Workload) -> Configuration {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// MB/s that threads read.
-fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> Res<f64> {
+/// Threads read. As in the source, and in its simulation, a read asks for the list's lock twice.
+fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> Res<Ran> {
     lockstat::reset();
     let stop = AtomicBool::new(false);
     let began = Instant::now();
@@ -161,8 +194,11 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
         let (mut rng, mut reads, mut block) = (Rng::new(seed), 0_u64, vec![0_u8; PAGE_SIZE]);
         loop {
             let id = workload.pages[rng.below(workload.pages.len() as u64) as usize];
-            let page = pool.read(id).map_err(|_| format!("{id} has left a pool that has room for all"))?;
-            block.copy_from_slice(&page);
+            let missing = |_| format!("{id} has left a pool that has room for all");
+            for _ in 1..simulated::LOCKS_A_READ {
+                black_box(pool.read(id).map_err(missing)?[0]);
+            }
+            block.copy_from_slice(&pool.read(id).map_err(missing)?);
             black_box(&mut block);
             reads += 1;
             // Relaxed: a sign, nothing is handed over by it. One read at least, however late the thread has a core.
@@ -180,7 +216,14 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().map(|t| t.join().map_err(|_| "a thread panicked".to_owned())?).sum::<Res<u64>>()
     })?;
-    Ok(reads as f64 * PAGE_SIZE as f64 / began.elapsed().as_secs_f64() / f64::from(1 << 20))
+    let elapsed = began.elapsed().as_secs_f64();
+    // Every row of a class has the requests of all its callers.
+    let policy = lockstat::contention().into_iter().filter(|row| row.name == POLICY_CLASS);
+    let requests = policy.map(|row| row.requests).max().unwrap_or(0);
+    Ok(Ran {
+        mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20),
+        requests: requests as f64 / reads.max(1) as f64,
+    })
 }
 
 /// A row of lockstat: the system, latch and caller, waits, their share of all, and how long one takes.
@@ -199,7 +242,7 @@ fn waited(system: &str) -> Vec<Waited> {
             system.to_owned(),
             row.name.to_owned() + &caller,
             row.contended,
-            row.contended as f64 * 100.0 / all as f64,
+            if all as f64 >= FEW { row.contended as f64 * 100.0 / all as f64 } else { f64::NAN },
             mean,
         )
     });
@@ -218,8 +261,9 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
     ];
     let ours = waits.into_iter().map(|(system, latch, count, share, mean)| {
         let number = |value, digits| table::Cell::number(value, digits);
-        let cells =
-            [number(count as f64, 0), number(share, 0), table::Cell::Empty, number(mean, 0), table::Cell::Empty];
+        // Of too few waits there is a count and no share.
+        let share = if share.is_finite() { number(share, 0) } else { table::Cell::Empty };
+        let cells = [number(count as f64, 0), share, table::Cell::Empty, number(mean, 0), table::Cell::Empty];
         [table::Cell::text(system), table::Cell::text(latch)].into_iter().chain(cells).collect()
     });
     let source = PUBLISHED_WAITS.map(|(latch, share, mean)| {
@@ -230,7 +274,7 @@ fn lockstat_table(waits: Vec<Waited>) -> Table {
     Table { title: "lockstat with the most threads".into(), columns, rows: ours.chain(source).collect() }
 }
 
-fn found(grid: &Grid<f64>) -> Vec<String> {
+fn found(grid: &Grid<Ran>) -> Vec<String> {
     let most = THREADS[THREADS.len() - 1] as f64;
     let mut systems: Vec<&String> = grid.cells.iter().map(|cell| &cell.system).collect();
     systems.dedup();
@@ -252,6 +296,10 @@ mod tests {
         let measured = &record.findings.samples[0].series;
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
+        let requests = &record.findings.tables[3];
+        let of = |system: &str| requests.rows.iter().find(|row| row[0] == table::Cell::text(system)).unwrap();
+        assert_eq!(of("arc/locked")[1].to_string(), "2.00", "as simulated: {requests}");
+        assert_eq!(of("clock-sweep")[1].to_string(), "0.00");
         assert_eq!(record.findings.tables[1].rows.len(), simulated::PUBLISHED.len());
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(judged, BARS);

@@ -45,8 +45,8 @@ pub const SOURCE: Costs = Costs {
 
 /// Seeds of the simulations.
 pub const SEEDS: [u64; 3] = [1, 2, 3];
-/// Requests for the list's lock by read, in the source's.
-const LOCKS_A_READ: f64 = 2.0;
+/// Requests for the list's lock by read, in the source's: one to add a reference and one to remove it.
+pub const LOCKS_A_READ: usize = 2;
 /// Reads between two times that a thread gives others the core.
 const READS_A_TURN: u64 = 500;
 const PLAYED: u64 = 300_000;
@@ -91,7 +91,7 @@ fn play_with(costs: Costs, accesses: u64, seeds: &[u64]) -> Vec<Played> {
     let mut rng = Rng::new(1);
     // A read is two accesses to one page. A thread reads on and on: it gives others the core rarely, as at the end of
     // its time slice.
-    let mut turn = || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ as usize]).collect();
+    let mut turn = || (0..READS_A_TURN).flat_map(|_| [rng.below(PAGES) as u32; LOCKS_A_READ]).collect();
     let reads: Transactions = (0..PAGES / READS_A_TURN).map(|_| turn()).collect();
     let played = |cores: usize| {
         let threads = THREADS[THREADS.len() - 1];
@@ -123,7 +123,7 @@ pub fn beside_published(simulated: &[Played]) -> Grid<f64> {
 }
 
 fn mb_s(outcome: &Outcome) -> f64 {
-    outcome.rate() * 1e6 / LOCKS_A_READ * PAGE_SIZE as f64 / f64::from(1 << 20)
+    outcome.rate() * 1e6 / LOCKS_A_READ as f64 * PAGE_SIZE as f64 / f64::from(1 << 20)
 }
 
 /// The median over the seeds.
