@@ -111,6 +111,13 @@ impl Timed {
     }
 }
 
+/// The latency in milliseconds that so many percent of the transactions do not exceed; no number where there are none.
+pub fn percentile_ms(timed: &[Timed], percent: usize) -> f64 {
+    let mut latencies: Vec<u64> = timed.iter().map(|t| t.latency_us).collect();
+    latencies.sort_unstable();
+    latencies.get(latencies.len() * percent / 100).map_or(f64::NAN, |us| *us as f64 / 1e3)
+}
+
 /// Longest that a fixed-count run or an initialisation may take.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -142,8 +149,15 @@ impl Run {
 
     /// As [`Run::seeded`], with each transaction as pgbench logs it, in no order; `directory` is for the logs, and has no others.
     pub fn timed(&self, endpoint: &Endpoint, seed: u64, directory: &Path) -> Res<(Report, Vec<Timed>)> {
-        let prefix = directory.join("pgbench").display().to_string();
-        let report = self.with(endpoint, seed, &["-l", &format!("--log-prefix={prefix}")])?;
+        self.sampled(endpoint, seed, directory, 1.0)
+    }
+
+    /// As [`Run::timed`], with this share of the transactions, drawn by pgbench: to log all costs it more than it takes
+    /// for a short transaction.
+    pub fn sampled(&self, endpoint: &Endpoint, seed: u64, directory: &Path, share: f64) -> Res<(Report, Vec<Timed>)> {
+        let prefix = format!("--log-prefix={}", directory.join("pgbench").display());
+        let rate = format!("--sampling-rate={share}");
+        let report = self.with(endpoint, seed, &["-l", &prefix, &rate])?;
         let mut all = Vec::new();
         let failed = |e: std::io::Error| format!("{}: {e}", directory.display());
         for entry in std::fs::read_dir(directory).map_err(failed)? {
@@ -208,6 +222,13 @@ mod tests {
         let want = Report { processed: 32000, failed: 0, tps: 6322.104020, latency_ms: 2.531 };
         assert_eq!(parse(output), Some(want));
         assert_eq!(parse("pgbench: error"), None);
+    }
+
+    #[test]
+    fn a_percentile_leaves_the_rest_above() {
+        let timed: Vec<Timed> = (1..=200).map(|n| Timed { latency_us: n * 1_000, end_us: 0 }).collect();
+        assert_eq!([50, 99, 0].map(|percent| percentile_ms(&timed, percent)), [101.0, 199.0, 1.0]);
+        assert!(percentile_ms(&[], 50).is_nan());
     }
 
     #[test]

@@ -13,6 +13,8 @@ use clearway_harness::sums::Sums;
 use clearway_harness::tools::TempDir;
 use clearway_harness::{Endpoint, Res, cpu, disk};
 
+/// The share of the transactions of a timed run that pgbench logs: enough for percentiles, too few to slow it.
+const LOGGED: f64 = 0.05;
 /// Transactions of all clients in a `--quick` run.
 const QUICK_TRANSACTIONS: u32 = 320;
 
@@ -34,6 +36,10 @@ pub struct Sample {
     pub tps: f64,
     /// Average latency in milliseconds.
     pub latency_ms: f64,
+    /// Median latency of the logged transactions, in milliseconds.
+    pub p50_ms: f64,
+    /// Their 99th percentile.
+    pub p99_ms: f64,
     /// CPU time of the server a transaction, in microseconds; NaN where it is not known.
     pub server_cpu_us: f64,
     /// What the server read from disks a transaction, in kB; NaN where it is not known.
@@ -55,6 +61,9 @@ struct Measure {
 const RATE: Measure = Measure { label: "throughput", short: "", unit: "TPS", digits: 0, of: |s| s.tps };
 const LATENCY: Measure =
     Measure { label: "average latency", short: "latency", unit: "ms", digits: 3, of: |s| s.latency_ms };
+const P50: Measure = Measure { label: "median latency", short: "p50", unit: "ms", digits: 3, of: |s| s.p50_ms };
+const P99: Measure =
+    Measure { label: "99th percentile of the latency", short: "p99", unit: "ms", digits: 3, of: |s| s.p99_ms };
 const CPU: Measure =
     Measure { label: "server's CPU time a transaction", short: "CPU", unit: "us", digits: 1, of: |s| s.server_cpu_us };
 const DISK: Measure =
@@ -115,7 +124,10 @@ impl Contender {
     ) -> Res<(Sample, T)> {
         let id = self.server.id();
         let (cpu_before, disk_before) = (cpu::used(id), disk::read(id));
-        let result = run.seeded(self.server.endpoint(), seed)?;
+        let (result, timed) = {
+            let logs = TempDir::new("lab")?;
+            run.sampled(self.server.endpoint(), seed, logs.path(), logged_share(run))?
+        };
         let used = cpu_before.zip(cpu::used(id)).map(|(before, after)| after.saturating_sub(before));
         let read = disk_before.zip(disk::read(id)).map(|(before, after)| after.saturating_sub(before));
         let page_cache = self.group.as_ref().and_then(Group::page_cache);
@@ -127,11 +139,21 @@ impl Contender {
         let sample = Sample {
             tps: result.tps,
             latency_ms: result.latency_ms,
+            p50_ms: pgbench::percentile_ms(&timed, 50),
+            p99_ms: pgbench::percentile_ms(&timed, 99),
             server_cpu_us: used.map_or(f64::NAN, |u| u.as_secs_f64() * 1e6 / transactions),
             disk_kb: read.map_or(f64::NAN, |bytes| bytes as f64 / 1e3 / transactions),
             page_cache_mb: page_cache.map_or(f64::NAN, |bytes| bytes as f64 / 1e6),
         };
         Ok((sample, seen))
+    }
+}
+
+/// The share of the transactions whose latencies pgbench logs. Runs of a fixed count are small.
+pub fn logged_share(run: &Run) -> f64 {
+    match run.length {
+        Length::Transactions(_) => 1.0,
+        Length::Seconds(_) => LOGGED,
     }
 }
 
@@ -171,7 +193,15 @@ pub fn compare(what: &'static str, contenders: &mut [Contender], cases: &[Run], 
 impl Comparison {
     /// Rates, latencies and CPU times of the cases that `of` takes, as a chart's x and y.
     pub fn samples(&self, title: &str, x: &Axis, of: impl Fn(&Run) -> Option<f64>) -> Vec<Samples> {
-        let measures = [(RATE, true), (CPU, true), (LATENCY, false), (DISK, false), (PAGE_CACHE, false)];
+        let measures = [
+            (RATE, true),
+            (CPU, true),
+            (P99, true),
+            (P50, false),
+            (LATENCY, false),
+            (DISK, false),
+            (PAGE_CACHE, false),
+        ];
         let samples = measures.map(|(measure, drawn)| {
             let series = self.contenders.iter().enumerate().map(|(at, name)| {
                 let point = |case: &Case| {
@@ -193,7 +223,7 @@ impl Comparison {
         let mut columns = vec![Column::ours("case", "")];
         for name in &self.contenders {
             columns.push(Column::ours(name, RATE.unit));
-            columns.extend([LATENCY, CPU].map(|m| Column::ours(m.short, m.unit)));
+            columns.extend([P50, P99, CPU].map(|m| Column::ours(m.short, m.unit)));
         }
         let several = self.contenders.len() > 1;
         if several {
@@ -204,7 +234,7 @@ impl Comparison {
             let published = published.iter().find(|p| p.0 == name).map(|p| p.1);
             let mut row = vec![Cell::text(name)];
             for samples in &case.samples {
-                row.extend([RATE, LATENCY, CPU].map(|m| cell(samples, &m)));
+                row.extend([RATE, P50, P99, CPU].map(|m| cell(samples, &m)));
             }
             if several {
                 row.extend([self.ratio(case), published].map(|ratio| Cell::number(ratio, 2)));
@@ -320,6 +350,8 @@ mod tests {
         let sample = |tps: f64| Sample {
             tps,
             latency_ms: 1.0 / tps,
+            p50_ms: 0.5 / tps,
+            p99_ms: 9.0 / tps,
             server_cpu_us: f64::NAN,
             disk_kb: 2.0 * tps,
             page_cache_mb: f64::NAN,
@@ -356,9 +388,10 @@ mod tests {
         let comparison = comparison();
         let table = comparison.table("t", &published(&[("select-only -M prepared -c 16", 2.5)]));
         assert_eq!(table.rows[0][1].to_string(), "10 ±5");
-        assert_eq!(table.rows[0][3], Cell::Empty);
-        assert_eq!(table.rows[0][7..], [Cell::number(2.0, 2), Cell::number(2.5, 2)]);
-        assert_eq!(table.rows[1][8], Cell::Empty);
+        assert_eq!(table.rows[0][3].to_string(), "0.900 ±0.600", "the 99th percentile");
+        assert_eq!(table.rows[0][4], Cell::Empty);
+        assert_eq!(table.rows[0][9..], [Cell::number(2.0, 2), Cell::number(2.5, 2)]);
+        assert_eq!(table.rows[1][10], Cell::Empty);
         assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
         let samples = comparison.samples("s", &Axis::log("clients", ""), |run| Some(f64::from(run.clients)));
         let points = &samples[0].series[0].points;
@@ -367,7 +400,13 @@ mod tests {
         let titles: Vec<_> = samples.iter().map(|s| s.title.as_str()).collect();
         assert_eq!(
             titles,
-            ["s: throughput", "s: average latency", "s: reads of disks a transaction"],
+            [
+                "s: throughput",
+                "s: 99th percentile of the latency",
+                "s: median latency",
+                "s: average latency",
+                "s: reads of disks a transaction"
+            ],
             "no CPU time is known"
         );
         assert_eq!(comparison.samples("s", &Axis::linear("x", ""), |_| None), Vec::new());

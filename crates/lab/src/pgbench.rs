@@ -77,6 +77,7 @@ pub fn configuration(task: &Task, sizes: &Sizes) -> Configuration {
         ("transport", "TCP loopback".into()),
         ("clients", "pgbench on the same machine, at most 2 threads".into()),
         ("run length", length),
+        ("latencies", "of a twentieth of the transactions, drawn by pgbench; of all in a quick run".into()),
         ("repetitions", format!("{}, servers in turn", task.repetitions())),
     ];
     if !task.options.serve_args.is_empty() {

@@ -232,9 +232,7 @@ fn look(endpoint: &Endpoint, pid: i64, ended: &Receiver<()>) -> Res<(i64, i64)> 
 
 /// The 99th percentile of the latencies, in milliseconds.
 fn p99(timed: &[Timed]) -> f64 {
-    let mut latencies: Vec<u64> = timed.iter().map(|t| t.latency_us).collect();
-    latencies.sort_unstable();
-    latencies.get(latencies.len() * 99 / 100).map_or(f64::NAN, |us| *us as f64 / 1e3)
+    pgbench::percentile_ms(timed, 99)
 }
 
 /// Transactions a second in each tenth of the time between the first end and the last.

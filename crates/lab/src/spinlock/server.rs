@@ -298,7 +298,15 @@ mod tests {
 
     fn measured() -> Vec<(Case, Vec<Figures>)> {
         let figures = |tps: f64, share: f64| Figures {
-            sample: Sample { tps, latency_ms: 1.0, server_cpu_us: 5.0, disk_kb: f64::NAN, page_cache_mb: f64::NAN },
+            sample: Sample {
+                tps,
+                latency_ms: 1.0,
+                p50_ms: 1.0,
+                p99_ms: 2.0,
+                server_cpu_us: 5.0,
+                disk_kb: f64::NAN,
+                page_cache_mb: f64::NAN,
+            },
             waits: Waits {
                 seconds: 2.0,
                 policy_requests: 8.0 * tps,
