@@ -9,12 +9,18 @@
 
 use crate::result::Record;
 use clearway_harness::Res;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// The format of the files; a change of [`Record`] that an older lab would misread makes it another.
 const FORMAT: u64 = 1;
+/// No record is larger, in bytes of text: a compressed file that says so is damaged.
+const LARGEST: u64 = 64 << 20;
 
 #[derive(Serialize, Deserialize)]
 struct File {
@@ -28,18 +34,39 @@ pub fn checksum(value: &Value) -> String {
     format!("{:08x}", crc32c::crc32c(value.to_string().as_bytes()))
 }
 
-/// Writes a record.
+/// Whether the file is one that [`write`] compresses: `NAME.json.gz`.
+pub fn is_compressed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
+/// The same bytes for the same text: gzip with neither a time nor a name.
+fn compressed(text: &str) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(text.as_bytes())?;
+    encoder.finish()
+}
+
+/// Writes a record, compressed where the path ends in `.gz`.
 pub fn write(record: &Record, path: &Path) -> Res<()> {
     let text = encode(record)?;
+    let text = if is_compressed(path) { compressed(&text) } else { Ok(text.into_bytes()) };
+    let text = text.map_err(|e| format!("{}: {e}", path.display()))?;
     let whole = path.with_extension("json.new");
     let written = path.parent().map_or(Ok(()), std::fs::create_dir_all);
     let written = written.and_then(|()| std::fs::write(&whole, text)).and_then(|()| std::fs::rename(&whole, path));
     written.map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads a record; a file that is damaged or of another format is refused.
+/// Reads a record, compressed or not; a file that is damaged or of another format is refused.
 pub fn read(path: &Path) -> Res<Record> {
-    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let text = match is_compressed(path) {
+        true => std::fs::File::open(path).and_then(|file| {
+            let mut text = String::new();
+            GzDecoder::new(file).take(LARGEST).read_to_string(&mut text).map(|_| text)
+        }),
+        false => std::fs::read_to_string(path),
+    };
+    let text = text.map_err(|e| format!("{}: {e}", path.display()))?;
     let hint = "hint: delete the file, or run the experiment again";
     decode(&text).map_err(|why| format!("{}: {why}\n{hint}", path.display()))
 }
@@ -93,6 +120,20 @@ mod tests {
         assert_eq!(encode(&read).unwrap(), encode(&example()).unwrap());
         assert!(read.findings.samples[0].series[0].points[0].y[2].is_nan());
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_compressed_record_is_read_as_it_was_written() {
+        let directory = TempDir::new("record").unwrap();
+        let paths = ["a.json.gz", "b.json.gz"].map(|name| directory.path().join(name));
+        for path in &paths {
+            write(&example(), path).unwrap();
+        }
+        let bytes = paths.each_ref().map(|path| std::fs::read(path).unwrap());
+        assert!(bytes[0] == bytes[1] && bytes[0].len() < encode(&example()).unwrap().len());
+        assert_eq!(encode(&read(&paths[0]).unwrap()).unwrap(), encode(&example()).unwrap());
+        std::fs::write(&paths[0], &bytes[0][..bytes[0].len() / 2]).unwrap();
+        assert!(read(&paths[0]).unwrap_err().contains("hint:") || read(&paths[0]).is_err());
     }
 
     #[test]

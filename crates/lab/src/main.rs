@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 use clearway_harness::tools::repository_root;
 use experiment::{Experiment, Options, Part, Task};
 use result::Record;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
@@ -109,11 +109,19 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Copy records of whole runs of a committed tree, compressed, to docs/records/
+    Publish {
+        /// The experiment's name, what several names have before a slash, or `all`
+        name: String,
+    },
     /// Make one HTML page of all that was kept
     Report {
         /// Of the quick runs, whose numbers mean nothing
         #[arg(long)]
         quick: bool,
+        /// Of the records in docs/records/ [default: of those in target/lab]
+        #[arg(long, conflicts_with = "quick")]
+        published: bool,
         /// Where to write the page [default: report.html beside the records]
         #[arg(long)]
         out: Option<PathBuf>,
@@ -154,9 +162,15 @@ fn command(command: Command) -> Result<(), Failure> {
             return run(&chosen(&name)?, &task, json);
         }
         Command::Bars { name, options } => return judge(&chosen(&name)?, &Task { options, part: Part::Bars }),
-        Command::Report { quick, out } => {
+        Command::Publish { name } => {
+            for experiment in chosen(&name)? {
+                publish(experiment, &directory(false), &published())?;
+            }
+        }
+        Command::Report { quick, published: of_published, out } => {
             let directory = directory(quick);
             let out = out.unwrap_or_else(|| directory.join("report.html"));
+            let directory = if of_published { published() } else { directory };
             let names = EXPERIMENTS.each_ref().map(|e| e.name);
             let records = report::write(&directory, &out, &names)?;
             println!("records: {records}, page: {}", out.display());
@@ -206,6 +220,23 @@ fn file(experiment: &Experiment) -> String {
     format!("{}.json", experiment.name.replace('/', "-"))
 }
 
+/// Copies an experiment's record, if it was run.
+fn publish(experiment: &Experiment, from: &Path, to: &Path) -> Result<(), Failure> {
+    let kept = from.join(file(experiment));
+    if !kept.exists() {
+        println!("{} was not run", experiment.name);
+        return Ok(());
+    }
+    let record = json::read(&kept)?;
+    if let Some(why) = record.unpublishable() {
+        return Err(Failure::Failed(format!("{}: {why}", kept.display())));
+    }
+    let published = to.join(file(experiment) + ".gz");
+    json::write(&record, &published)?;
+    println!("published in {}", published.display());
+    Ok(())
+}
+
 fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
     let mut short = false;
     for experiment in experiments {
@@ -227,6 +258,11 @@ fn judge(experiments: &[&Experiment], task: &Task) -> Result<(), Failure> {
 /// Where records are kept: those of quick runs apart, so that none replaces what took hours.
 fn directory(quick: bool) -> PathBuf {
     repository_root().join(if quick { "target/lab/quick" } else { "target/lab" })
+}
+
+/// Where the records are that documents quote.
+fn published() -> PathBuf {
+    repository_root().join("docs/records")
 }
 
 #[cfg(test)]
@@ -290,6 +326,41 @@ mod tests {
         let json = directory.path().join("made-up.json");
         assert!(run(&[&MADE_UP], &task(false, Part::Whole), Some(json.clone())).is_ok());
         assert_eq!(json::read(&json).map(|record| record.findings.bars.len()), Ok(2));
+    }
+
+    #[test]
+    fn only_whole_runs_of_a_committed_tree_are_published() {
+        let directory = clearway_harness::tools::TempDir::new("publish").unwrap();
+        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+        let whole = Record { experiment: MADE_UP.name.into(), ..result::example() };
+        let refused = [
+            Record { quick: true, ..whole.clone() },
+            Record { only: Some("a".into()), ..whole.clone() },
+            Record { commit: "abc123-dirty".into(), ..whole.clone() },
+            Record { commit: "unknown".into(), ..whole.clone() },
+        ];
+        assert!(publish(&MADE_UP, &from, &to).is_ok(), "nothing was run, and nothing is published");
+        for record in refused {
+            json::write(&record, &from.join("made-up.json")).unwrap();
+            assert!(publish(&MADE_UP, &from, &to).is_err() && !to.exists(), "{record}");
+        }
+        json::write(&whole, &from.join("made-up.json")).unwrap();
+        assert!(publish(&MADE_UP, &from, &to).is_ok());
+        let published = json::read(&to.join("made-up.json.gz")).map(|record| record.to_string());
+        assert_eq!(published, Ok(whole.to_string()));
+    }
+
+    #[test]
+    fn published_records_are_of_experiments_and_may_be_published() {
+        for entry in std::fs::read_dir(published()).unwrap().map(|entry| entry.unwrap().path()) {
+            if !json::is_compressed(&entry) {
+                continue;
+            }
+            let record = json::read(&entry).unwrap();
+            assert_eq!(record.unpublishable(), None, "{}", entry.display());
+            let experiment = EXPERIMENTS.iter().find(|e| e.name == record.experiment).unwrap();
+            assert_eq!(entry.file_name().unwrap().to_str(), Some(&*(file(experiment) + ".gz")));
+        }
     }
 
     #[test]

@@ -162,6 +162,18 @@ impl Record {
     }
 }
 
+impl Record {
+    /// Why documents may not quote it; nothing where they may.
+    pub fn unpublishable(&self) -> Option<&'static str> {
+        match () {
+            () if self.quick => Some("a quick run's numbers mean nothing"),
+            () if self.only.is_some() => Some("only some of its cases were run"),
+            () if self.commit.ends_with("-dirty") || self.commit == "unknown" => Some("its code was not committed"),
+            () => None,
+        }
+    }
+}
+
 /// What two runs of an experiment share if, and (but for one case in four thousand million) only if, they were configured alike: CRC-32C over
 /// the name and the sorted configuration, eight hexadecimal digits.
 pub fn configuration_hash(experiment: &str, configuration: &Configuration) -> String {
@@ -207,7 +219,13 @@ pub fn example() -> Record {
         source_found: "805 TPS".into(),
         date: "2026-01-02 03:04 UTC".into(),
         commit: "abc123".into(),
-        machine: Machine { cpu: "a <chip>".into(), cores: 2, memory_mib: 1024, kernel: "6.1".into() },
+        machine: Machine {
+            cpu: "a <chip>".into(),
+            cores: 2,
+            memory_mib: 1024,
+            kernel: "6.1".into(),
+            conditions: [("SMT".into(), "off".into())].into(),
+        },
         quick: false,
         only: None,
         configuration_hash: configuration_hash("spin", &findings.configuration),

@@ -9,6 +9,7 @@ impl fmt::Display for Record {
         writeln!(f, "\n{}: {}", self.experiment, self.question)?;
         writeln!(f, "  {}, commit {}, configuration {}", self.date, self.commit, self.configuration_hash)?;
         writeln!(f, "  on {}", self.machine)?;
+        writeln!(f, "  {}", self.machine.conditions())?;
         let settings: Vec<String> = self.findings.configuration.iter().map(|(k, v)| format!("{k} {v}")).collect();
         writeln!(f, "  {}", settings.join(", "))?;
         if let Some(only) = &self.only {
@@ -46,6 +47,7 @@ mod tests {
         let text = example().to_string();
         for part in [
             "commit abc123",
+            "SMT off",
             "scale 10",
             "published",
             "The source found: 805 TPS",

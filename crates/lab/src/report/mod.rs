@@ -29,7 +29,7 @@ fn files(directory: &Path) -> Res<Vec<PathBuf>> {
     };
     let listed = listed.map_err(|e| format!("{}: {e}", directory.display()))?;
     let paths = listed.into_iter().map(|entry| entry.path());
-    Ok(paths.filter(|path| path.extension().is_some_and(|e| e == "json")).collect())
+    Ok(paths.filter(|path| path.extension().is_some_and(|e| e == "json") || json::is_compressed(path)).collect())
 }
 
 #[cfg(test)]

@@ -143,6 +143,7 @@ fn conditions(record: &Record) -> String {
         ("Run", record.date.clone()),
         ("Commit", record.commit.clone()),
         ("Machine", record.machine.to_string()),
+        ("Conditions", record.machine.conditions()),
         ("Configuration", format!("hash {}", record.configuration_hash)),
     ];
     lines.extend(record.findings.configuration.iter().map(|(name, value)| (name.as_str(), value.clone())));
@@ -204,6 +205,7 @@ mod tests {
             "2026-01-02",
             "a &lt;chip&gt;",
             "256MB",
+            "SMT off",
             "18446744073709551615",
             "class=\"published number\">3,652",
             "no value",
