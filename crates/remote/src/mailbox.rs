@@ -23,18 +23,13 @@
 //! Waits and their bounds: a holder that finds a line waits for the WRITE of the next, which that has already posted or
 //! will post without waiting. The line of a row has at most one place for each transaction under way.
 
+use crate::mode::NAME_SHIFT;
 use crate::{Owner, RemoteError, StartTimestamp};
 use clearway_fabric::{FabricWorker, QueueId, Region, RegionKey, RemoteAddr};
 use std::collections::BTreeMap;
 
-/// Bits of a lock word that are its place in the mailbox.
-const PLACE_BITS: u32 = 12;
-
 /// Accesses that a worker with a mailbox may have at a time.
-pub(crate) const MAX_PLACES: usize = 1 << PLACE_BITS;
-
-/// The most that a logical time can be in a lock word with a place.
-pub(crate) const MAX_COUNT: u64 = (1 << (64 - 16 - PLACE_BITS)) - 1;
+pub(crate) const MAX_PLACES: usize = 1 << NAME_SHIFT;
 
 /// The last in line of a row, as its lock word says. Never 0: see [`StartTimestamp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +37,11 @@ pub(crate) struct Stand(pub u64);
 
 impl Stand {
     pub fn new(start: StartTimestamp, place: usize) -> Self {
-        Self(start.0 << PLACE_BITS | place as u64)
+        Self(start.0 << NAME_SHIFT | place as u64)
     }
 
     pub fn start(self) -> StartTimestamp {
-        StartTimestamp(self.0 >> PLACE_BITS)
+        StartTimestamp(self.0 >> NAME_SHIFT)
     }
 
     pub fn worker(self) -> u16 {

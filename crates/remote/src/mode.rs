@@ -6,6 +6,7 @@
 //! | M in line, WAIT_DIE | 0 free, else bits 12 to 63: start timestamp of the last in line; bits 0 to 11: its place in its worker's mailbox | - |
 //! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders, or the start timestamp of the exclusive one | - |
 //! | M/S in one round | bit 0: held exclusively; bits 1 to 63: number of holders, with those that will back out | - |
+//! | the same with a log | as above, but bits 1 to 11; bits 12 to 63: start timestamp of the exclusive holder | - |
 //! | M/S, WAIT_DIE | as above | start timestamps of up to 4 holders, 0 unused |
 //! | adaptive | as M/S | WAIT_DIE: start timestamps of up to 4 sharing readers; the word names an exclusive holder |
 //!
@@ -15,8 +16,17 @@
 /// Readers of one row at a time in WAIT_DIE with M/S locks; one more aborts.
 pub const HOLDERS: usize = 4;
 
-/// The lock word of an exclusive holder of a one-round lock.
+/// The lock word of an exclusive holder of a one-round lock without a log.
 pub(crate) const EXCLUSIVE: u64 = 3;
+
+/// Bits of a lock word below a start timestamp that is not alone in it.
+pub(crate) const NAME_SHIFT: u32 = 12;
+
+/// The most that a logical time can be in such a word.
+pub(crate) const MAX_COUNT: u64 = (1 << (64 - 16 - NAME_SHIFT)) - 1;
+
+/// The most holders of a one-round lock that fit below the name, with those that will back out.
+pub(crate) const MAX_READERS: u64 = (1 << (NAME_SHIFT - 1)) - 1;
 
 /// One reader in the lock word of M/S modes.
 pub(crate) const READER: u64 = 2;
@@ -127,11 +137,11 @@ impl Mode {
         if self.has_array() { 1 + HOLDERS } else { 1 }
     }
 
-    /// The lock word while `txn` holds the row exclusively.
-    pub(crate) fn exclusive_word(self, txn: StartTimestamp) -> u64 {
+    /// The lock word while `txn` holds the row exclusively, `logged` or not: recovery must know whose it is.
+    pub(crate) fn exclusive_word(self, txn: StartTimestamp, logged: bool) -> u64 {
         match self.shares() {
+            true if self.is_one_round() && logged => txn.0 << NAME_SHIFT | 1,
             true if self.is_one_round() => EXCLUSIVE,
-            // Recovery must know whose it is.
             true => txn.0 << 1 | 1,
             false => txn.0,
         }

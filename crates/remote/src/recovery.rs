@@ -24,7 +24,8 @@
 //!    has been written, and may have been changed by others since.
 //! 3. A start timestamp commits once, and a record is overwritten only after its transaction has ended. So an old record names
 //!    no holder of anything.
-//! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a lock.
+//! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a lock. In one-round
+//!    locks the word may count readers beside an exclusive holder, too, which will back out: its name is above them.
 //!
 //! The words of a worker that is no survivor are nowhere asked for.
 //!
@@ -38,8 +39,9 @@
 //! 5. A transaction has written a row only after its records were valid everywhere, so also at the owners that are left.
 //! 6. What had records at the lost owner alone changes nothing elsewhere.
 
-use crate::mode::READER;
+use crate::mode::{READER, is_exclusive};
 use crate::table::RECORD_HEADER;
+use crate::traps::{Planted, Trap};
 use crate::{RowId, StartTimestamp, Table};
 use clearway_fabric::Region;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +118,15 @@ struct Record {
 /// # Panics
 /// If the number of regions is not that of the owners, or the table has no log.
 pub fn rebuild(table: &Table, regions: &[Option<&dyn Region>], survivors: &[HeldLock]) -> Outcomes {
+    rebuild_with(table, regions, survivors, Planted::default())
+}
+
+pub(crate) fn rebuild_with(
+    table: &Table,
+    regions: &[Option<&dyn Region>],
+    survivors: &[HeldLock],
+    planted: Planted,
+) -> Outcomes {
     assert!(table.is_logged() && regions.len() == table.owners.len());
     let mut records: BTreeMap<StartTimestamp, BTreeMap<u32, Record>> = BTreeMap::new();
     let left = || (0..).zip(regions).filter_map(|(owner, region)| Some((owner, (*region)?)));
@@ -135,7 +146,9 @@ pub fn rebuild(table: &Table, regions: &[Option<&dyn Region>], survivors: &[Held
         for (row, payload) in of_owners.values().flat_map(|record| &record.changes) {
             let Some(region) = regions[row.owner as usize] else { continue };
             let word = table.word(*row, 0).word as usize;
-            if region.load(word) == table.mode.exclusive_word(*start) {
+            let found = region.load(word);
+            let any = planted.has(Trap::AnyHolder) && is_held_alone(table, found);
+            if table.says_exclusive(found, *start) || any {
                 outcomes.rows_completed += 1;
                 let first = word + table.mode.header_words();
                 (first..).zip(payload).for_each(|(word, value)| region.store(word, *value));
@@ -172,6 +185,11 @@ fn records_of(table: &Table, owner: u32, region: &dyn Region) -> Vec<(StartTimes
     found
 }
 
+/// Whether a lock word says that somebody holds the row exclusively.
+fn is_held_alone(table: &Table, word: u64) -> bool {
+    if table.mode.shares() { is_exclusive(word) } else { word != 0 }
+}
+
 /// Makes an owner's lock words and arrays anew. Returns how many rows were held exclusively by nobody who survives.
 fn set_words<'l>(
     table: &Table,
@@ -185,10 +203,12 @@ fn set_words<'l>(
         let row = RowId { owner, index };
         let first = table.word(row, 0).word as usize;
         let mut words = vec![0; header];
+        let mut kept = false;
         for lock in locks.clone().filter(|lock| lock.row == row) {
             if lock.exclusive {
+                kept = true;
                 assert_eq!(words[0], 0, "two survivors hold {row:?}");
-                words[0] = table.mode.exclusive_word(lock.holder);
+                words[0] = table.exclusive_word(lock.holder);
             } else {
                 words[0] += READER;
             }
@@ -196,9 +216,7 @@ fn set_words<'l>(
                 words[1 + slot] = lock.holder.0;
             }
         }
-        let before = region.load(first);
-        let was_exclusive = if table.mode.shares() { before & 1 == 1 } else { before != 0 };
-        freed += u64::from(was_exclusive && words[0] != before);
+        freed += u64::from(is_held_alone(table, region.load(first)) && !kept);
         (first..).zip(words).for_each(|(word, value)| region.store(word, value));
     }
     freed

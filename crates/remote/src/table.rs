@@ -1,6 +1,7 @@
 //! Where the rows of a table lie.
 
-use crate::Mode;
+use crate::mode::{NAME_SHIFT, is_exclusive};
+use crate::{Mode, StartTimestamp};
 use clearway_fabric::{RegionKey, RemoteAddr, WorkerAddr};
 
 /// A row, by its owner and its number there.
@@ -110,6 +111,20 @@ impl Table {
     /// Whether changes are recorded before rows are written.
     pub(crate) fn is_logged(&self) -> bool {
         self.log.workers > 0
+    }
+
+    /// The lock word while `txn` holds a row exclusively and nobody asks for it.
+    pub(crate) fn exclusive_word(&self, txn: StartTimestamp) -> u64 {
+        self.mode.exclusive_word(txn, self.is_logged())
+    }
+
+    /// Whether a lock word says that `txn` holds the row exclusively. A one-round lock may count readers beside it.
+    pub(crate) fn says_exclusive(&self, word: u64, txn: StartTimestamp) -> bool {
+        match (self.mode.is_one_round(), self.is_logged()) {
+            (true, true) => is_exclusive(word) && word >> NAME_SHIFT == txn.0,
+            (true, false) => is_exclusive(word),
+            _ => word == self.exclusive_word(txn),
+        }
     }
 
     /// The first word of the record of a worker's transaction slot, in every owner's region.

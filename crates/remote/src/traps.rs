@@ -24,6 +24,8 @@ pub(crate) enum Trap {
     TrustLocation,
     /// A bucket that was read without a lock decides that a key is absent.
     TrustBucket,
+    /// Recovery completes a record on a row that anybody holds exclusively.
+    AnyHolder,
     /// Recovery begins although the regions are not fenced.
     #[cfg(test)]
     Unfenced,

@@ -33,7 +33,7 @@ impl Access {
         if self.reads && cx.planted.has(Trap::MutualWord) {
             return cx.txn.0;
         }
-        cx.table.mode.exclusive_word(cx.txn)
+        cx.table.exclusive_word(cx.txn)
     }
 
     /// Whether an exclusive lock is to be released; the trap asks what would be taken now.

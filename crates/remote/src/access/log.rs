@@ -58,7 +58,12 @@ impl Access {
                 self.entered = false;
                 Interrupted::Lock
             }
-            Step::TakeExclusive | Step::ReadHolders | Step::ReadWord | Step::TakeShared(_) => Interrupted::Lock,
+            Step::TakeExclusive
+            | Step::ReadHolders
+            | Step::ReadWord
+            | Step::TakeShared(_)
+            | Step::AddReader
+            | Step::BackOut => Interrupted::Lock,
             _ => Interrupted::Release,
         };
         Some(call)

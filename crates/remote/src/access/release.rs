@@ -1,7 +1,7 @@
 //! Releasing a lock, with the payload if the transaction commits.
 
 use super::{Access, Context, Progress, Step};
-use crate::mode::{EXCLUSIVE, HOLDERS, READER, holders, is_exclusive};
+use crate::mode::{HOLDERS, READER, holders, is_exclusive};
 use crate::traps::Trap;
 use clearway_fabric::{FabricWorker, ScratchRange, Verb};
 
@@ -19,7 +19,7 @@ impl Access {
         }
         if mode.is_one_round() {
             // Readers that will back out may be in the word.
-            self.faa(EXCLUSIVE.wrapping_neg(), cx);
+            self.faa(self.exclusive_word(cx).wrapping_neg(), cx);
         } else {
             self.cas(self.exclusive_word(cx), 0, cx);
         }
@@ -32,9 +32,9 @@ impl Access {
         slot: u64,
         cx: &mut Context<'_, W>,
     ) -> Progress {
-        let mode = cx.table.mode;
         let unverified = cx.planted.has(Trap::UnlockWithPayload) || cx.planted.has(Trap::ReleaseByWrite);
-        let own_word = if mode.is_one_round() { is_exclusive(found) } else { found == self.exclusive_word(cx) };
+        // A planted word is not the table's.
+        let own_word = found == self.exclusive_word(cx) || cx.table.says_exclusive(found, cx.txn);
         if !unverified && !(own_word && (!self.entered || slot == cx.txn.0)) {
             return Progress::LockLost;
         }

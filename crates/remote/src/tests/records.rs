@@ -1,6 +1,7 @@
 //! What recovery makes of records and lock words, in memory that a test has written.
 
 use super::recovery::owners;
+use crate::mode::READER;
 use crate::recovery::{HeldLock, Outcomes, rebuild};
 use crate::{Buckets, LeaseWatch, LogLayout, Mode, Owner, RowId, StartTimestamp, Table};
 use clearway_fabric::sim::{Network, SimConfig};
@@ -9,7 +10,13 @@ use clearway_fabric::{Fabric, FabricNode, Region, RegionKey, WorkerAddr};
 /// Invariants 1, 2 and 4 of recovery, in memory that a dead worker has left.
 #[test]
 fn records_change_only_rows_that_their_transaction_holds() {
-    let mode = Mode::PUBLISHED[1];
+    // A reader that will back out of a one-round lock is in the word beside its holder.
+    for (mode, beside) in [(Mode::PUBLISHED[1], 0), (Mode::ONE_ROUND, READER)] {
+        complete_held_rows(mode, beside);
+    }
+}
+
+fn complete_held_rows(mode: Mode, beside: u64) {
     let network = Network::new(1, SimConfig::default());
     let nodes = [network.add_node(), network.add_node()];
     let log = LogLayout { workers: 1, transactions: 2, rows: 3 };
@@ -27,8 +34,8 @@ fn records_change_only_rows_that_their_transaction_holds() {
     // record at owner 1.
     record(0, ended, 0b01, [(0, 70), (1, 71)]);
     record(1, half, 0b11, [(2, 80), (3, 81)]);
-    let exclusive = |start| mode.exclusive_word(start);
-    for (index, word, value) in [(0, exclusive(ended), 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)] {
+    let exclusive = |start| mode.exclusive_word(start, true);
+    for (index, word, value) in [(0, exclusive(ended) + beside, 1), (1, 0, 9), (2, exclusive(half), 2), (3, 6, 3)] {
         store(index, 0, word);
         store(index, 1, value);
     }

@@ -2,8 +2,8 @@
 
 use super::PAYLOAD;
 use super::runner::Found;
-use crate::recovery::rebuild;
-use crate::traps::Trap;
+use crate::recovery::{rebuild, rebuild_with};
+use crate::traps::{Planted, Trap};
 use crate::{
     Buckets, Event, LeaseWatch, LogLayout, Mode, Owner, RemoteError, RowClient, RowId, RowWorker, Table, TxnHandle,
     WorkerLimits,
@@ -21,6 +21,10 @@ const ROWS: u32 = 3;
 const COMMITS: u64 = 250;
 const DEATHS: u64 = 3;
 const SEEDS: u64 = 25;
+
+fn modes() -> impl Iterator<Item = Mode> {
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND])
+}
 
 /// Workers renew their leases and owners look at them this often.
 const RENEWAL_NS: u64 = 10_000;
@@ -204,7 +208,7 @@ impl Run<'_> {
         }
         let locks: Vec<_> = alive.iter().flat_map(|worker| self.workers[*worker].pause()).collect();
         let regions: Vec<_> = self.regions.iter().map(|region| Some(region as &dyn Region)).collect();
-        let outcomes = rebuild(&self.table, &regions, &locks);
+        let outcomes = rebuild_with(&self.table, &regions, &locks, Planted(self.trap));
         self.completed += outcomes.rows_completed;
         self.freed += outcomes.exclusive_freed;
         for (watch, region) in self.watches.iter_mut().zip(&self.regions) {
@@ -421,7 +425,7 @@ impl Run<'_> {
 #[test]
 fn deaths_leave_no_lock_and_no_half_written_row() {
     let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE) {
+    for mode in modes() {
         let (mut completed, mut freed, mut unknown) = (0, 0, 0);
         for seed in given.map_or(0..SEEDS, |seed: u64| seed..seed + 1) {
             let (found, rows, locks) = run(seed, mode, None);
@@ -438,17 +442,14 @@ fn deaths_leave_no_lock_and_no_half_written_row() {
 /// A worker that lives and is taken for dead.
 #[test]
 fn recovery_without_a_fence_is_caught() {
-    for mode in Mode::PUBLISHED {
-        let caught = (0..100).find(|seed| !run(*seed, mode, Some(Trap::Unfenced)).0.is_clean());
-        println!("{mode:?}: SEED={}", caught.unwrap_or_else(|| panic!("no seed below 100 catches it in {mode:?}")));
-    }
+    modes().for_each(|mode| assert_caught(Trap::Unfenced, mode));
 }
 
 /// The death of an owner's node: its rows are lost, and nothing else.
 #[test]
 fn an_owners_death_leaves_other_rows_whole_and_free() {
     let mut completed = 0;
-    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE) {
+    for mode in modes() {
         let mut freed = 0;
         for seed in 0..SEEDS {
             let (found, rows, locks) = with_cluster(seed, mode, None, |run, nodes| {
@@ -465,13 +466,22 @@ fn an_owners_death_leaves_other_rows_whole_and_free() {
     assert!(completed > 1, "{completed} rows completed in all modes");
 }
 
+/// Prints the seed that catches a trap; without it the same seed is clean.
+fn assert_caught(trap: Trap, mode: Mode) {
+    let caught = (0..100).find(|seed| !run(*seed, mode, Some(trap)).0.is_clean());
+    let seed = caught.unwrap_or_else(|| panic!("no seed below 100 catches {trap:?} in {mode:?}"));
+    println!("{trap:?}, {mode:?}: SEED={seed}");
+    assert!(run(seed, mode, None).0.is_clean());
+}
+
 /// Invariant 1 of recovery.
 #[test]
 fn rows_written_before_their_record_are_caught() {
-    for mode in Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE) {
-        let caught = (0..100).find(|seed| !run(*seed, mode, Some(Trap::EarlyWrite)).0.is_clean());
-        let seed = caught.unwrap_or_else(|| panic!("no seed below 100 catches it in {mode:?}"));
-        println!("{mode:?}: SEED={seed}");
-        assert!(run(seed, mode, None).0.is_clean());
-    }
+    modes().for_each(|mode| assert_caught(Trap::EarlyWrite, mode));
+}
+
+/// Invariant 2 of recovery.
+#[test]
+fn records_on_rows_of_another_holder_are_caught() {
+    modes().for_each(|mode| assert_caught(Trap::AnyHolder, mode));
 }

@@ -2,6 +2,7 @@
 
 use super::{Event, RowWorker, State, WorkerLimits};
 use crate::access::{Access, Held, Interrupted};
+use crate::mode::MAX_READERS;
 use crate::recovery::{HeldLock, Outcomes};
 use crate::{Phase, RemoteError, Table};
 use clearway_fabric::FabricWorker;
@@ -10,7 +11,9 @@ pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimit
     let log = table.log;
     assert!((log.transactions as usize, log.rows as usize) == (limits.transactions, limits.rows), "another log");
     assert!(u32::from(number) < log.workers && log.rows <= 64 && table.owners.len() <= 64, "too much for the log");
-    assert!(!table.mode.is_one_round() && !table.mode.has_line(), "locks that do not name their holder");
+    assert!(!table.mode.has_line(), "locks that do not name their holder");
+    let readers = u64::from(log.workers) * u64::from(log.transactions);
+    assert!(!table.mode.is_one_round() || readers <= MAX_READERS, "too many readers for the lock word");
 }
 
 impl<W: FabricWorker> RowWorker<'_, W> {
