@@ -54,6 +54,14 @@ impl StoreLayout {
         WorkerLimits { transactions, rows: operations * (1 + PROBES as usize) + 1 }
     }
 
+    /// Room for the changes of such workers, numbered from 0, so that the store survives their death: the table's
+    /// [`Table::log`]. Regions have [`Table::words`] then, and rows are recovered as those of any
+    /// [table](crate::recovery): an index entry changes in the transaction that changes its row.
+    pub fn log(&self, workers: u32, transactions: usize, operations: usize) -> LogLayout {
+        let limits = self.limits(transactions, operations);
+        LogLayout { workers, transactions: limits.transactions as u32, rows: limits.rows as u32 }
+    }
+
     pub(crate) fn bucket_words(&self) -> usize {
         1 + self.entries as usize
     }

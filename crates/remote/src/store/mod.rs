@@ -13,6 +13,10 @@
 //!    again as soon as the transaction that deleted its key has committed: who still has it cached finds another key, or none.
 //! 4. An answer that a key is absent comes under locks on the buckets in which it could be. They are held to the end.
 //!
+//! What a crash leaves: what it leaves of a table's rows; see [`crate::recovery`] and [`StoreLayout::log`]. A survivor calls
+//! `drain`, `pause` and `resume` of its [`rows`](StoreWorker::rows), and goes on with its transactions. Its cached locations
+//! are hints, as before.
+//!
 //! Waits and their bounds: those of [`RowClient`]; an operation looks at [`PROBES`] buckets at most twice.
 
 mod cache;

@@ -10,6 +10,7 @@ mod records;
 mod recovery;
 mod runner;
 mod store;
+mod store_recovery;
 mod store_runner;
 mod threads;
 mod verbs;

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 /// Words of a value; all of them are the same, so that a torn one shows.
 const VALUE: usize = 2;
 const KEYS: u64 = 6;
-const OPERATIONS: usize = 3;
+pub const OPERATIONS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Wish {
@@ -34,24 +34,29 @@ struct Client {
     /// The operation under way has looked at its key already.
     looked: bool,
     ops: Vec<Op>,
+    commits: bool,
 }
 
-struct Run<R> {
+pub struct Run<R> {
     setup: Setup,
     layout: StoreLayout,
-    rng: SeededEntropy,
-    network: Network,
-    workers: Vec<StoreWorker<R>>,
-    addresses: Vec<WorkerAddr>,
+    pub rng: SeededEntropy,
+    pub network: Network,
+    pub workers: Vec<StoreWorker<R>>,
+    pub addresses: Vec<WorkerAddr>,
     servers: Vec<(WorkerAddr, SimServer)>,
     clients: Vec<BTreeMap<TxnHandle, Client>>,
     history: History,
     values: u64,
-    committed: u64,
-    found: Found,
+    pub committed: u64,
+    pub found: Found,
+    /// By worker: it gets no time. A survivor that has noticed a fence waits for recovery.
+    pub stopped: Vec<bool>,
+    /// Verbs may be refused: the regions are fenced.
+    pub fenced: bool,
 }
 
-fn layout(setup: Setup) -> StoreLayout {
+pub fn layout(setup: Setup) -> StoreLayout {
     StoreLayout { mode: setup.mode, value_words: VALUE, buckets: 2, entries: 2 }
 }
 
@@ -91,18 +96,13 @@ fn run_workers<R: RowClient>(
     addresses: Vec<WorkerAddr>,
     servers: Vec<(WorkerAddr, SimServer)>,
 ) -> (Found, StoreStats) {
-    let layout = layout(setup);
     let store = |rows| {
-        let mut store = StoreWorker::new(rows, layout, 4);
+        let mut store = StoreWorker::new(rows, layout(setup), 4);
         setup.trap.into_iter().for_each(|trap| store.plant(trap));
         store
     };
     let workers: Vec<StoreWorker<R>> = workers.into_iter().map(store).collect();
-    let clients = workers.iter().map(|_| BTreeMap::new()).collect();
-    let rng = SeededEntropy::new(setup.seed);
-    let (history, values, committed, found) = (History::new(), 0, 0, Found::default());
-    let mut run =
-        Run { setup, layout, rng, network, workers, addresses, servers, clients, history, values, committed, found };
+    let mut run = Run::new(setup, network, workers, addresses, servers);
     run.run();
     let mut sum = StoreStats::default();
     for worker in &mut run.workers {
@@ -113,15 +113,42 @@ fn run_workers<R: RowClient>(
         sum.peeked += stats.peeked;
         sum.buckets_locked += stats.buckets_locked;
     }
-    if run.found.broken.is_empty() {
-        run.check_regions(regions);
-    }
-    run.found.checked = run.history.check(&CheckOptions::default());
+    run.check(regions);
     (run.found, sum)
 }
 
 impl<R: RowClient> Run<R> {
+    pub fn new(
+        setup: Setup,
+        network: Network,
+        workers: Vec<StoreWorker<R>>,
+        addresses: Vec<WorkerAddr>,
+        servers: Vec<(WorkerAddr, SimServer)>,
+    ) -> Self {
+        Self {
+            setup,
+            layout: layout(setup),
+            rng: SeededEntropy::new(setup.seed),
+            network,
+            addresses,
+            servers,
+            clients: workers.iter().map(|_| BTreeMap::new()).collect(),
+            stopped: vec![false; workers.len()],
+            workers,
+            history: History::new(),
+            values: 0,
+            committed: 0,
+            found: Found::default(),
+            fenced: false,
+        }
+    }
+
     fn run(&mut self) {
+        self.begin_all();
+        self.advance(|_| false);
+    }
+
+    pub fn begin_all(&mut self) {
         for worker in 0..self.workers.len() {
             for client in 0..self.setup.clients {
                 let txn = self.workers[worker].begin().unwrap();
@@ -129,10 +156,15 @@ impl<R: RowClient> Run<R> {
             }
             self.poll(worker);
         }
+    }
+
+    /// Lets time pass until there is nothing to do, or `until` holds.
+    pub fn advance(&mut self, mut until: impl FnMut(&Self) -> bool) {
         let mut steps = 0;
         // Far more than a run needs: transactions that make no progress are a finding, too.
         let limit = 5_000 * (self.setup.commits + 100);
         while self.found.broken.is_empty()
+            && !until(self)
             && let Some((_, worker)) = advance(&mut self.network, &self.addresses, &mut self.servers)
         {
             if let Some(worker) = worker {
@@ -145,9 +177,16 @@ impl<R: RowClient> Run<R> {
         }
     }
 
-    fn poll(&mut self, worker: usize) {
+    pub fn poll(&mut self, worker: usize) {
+        if self.stopped[worker] {
+            return;
+        }
         let mut events = Vec::new();
         if let Err(why) = self.workers[worker].poll(&mut events) {
+            if self.fenced {
+                self.stopped[worker] = true;
+                return;
+            }
             return self.found.broken.push(why.to_string());
         }
         for event in events {
@@ -198,7 +237,8 @@ impl<R: RowClient> Run<R> {
         let plan = plan.collect();
         let start = self.workers[worker].rows().start(txn);
         let begun_ns = self.network.now_ns();
-        self.clients[worker].insert(txn, Client { session, begun_ns, start, plan, looked: false, ops: Vec::new() });
+        let (looked, ops, commits) = (false, Vec::new(), false);
+        self.clients[worker].insert(txn, Client { session, begun_ns, start, plan, looked, ops, commits });
         self.go_on(worker, txn);
     }
 
@@ -207,7 +247,8 @@ impl<R: RowClient> Run<R> {
         let client = self.clients[worker].get_mut(&txn).unwrap();
         let store = &mut self.workers[worker];
         let Some(&(key, wish)) = client.plan.last() else {
-            let end = if self.rng.below(20) == 0 { store.abort(txn) } else { store.commit(txn) };
+            client.commits = self.rng.below(20) > 0;
+            let end = if client.commits { store.commit(txn) } else { store.abort(txn) };
             return end.unwrap();
         };
         self.values += 1;
@@ -301,8 +342,30 @@ impl<R: RowClient> Run<R> {
     fn record(&mut self, client: Client, outcome: Outcome) {
         self.committed += u64::from(outcome == Outcome::Committed);
         let (session, start, ops) = (client.session, client.begun_ns, client.ops);
-        let txn = Txn { session, start, end: Some(self.network.now_ns()), outcome, ops };
+        let end = (outcome != Outcome::Unknown).then(|| self.network.now_ns());
+        let txn = Txn { session, start, end, outcome, ops };
         self.history.push(txn).unwrap();
+    }
+
+    /// Whether a commit of a worker is under way.
+    pub fn commits(&self, worker: usize) -> bool {
+        self.clients[worker].values().any(|client| client.commits)
+    }
+
+    /// Records what a worker that has died had under way.
+    pub fn bury(&mut self, worker: usize) {
+        for (_, client) in std::mem::take(&mut self.clients[worker]) {
+            let outcome = if client.commits { Outcome::Unknown } else { Outcome::Aborted };
+            self.record(client, outcome);
+        }
+    }
+
+    /// Checks regions and history after the end.
+    pub fn check(&mut self, regions: &[SimRegion]) {
+        if self.found.broken.is_empty() {
+            self.check_regions(regions);
+        }
+        self.found.checked = self.history.check(&CheckOptions::default());
     }
 
     /// With all transactions at an end every lock is free, and index and rows agree.
