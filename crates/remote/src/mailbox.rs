@@ -20,6 +20,8 @@
 //! 3. A lock is handed over, as it is released, after the payload has landed: the CAS that shows that there is a line is posted
 //!    behind the WRITE of the payload, and completes before the hand-over is posted on another queue pair.
 //!
+//! What a crash leaves: a line in which nobody goes on. See [`crate::recovery`].
+//!
 //! Waits and their bounds: a holder that finds a line waits for the WRITE of the next, which that has already posted or
 //! will post without waiting. The line of a row has at most one place for each transaction under way.
 

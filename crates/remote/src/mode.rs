@@ -3,7 +3,7 @@
 //! | mode | word 0 | words 1 to 4 |
 //! |---|---|---|
 //! | M | 0 free, else the holder's start timestamp | - |
-//! | M in line, WAIT_DIE | 0 free, else bits 12 to 63: start timestamp of the last in line; bits 0 to 11: its place in its worker's mailbox | - |
+//! | M in line, WAIT_DIE | 0 free, else bits 12 to 63: start timestamp of the last in line; bits 0 to 11: its place in its worker's mailbox | word 1: with a log, the holder's start timestamp |
 //! | M/S, NO_WAIT | bit 0: held exclusively; bits 1 to 63: number of holders, or the start timestamp of the exclusive one | - |
 //! | M/S in one round | bit 0: held exclusively; bits 1 to 63: number of holders, with those that will back out | - |
 //! | the same with a log | as above, but bits 1 to 11; bits 12 to 63: start timestamp of the exclusive holder | - |
@@ -134,7 +134,11 @@ impl Mode {
 
     /// Words of metadata in front of a row's payload.
     pub fn header_words(self) -> usize {
-        if self.has_array() { 1 + HOLDERS } else { 1 }
+        match self.kind {
+            _ if self.has_array() => 1 + HOLDERS,
+            LockKind::Line if self.has_line() => 2,
+            _ => 1,
+        }
     }
 
     /// The lock word while `txn` holds the row exclusively, `logged` or not: recovery must know whose it is.

@@ -27,6 +27,11 @@
 //! 4. Counted readers have no name in the word: the count is that of the survivors that tell of a lock. In one-round
 //!    locks the word may count readers beside an exclusive holder, too, which will back out: its name is above them.
 //!
+//! In a line the word names the last, so that a second word names the holder: it is set as the lock is taken or handed over,
+//! and cleared after the payload has landed. Lines end at a recovery: survivors tell the locks that they have, get mailboxes
+//! that nobody else knows ([`RowWorker::replace_mailbox`](crate::RowWorker::replace_mailbox)), and stand in line again.
+//! So what the dead, or anybody before the fence, writes to an old mailbox reaches nobody.
+//!
 //! The words of a worker that is no survivor are nowhere asked for.
 //!
 //! # When an owner's node dies
@@ -39,12 +44,16 @@
 //! 5. A transaction has written a row only after its records were valid everywhere, so also at the owners that are left.
 //! 6. What had records at the lost owner alone changes nothing elsewhere.
 
+use crate::mailbox::{MAX_PLACES, Stand};
 use crate::mode::{READER, is_exclusive};
 use crate::table::RECORD_HEADER;
 use crate::traps::{Planted, Trap};
 use crate::{RowId, StartTimestamp, Table};
 use clearway_fabric::Region;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bits of a told lock's last word below the place.
+const PLACE_SHIFT: u32 = 8;
 
 /// A lock that a survivor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +63,8 @@ pub struct HeldLock {
     pub(crate) exclusive: bool,
     /// The holder's place in the array, if it is entered there.
     pub(crate) slot: Option<usize>,
+    /// The holder's place in its worker's mailbox.
+    pub(crate) place: usize,
 }
 
 impl HeldLock {
@@ -61,17 +72,18 @@ impl HeldLock {
     pub fn to_words(&self) -> [u64; 3] {
         let slot = self.slot.map_or(0, |slot| slot as u64 + 1);
         let row = u64::from(self.row.owner) << 32 | u64::from(self.row.index);
-        [row, self.holder.0, u64::from(self.exclusive) | slot << 1]
+        [row, self.holder.0, u64::from(self.exclusive) | slot << 1 | (self.place as u64) << PLACE_SHIFT]
     }
 
     /// The lock in such words; none if they are not one of this table's.
     pub fn from_words([row, holder, kind]: [u64; 3], table: &Table) -> Option<Self> {
         let row = RowId { owner: (row >> 32) as u32, index: row as u32 };
         let known = (row.owner as usize) < table.owners.len() && row.index < table.rows + table.buckets.rows;
-        let slot = usize::try_from(kind >> 1).ok()?.checked_sub(1);
+        let slot = ((kind as usize % (1 << PLACE_SHIFT)) >> 1).checked_sub(1);
+        let place = usize::try_from(kind >> PLACE_SHIFT).ok().filter(|place| *place < MAX_PLACES)?;
         let fits = slot.is_none_or(|slot| 1 + slot < table.mode.header_words());
         let exclusive = kind & 1 == 1;
-        (known && fits && holder != 0).then_some(Self { row, holder: StartTimestamp(holder), exclusive, slot })
+        (known && fits && holder != 0).then_some(Self { row, holder: StartTimestamp(holder), exclusive, slot, place })
     }
 }
 
@@ -148,7 +160,11 @@ pub(crate) fn rebuild_with(
             let word = table.word(*row, 0).word as usize;
             let found = region.load(word);
             let any = planted.has(Trap::AnyHolder) && is_held_alone(table, found);
-            if table.says_exclusive(found, *start) || any {
+            let holds = match table.mode.has_line() {
+                true => region.load(word + 1) == start.0,
+                false => table.says_exclusive(found, *start),
+            };
+            if holds || any {
                 outcomes.rows_completed += 1;
                 let first = word + table.mode.header_words();
                 (first..).zip(payload).for_each(|(word, value)| region.store(word, *value));
@@ -208,7 +224,10 @@ fn set_words<'l>(
             if lock.exclusive {
                 kept = true;
                 assert_eq!(words[0], 0, "two survivors hold {row:?}");
-                words[0] = table.exclusive_word(lock.holder);
+                words[0] = match table.mode.has_line() {
+                    true => Stand::new(lock.holder, lock.place).0,
+                    false => table.exclusive_word(lock.holder),
+                };
             } else {
                 words[0] += READER;
             }

@@ -26,6 +26,9 @@ pub(crate) enum Trap {
     TrustBucket,
     /// Recovery completes a record on a row that anybody holds exclusively.
     AnyHolder,
+    /// Survivors of a recovery keep their mailboxes, with words of lines that are no more.
+    #[cfg(test)]
+    KeptMailbox,
     /// Recovery begins although the regions are not fenced.
     #[cfg(test)]
     Unfenced,

@@ -95,6 +95,9 @@ impl Access {
         if write && !late {
             self.write_payload(cx);
         }
+        if self.entered {
+            self.clear_slot(cx);
+        }
         self.cas(self.stand(cx).0, 0, cx);
         if write && late {
             self.write_payload(cx);
@@ -102,7 +105,15 @@ impl Access {
         self.post(Step::ReleaseLine)
     }
 
-    pub(super) fn released_line<W: FabricWorker>(&mut self, found: u64, cx: &mut Context<'_, W>) -> Progress {
+    pub(super) fn released_line<W: FabricWorker>(
+        &mut self,
+        found: u64,
+        slot: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Progress {
+        if self.entered && slot != cx.txn.0 {
+            return Progress::LockLost;
+        }
         if found == self.stand(cx).0 {
             return self.gone();
         }

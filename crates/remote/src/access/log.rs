@@ -1,6 +1,9 @@
 //! Recording a change before it is made, and what a pause for recovery does to an access.
 
 use super::{Access, Context, Held, Progress, SLOT_OLD, Step};
+use crate::StartTimestamp;
+use crate::mailbox::Word;
+use crate::recovery::HeldLock;
 use crate::table::RECORD_HEADER;
 use clearway_fabric::{FabricWorker, RemoteAddr, ScratchRange, Verb};
 
@@ -63,14 +66,18 @@ impl Access {
             | Step::ReadWord
             | Step::TakeShared(_)
             | Step::AddReader
-            | Step::BackOut => Interrupted::Lock,
+            | Step::BackOut
+            | Step::TakeLine(_)
+            | Step::TellBefore
+            | Step::Watch(Word::HandOver) => Interrupted::Lock,
             _ => Interrupted::Release,
         };
         Some(call)
     }
 
-    /// The holder's place in the array, if it is entered there.
-    pub fn slot(&self) -> Option<usize> {
-        self.entered.then_some(self.slot)
+    /// What a survivor tells of this lock, which it holds.
+    pub fn held_lock(&self, holder: StartTimestamp) -> HeldLock {
+        let (exclusive, slot) = (self.held == Held::Exclusive, self.entered.then_some(self.slot));
+        HeldLock { row: self.row, holder, exclusive, slot, place: self.place }
     }
 }

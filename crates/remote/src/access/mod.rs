@@ -263,7 +263,7 @@ impl Access {
             Step::Log => self.rest(Progress::Logged),
             Step::Seal(mark) if found == mark => self.rest(Progress::Logged),
             Step::Seal(_) => Progress::LockLost,
-            Step::ReleaseLine => self.released_line(found, cx),
+            Step::ReleaseLine => self.released_line(found, slot_found, cx),
         }
     }
 
@@ -408,8 +408,10 @@ impl Access {
 
     /// Enters the new holder into the array, if there is one, and reads the payload.
     fn announce<W: FabricWorker>(&mut self, cx: &mut Context<'_, W>) -> Progress {
-        // Adaptive: the word itself names an exclusive holder.
-        self.entered = cx.table.mode.has_array() && !(cx.table.mode.is_adaptive() && self.held == Held::Exclusive);
+        let mode = cx.table.mode;
+        // Adaptive: the word itself names an exclusive holder. In line it names the last, and recovery must know the first.
+        self.entered = (mode.has_array() && !(mode.is_adaptive() && self.held == Held::Exclusive))
+            || (mode.has_line() && cx.table.is_logged());
         if self.entered {
             self.set_slot(cx);
         }
@@ -419,6 +421,9 @@ impl Access {
 
     /// The slot was taken by another reader: at most 4 hold the row, so that another slot is free.
     fn try_next_slot<W: FabricWorker>(&mut self, step: Step, cx: &mut Context<'_, W>) -> Progress {
+        if cx.table.mode.has_line() {
+            return Progress::LockLost;
+        }
         cx.stats.atomicity_retries += 1;
         self.slot = (self.slot + 1) % HOLDERS;
         self.set_slot(cx);

@@ -40,7 +40,7 @@ fn complete_held_rows(mode: Mode, beside: u64) {
         store(index, 1, value);
     }
     // Row 3 has 3 readers, of which one survives.
-    let reader = HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, slot: None };
+    let reader = HeldLock { row: row(3), holder: StartTimestamp::new(7, 1), exclusive: false, slot: None, place: 0 };
     let outcomes = rebuild(&table, &[Some(&regions[0]), Some(&regions[1])], &[reader]);
     assert!(outcomes.has_committed(ended) && !outcomes.has_committed(half));
     assert_eq!((outcomes.rows_completed, outcomes.exclusive_freed), (1, 2));
@@ -116,7 +116,7 @@ fn locks_and_outcomes_survive_a_message() {
     let table = Table { mode, payload_words: 1, rows: 4, buckets, log, owners: vec![owner; 3] };
     let (row, holder) = (RowId { owner: 2, index: 3 }, StartTimestamp::new(1 << 40, 9));
     for (exclusive, slot) in [(true, None), (true, Some(0)), (false, Some(3))] {
-        let lock = HeldLock { row, holder, exclusive, slot };
+        let lock = HeldLock { row, holder, exclusive, slot, place: 5 };
         assert_eq!(HeldLock::from_words(lock.to_words(), &table), Some(lock));
         // Another owner, row, holder or slot than there is.
         let [place, start, kind] = lock.to_words();

@@ -1,12 +1,14 @@
 //! Workers that die or are taken for dead, at any moment, and what recovery makes of their locks and rows.
 
+mod owner;
+
 use super::PAYLOAD;
 use super::runner::Found;
-use crate::recovery::{rebuild, rebuild_with};
+use crate::recovery::rebuild_with;
 use crate::traps::{Planted, Trap};
 use crate::{
-    Buckets, Event, LeaseWatch, LogLayout, Mode, Owner, RemoteError, RowClient, RowId, RowWorker, Table, TxnHandle,
-    WorkerLimits,
+    Buckets, Event, LeaseWatch, LogLayout, Mailbox, Mode, Owner, RemoteError, RowClient, RowId, RowWorker, Table,
+    TxnHandle, WorkerLimits,
 };
 use clearway_env::SeededEntropy;
 use clearway_fabric::sim::{Network, SimConfig, SimNode, SimRegion, SimWorker, Step};
@@ -23,7 +25,7 @@ const DEATHS: u64 = 3;
 const SEEDS: u64 = 25;
 
 fn modes() -> impl Iterator<Item = Mode> {
-    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND])
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND, Mode::LINE])
 }
 
 /// Workers renew their leases and owners look at them this often.
@@ -52,6 +54,9 @@ struct Run<'a> {
     table: Table,
     regions: Vec<SimRegion>,
     workers: Vec<RowWorker<'a, SimWorker>>,
+    /// For each recovery, by worker: and those from before the first.
+    mailboxes: &'a [Vec<SimRegion>],
+    recoveries: usize,
     addresses: Vec<WorkerAddr>,
     lives: Vec<Life>,
     /// A survivor that has noticed the fence waits for recovery.
@@ -96,11 +101,17 @@ fn with_cluster<T>(seed: u64, mode: Mode, trap: Option<Trap>, act: impl FnOnce(&
     let mut table = Table { mode, payload_words: PAYLOAD, rows: ROWS, buckets, log, owners: Vec::new() };
     let regions: Vec<_> = nodes[..NODES as usize].iter().map(|node| node.register(table.words()).unwrap()).collect();
     table.owners = owners(&regions, &nodes);
+    let mailboxes = |_| -> Vec<SimRegion> {
+        nodes[NODES as usize..].iter().map(|node| node.register(LIMITS.mailbox_words()).unwrap()).collect()
+    };
+    let mailboxes: Vec<Vec<SimRegion>> = (0..=DEATHS).map(mailboxes).collect();
     let mut workers = Vec::new();
     for number in 0..WORKERS {
         let node = &nodes[(NODES + number) as usize];
         let fabric = node.worker(0, LIMITS.scratch_words(PAYLOAD)).unwrap();
-        let mut worker = RowWorker::new(fabric, table.clone(), number as u16, LIMITS, None).unwrap();
+        let worker = RowWorker::new(fabric, table.clone(), number as u16, LIMITS, None).unwrap();
+        let all = owners(&mailboxes[0], &nodes[NODES as usize..]);
+        let mut worker = worker.with_mailbox(Mailbox { own: &mailboxes[0][number as usize], all }).unwrap();
         if let Some(trap) = trap {
             worker.plant(trap, None);
         }
@@ -115,6 +126,8 @@ fn with_cluster<T>(seed: u64, mode: Mode, trap: Option<Trap>, act: impl FnOnce(&
         table,
         regions,
         workers,
+        mailboxes: &mailboxes,
+        recoveries: 0,
         addresses,
         lives: vec![Life::Alive; each],
         stopped: vec![false; each],
@@ -216,7 +229,12 @@ impl Run<'_> {
         }
         self.expired.clear();
         self.table.owners = owners(&self.regions, nodes);
+        self.recoveries += 1;
+        let kept = self.trap == Some(Trap::KeptMailbox);
+        let mailboxes = &self.mailboxes[if kept { 0 } else { self.recoveries }];
         for worker in alive {
+            let all = owners(mailboxes, &nodes[NODES as usize..]);
+            self.workers[worker].replace_mailbox(Mailbox { own: &mailboxes[worker], all }).unwrap();
             self.workers[worker].resume(self.table.clone(), &outcomes).unwrap();
             self.stopped[worker] = false;
             self.poll(worker);
@@ -261,6 +279,11 @@ impl Run<'_> {
 
     /// Workers renew their leases, and owners look at them.
     fn tick(&mut self) {
+        for worker in 0..self.workers.len() {
+            if self.workers[worker].watches_memory() {
+                self.poll(worker);
+            }
+        }
         let now_ns = self.network.now_ns();
         if now_ns < self.look_ns {
             return;
@@ -364,39 +387,6 @@ impl Run<'_> {
         self.history.push(Txn { session, start: begun_ns, end, outcome, ops }).unwrap();
     }
 
-    /// The second owner's node dies. The rows of the first are read when nobody works any more.
-    fn lose_owner(&mut self, nodes: &[SimNode]) {
-        self.begin_all();
-        self.advance(|run| run.committed >= COMMITS / 2);
-        let mut events = self.rng.below(200);
-        self.advance(|_| {
-            events = events.saturating_sub(1);
-            events == 0
-        });
-        self.network.crash_node(nodes[1].node());
-        self.owner_lost = true;
-        self.advance(|run| run.stopped.iter().all(|stopped| *stopped));
-        self.regions[0].fence().unwrap();
-        let outcomes = rebuild(&self.table, &[Some(&self.regions[0]), None], &[]);
-        (self.completed, self.freed) = (outcomes.rows_completed, outcomes.exclusive_freed);
-        let mut ops = Vec::new();
-        for index in 0..ROWS {
-            let row = RowId { owner: 0, index };
-            let value = self.regions[0].load(self.table.word(row, self.table.mode.header_words()).word as usize);
-            let key = self.history.key(&format!("0.{index}"));
-            ops.push(Op::Read { key, value: (value > 0).then_some(value) });
-        }
-        self.lives.fill(Life::Silent);
-        self.regions.truncate(1);
-        let begun_ns = self.network.now_ns();
-        self.clients.push(BTreeMap::new());
-        let last = TxnHandle { slot: 0, serial: u64::MAX };
-        let reader = self.clients.len() - 1;
-        self.clients[reader].insert(last, Client { begun_ns, plan: Vec::new(), commits: true, ops });
-        self.end(reader, last, Outcome::Committed);
-        self.check();
-    }
-
     fn check(&mut self) {
         for worker in 0..self.workers.len() {
             let left: Vec<(TxnHandle, bool)> = self.clients[worker].iter().map(|(t, c)| (*t, c.commits)).collect();
@@ -445,33 +435,18 @@ fn recovery_without_a_fence_is_caught() {
     modes().for_each(|mode| assert_caught(Trap::Unfenced, mode));
 }
 
-/// The death of an owner's node: its rows are lost, and nothing else.
-#[test]
-fn an_owners_death_leaves_other_rows_whole_and_free() {
-    let mut completed = 0;
-    for mode in modes() {
-        let mut freed = 0;
-        for seed in 0..SEEDS {
-            let (found, rows, locks) = with_cluster(seed, mode, None, |run, nodes| {
-                run.lose_owner(nodes);
-                (std::mem::take(&mut run.found), run.completed, run.freed)
-            });
-            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
-            (completed, freed) = (completed + rows, freed + locks);
-        }
-        println!("{mode:?}: {freed} exclusive locks freed");
-        assert!(freed > 10, "{mode:?}: {freed}");
-    }
-    println!("{completed} rows completed");
-    assert!(completed > 1, "{completed} rows completed in all modes");
-}
-
 /// Prints the seed that catches a trap; without it the same seed is clean.
 fn assert_caught(trap: Trap, mode: Mode) {
     let caught = (0..100).find(|seed| !run(*seed, mode, Some(trap)).0.is_clean());
     let seed = caught.unwrap_or_else(|| panic!("no seed below 100 catches {trap:?} in {mode:?}"));
     println!("{trap:?}, {mode:?}: SEED={seed}");
     assert!(run(seed, mode, None).0.is_clean());
+}
+
+/// A hand-over or a place in line from before the fence.
+#[test]
+fn mailboxes_kept_over_a_recovery_are_caught() {
+    assert_caught(Trap::KeptMailbox, Mode::LINE);
 }
 
 /// Invariant 1 of recovery.

@@ -2,6 +2,7 @@
 
 use super::{Event, RowWorker, State, WorkerLimits};
 use crate::access::{Access, Held, Interrupted};
+use crate::mailbox::{Connected, Mailbox};
 use crate::mode::MAX_READERS;
 use crate::recovery::{HeldLock, Outcomes};
 use crate::{Phase, RemoteError, Table};
@@ -11,12 +12,11 @@ pub(super) fn assert_recoverable(table: &Table, number: u16, limits: WorkerLimit
     let log = table.log;
     assert!((log.transactions as usize, log.rows as usize) == (limits.transactions, limits.rows), "another log");
     assert!(u32::from(number) < log.workers && log.rows <= 64 && table.owners.len() <= 64, "too much for the log");
-    assert!(!table.mode.has_line(), "locks that do not name their holder");
     let readers = u64::from(log.workers) * u64::from(log.transactions);
     assert!(!table.mode.is_one_round() || readers <= MAX_READERS, "too many readers for the lock word");
 }
 
-impl<W: FabricWorker> RowWorker<'_, W> {
+impl<'a, W: FabricWorker> RowWorker<'a, W> {
     /// Stops all work, after the regions were fenced; false while verbs are under way that may still change the scratch
     /// area. All of them complete, or are refused. Nothing else may be called until [`RowWorker::resume`]; an error of
     /// [`RowClient::poll`](crate::RowClient::poll) that the fence caused is over then.
@@ -35,6 +35,8 @@ impl<W: FabricWorker> RowWorker<'_, W> {
         assert!(self.table.is_logged() && self.outstanding == 0, "no log, or verbs under way");
         self.queues.clear();
         self.leases.pause();
+        self.parked.clear();
+        self.mailbox = None;
         let mut locks = Vec::new();
         for txn in &mut self.txns {
             for access in &mut txn.accesses {
@@ -48,21 +50,30 @@ impl<W: FabricWorker> RowWorker<'_, W> {
             let held = |access: &&Access| {
                 access.held != Held::Not && (logs || access.interrupted != Some(Interrupted::Release))
             };
-            locks.extend(txn.accesses.iter().filter(held).map(|access| HeldLock {
-                row: access.row,
-                holder: txn.start,
-                exclusive: access.held == Held::Exclusive,
-                slot: access.slot(),
-            }));
+            locks.extend(txn.accesses.iter().filter(held).map(|access| access.held_lock(txn.start)));
         }
         locks
+    }
+
+    /// Gives the worker another mailbox, after [`RowWorker::pause`], as [`RowWorker::with_mailbox`] does: the one before may
+    /// have, or get, words of lines that are no more.
+    ///
+    /// # Errors
+    /// [`RemoteError::Fabric`] if a node cannot be reached.
+    pub fn replace_mailbox(&mut self, mailbox: Mailbox<'a>) -> Result<(), RemoteError> {
+        self.mailbox = Some(Connected::new(mailbox, &mut self.fabric)?);
+        Ok(())
     }
 
     /// Goes on with the transactions, in a table whose regions have their new keys.
     ///
     /// # Errors
     /// [`RemoteError::Fabric`] if an owner cannot be reached.
+    ///
+    /// # Panics
+    /// If the table has lines, and the worker no new mailbox.
     pub fn resume(&mut self, table: Table, outcomes: &Outcomes) -> Result<(), RemoteError> {
+        assert!(!table.mode.has_line() || self.mailbox.is_some(), "no new mailbox");
         let connect = |owner: &crate::Owner| self.fabric.connect(owner.address).map_err(RemoteError::Fabric);
         self.queues = table.owners.iter().map(connect).collect::<Result<_, _>>()?;
         self.table = table;

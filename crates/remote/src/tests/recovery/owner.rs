@@ -1,0 +1,65 @@
+//! The death of an owner's node.
+
+use super::{COMMITS, Client, Life, ROWS, Run, SEEDS, modes, with_cluster};
+use crate::recovery::rebuild;
+use crate::{RowId, TxnHandle};
+use clearway_fabric::sim::SimNode;
+use clearway_fabric::{Fabric, Region};
+use clearway_history::{Op, Outcome};
+use std::collections::BTreeMap;
+
+impl Run<'_> {
+    /// The second owner's node dies. The rows of the first are read when nobody works any more.
+    fn lose_owner(&mut self, nodes: &[SimNode]) {
+        self.begin_all();
+        self.advance(|run| run.committed >= COMMITS / 2);
+        let mut events = self.rng.below(200);
+        self.advance(|_| {
+            events = events.saturating_sub(1);
+            events == 0
+        });
+        self.network.crash_node(nodes[1].node());
+        self.owner_lost = true;
+        self.advance(|run| run.stopped.iter().all(|stopped| *stopped));
+        self.regions[0].fence().unwrap();
+        let outcomes = rebuild(&self.table, &[Some(&self.regions[0]), None], &[]);
+        (self.completed, self.freed) = (outcomes.rows_completed, outcomes.exclusive_freed);
+        let mut ops = Vec::new();
+        for index in 0..ROWS {
+            let row = RowId { owner: 0, index };
+            let value = self.regions[0].load(self.table.word(row, self.table.mode.header_words()).word as usize);
+            let key = self.history.key(&format!("0.{index}"));
+            ops.push(Op::Read { key, value: (value > 0).then_some(value) });
+        }
+        self.lives.fill(Life::Silent);
+        self.regions.truncate(1);
+        let begun_ns = self.network.now_ns();
+        self.clients.push(BTreeMap::new());
+        let last = TxnHandle { slot: 0, serial: u64::MAX };
+        let reader = self.clients.len() - 1;
+        self.clients[reader].insert(last, Client { begun_ns, plan: Vec::new(), commits: true, ops });
+        self.end(reader, last, Outcome::Committed);
+        self.check();
+    }
+}
+
+/// The death of an owner's node: its rows are lost, and nothing else.
+#[test]
+fn an_owners_death_leaves_other_rows_whole_and_free() {
+    let mut completed = 0;
+    for mode in modes() {
+        let mut freed = 0;
+        for seed in 0..SEEDS {
+            let (found, rows, locks) = with_cluster(seed, mode, None, |run, nodes| {
+                run.lose_owner(nodes);
+                (std::mem::take(&mut run.found), run.completed, run.freed)
+            });
+            assert!(found.is_clean(), "SEED={seed} {mode:?}: {:?}\n{}", found.broken, found.checked);
+            (completed, freed) = (completed + rows, freed + locks);
+        }
+        println!("{mode:?}: {freed} exclusive locks freed");
+        assert!(freed > 10, "{mode:?}: {freed}");
+    }
+    println!("{completed} rows completed");
+    assert!(completed > 1, "{completed} rows completed in all modes");
+}
