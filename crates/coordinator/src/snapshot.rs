@@ -230,7 +230,7 @@ pub(crate) async fn seeing_rows<T>(
 async fn seeing_at<T>(core: &Core, needs: Needs, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
     begin(core, needs).await?;
     // The client may take its time for the rows, and run other statements meanwhile, which end this one's view.
-    let held = core.txn().snapshot();
+    let held = core.txn().snapshot().filter(|_| !canary::on(Bug::UnheldCursor));
     let done = work.await;
     drop(held);
     end(core);

@@ -2,7 +2,7 @@
 
 use crate::model::Answer;
 use crate::session::NO_COMMIT;
-use crate::sql::{Row, Stmt};
+use crate::sql::{CursorStmt, Row, Stmt};
 use clearway_coordinator::{Outcome, Tag};
 use clearway_types::{Datum, Lsn, RowBatch};
 
@@ -11,6 +11,8 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
     Ok(match (stmt, outcome.tag) {
         (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
         (Stmt::Select { .. } | Stmt::Keys { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
+        // The session writes down what it is given.
+        (Stmt::Cursor(CursorStmt::Declare { .. }), _) => Answer::Some(Vec::new()),
         (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),
         // A failed block's COMMIT.
         (Stmt::Commit, Tag::Plain(NO_COMMIT)) => Answer::Refused(NO_COMMIT.into()),

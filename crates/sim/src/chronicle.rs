@@ -12,7 +12,7 @@
 use crate::generate::unique::{self, KEYS, LISTS, is_unique};
 use crate::history::{End, Found, Transaction};
 use crate::model::Answer;
-use crate::sql::{D, K, Pred, Row, Set, Stmt, U};
+use crate::sql::{CursorStmt, D, K, Pred, Row, Set, Stmt, U};
 use clearway_history::{Anomaly, CheckOptions, History, Key, Op, Outcome, Txn};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,7 +106,10 @@ impl Chronicle {
                 (Stmt::Savepoint(name), _) => ops.savepoints.push((*name, ops.done.len())),
                 (Stmt::RollbackTo(name), _) => ops.roll_back_to(*name),
                 (Stmt::Release(name), _) => ops.release(*name),
-                (Stmt::Select { table, pred, .. }, Answer::Rows(rows)) if is_unique(table) => {
+                (
+                    Stmt::Select { table, pred, .. } | Stmt::Cursor(CursorStmt::Declare { table, pred, .. }),
+                    Answer::Rows(rows),
+                ) if is_unique(table) => {
                     self.read(table, pred, rows, &mut ops.done)?;
                 }
                 (Stmt::Insert { table, rows }, _) if is_unique(table) => {

@@ -1,6 +1,8 @@
 //! What a session does next: random statements over few keys, so that they meet.
 
 mod copies;
+mod cursors;
+mod exports;
 pub mod unique;
 mod whole;
 
@@ -61,6 +63,8 @@ pub struct Mix {
     pub imports: u64,
     /// INSERTs outside of a block that insert what they read.
     pub copies: u64,
+    /// Statements in blocks that are about a cursor.
+    pub cursors: u64,
     /// INSERTs that pass over rows whose keys are not free.
     pub free: u64,
     /// Statements that add to one of a few rows, or give it a value, some near the bounds of the type.
@@ -98,6 +102,8 @@ pub struct Script {
     empty: Option<(String, Kind)>,
     /// What the block that arrived whole has not run yet.
     ahead: VecDeque<Stmt>,
+    /// The cursors of the session.
+    cursors: Vec<u8>,
 }
 
 /// Where the session's transaction stands.
@@ -133,6 +139,7 @@ impl Script {
             exports: false,
             empty: None,
             ahead: VecDeque::new(),
+            cursors: Vec::new(),
         }
     }
 
@@ -202,25 +209,12 @@ impl Script {
             }
             Block::Open => {
                 self.left -= 1;
-                if let Some(stmt) = self.share(exported) {
+                if let Some(stmt) = self.share(exported).or_else(|| self.with_cursor(catalog)) {
                     return stmt;
                 }
                 if self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }
             }
         }
-    }
-
-    /// An import or an export of a snapshot, now and then.
-    fn share(&mut self, exported: &[String]) -> Option<Stmt> {
-        let may_import = std::mem::take(&mut self.imports);
-        if self.mix.imports == 0 {
-            return None;
-        }
-        if may_import && !exported.is_empty() && self.rng.percent(self.mix.imports) {
-            return Some(Stmt::Import(exported[self.rng.below(exported.len() as u64) as usize].clone()));
-        }
-        let exports = self.exports && self.savepoints.is_empty() && self.rng.percent(self.mix.imports / 2);
-        exports.then_some(Stmt::Export)
     }
 
     fn savepoint(&mut self) -> Stmt {

@@ -116,6 +116,11 @@ impl History {
         self.lock()[number].told = Some(step);
     }
 
+    /// What the only statement of a transaction has answered by now.
+    pub fn amend(&self, number: usize, answer: Answer) {
+        self.lock()[number].statements[0].1 = answer;
+    }
+
     /// All of them.
     pub fn transactions(&self) -> Vec<Transaction> {
         self.lock().clone()

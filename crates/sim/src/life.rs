@@ -269,6 +269,7 @@ impl Story<'_> {
             stopping: AtomicBool::new(false),
             progress: self.watch.progress.clone(),
             parts: AtomicU64::new(0),
+            fetches: AtomicU64::new(0),
             hang_ups: AtomicU64::new(0),
             doing: Mutex::default(),
             backups: Mutex::default(),
@@ -291,6 +292,7 @@ impl Story<'_> {
             self.leaks = true;
         }
         self.report.count("parts of results", shared.parts.load(Ordering::Relaxed));
+        self.report.count("rests of cursors", shared.fetches.load(Ordering::Relaxed));
         self.report.count("connections that ended in a block", shared.hang_ups.load(Ordering::Relaxed));
         // A thread that was killed may have the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };

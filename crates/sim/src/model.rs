@@ -1,6 +1,6 @@
 //! What a database is, said as simply as possible: tables are lists of rows, a transaction happens at once.
 
-use crate::sql::{A, K, Kind, Pred, Row, Set, Stmt, U};
+use crate::sql::{A, CursorStmt, K, Kind, Pred, Row, Set, Stmt, U};
 use crate::views::View;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +29,8 @@ pub struct Known {
 pub enum Answer {
     /// Rows, sorted.
     Rows(Vec<Row>),
+    /// Some of the rows, sorted: those of a cursor that the session has been given.
+    Some(Vec<Row>),
     /// So many rows were changed.
     Count(u64),
     /// count(*), count(a), sum(a)
@@ -92,6 +94,7 @@ impl Model {
             }
             let as_expected = match (&expected, seen) {
                 (Answer::Rows(all), Answer::Rows(some)) if stmt.skips() => are_among(some, all),
+                (Answer::Rows(all), Answer::Some(some)) => are_among(some, all),
                 _ => expected == *seen,
             };
             if !as_expected {
@@ -129,6 +132,7 @@ impl Model {
             Stmt::Update { table, set, pred } => self.table(table)?.update(set, |known| pred.holds(&known.row)),
             Stmt::Delete { table, pred } => self.table(table)?.delete(|known| pred.holds(&known.row)),
             Stmt::Select { table, pred, .. } => Answer::Rows(self.table(table)?.select(pred)),
+            Stmt::Cursor(CursorStmt::Declare { table, pred, .. }) => Answer::Rows(self.table(table)?.select(pred)),
             Stmt::Keys { table, kind, pred, .. } => keys(*kind, self.table(table)?.select(pred)),
             Stmt::Sum { table, pred } => sum(&self.table(table)?.select(pred)),
             Stmt::CreateTable { table, kind } => {
@@ -292,7 +296,7 @@ fn are_among(some: &[Row], all: &[Row]) -> bool {
 /// An answer for people.
 pub fn show(answer: &Answer) -> String {
     match answer {
-        Answer::Rows(rows) => {
+        Answer::Rows(rows) | Answer::Some(rows) => {
             let some: Vec<String> = rows.iter().take(12).map(Row::to_string).collect();
             let more = if rows.len() > some.len() { ", ..." } else { "" };
             format!("{} rows [{}{more}]", rows.len(), some.join(", "))

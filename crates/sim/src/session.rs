@@ -1,6 +1,8 @@
 //! One session: makes up its next statement, runs it, and writes down what it saw.
 
+mod cursors;
 mod exports;
+mod refusal;
 mod whole;
 
 use crate::answers::{answer, end};
@@ -9,7 +11,7 @@ use crate::history::{End, History, Transaction};
 use crate::life::Rotten;
 use crate::model::{Answer, show};
 use crate::schedule::Signals;
-use crate::sql::{Set, Stmt};
+use crate::sql::Stmt;
 use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
 use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, TxnStatus};
@@ -38,6 +40,8 @@ pub struct Shared {
     pub progress: Arc<std::sync::atomic::AtomicU64>,
     /// Parts of results that sessions have taken.
     pub parts: std::sync::atomic::AtomicU64,
+    /// Rests of cursors that sessions have asked for.
+    pub fetches: std::sync::atomic::AtomicU64,
     /// Connections that have ended in a block.
     pub hang_ups: std::sync::atomic::AtomicU64,
     /// What each session that is not over is about, for when nothing moves any more.
@@ -134,6 +138,12 @@ pub struct Session {
     began: u64,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
     thinks: u64,
+    /// Its cursors.
+    cursors: Vec<cursors::Cursor>,
+    /// The savepoints of the open transaction.
+    savepoints: Vec<u8>,
+    /// What comes when a cursor that is in its way has been read.
+    postponed: Option<Stmt>,
     /// What had been acknowledged when the statement began.
     acknowledged: Lsn,
     /// Statements still to be started.
@@ -158,6 +168,9 @@ impl Session {
             imports: 0,
             began: 0,
             thinks: 0,
+            cursors: Vec::new(),
+            savepoints: Vec::new(),
+            postponed: None,
             acknowledged: Lsn(0),
             left,
             number,
@@ -221,12 +234,15 @@ impl Session {
                         continue;
                     }
                     self.left = self.left.saturating_sub(1);
+                    self.script.set_cursors(cursors::numbers(&self.cursors));
                     self.acknowledged = self.shared.history.acknowledged_up_to();
                     let exported = self.shared.exported();
-                    let stmt = match stopping {
-                        true => Stmt::Rollback,
-                        false => self.script.next(block, &client.catalog(), &exported),
+                    let stmt = match self.postponed.take() {
+                        _ if stopping => Stmt::Rollback,
+                        Some(stmt) => stmt,
+                        None => self.script.next(block, &client.catalog(), &exported),
                     };
+                    let stmt = self.before(stmt);
                     if self.open.is_empty() {
                         self.began = self.shared.now();
                     }
@@ -242,6 +258,11 @@ impl Session {
                 State::Running { stmt, replans, mut rows } => {
                     let Some(client) = self.client.as_mut() else { return Ok(moved) };
                     match client.resume(port) {
+                        step if matches!(stmt, Stmt::Cursor(_)) && !matches!(step, Step::Pending) => {
+                            self.cursor_step(port, stmt, replans, step)?;
+                            // The other sessions have a turn before it asks for more.
+                            return Ok(true);
+                        }
                         Step::Pending => {
                             if self.script.cancels() {
                                 client.cancel(
@@ -293,8 +314,15 @@ impl Session {
     }
 
     fn start(&mut self, port: &mut Port, stmt: Stmt, replans: u32) -> Result<(), String> {
+        let text = match &stmt {
+            Stmt::Cursor(what) => match what.query() {
+                Some(query) => query,
+                None => return self.use_cursor(port, stmt),
+            },
+            stmt => stmt.to_string(),
+        };
         let Some(client) = self.client.as_mut() else { return Ok(()) };
-        let planned = plan(&stmt.to_string(), client);
+        let planned = plan(&text, client);
         let plan = match planned {
             Ok(plan) => plan,
             Err(error) => {
@@ -308,6 +336,7 @@ impl Session {
 
     fn after(&mut self, port: &mut Port, stmt: Stmt, replans: u32, step: Step) -> Result<(), String> {
         match step {
+            step if matches!(stmt, Stmt::Cursor(_)) => self.cursor_step(port, stmt, replans, step),
             Step::Pending => {
                 self.state = State::Running { stmt, replans, rows: RowBatch::new() };
                 Ok(())
@@ -349,16 +378,20 @@ impl Session {
             Block::Open | Block::Failed => {
                 let saw = self.client.as_ref().and_then(Client::reads_at);
                 self.check_view(&stmt, &answer, saw)?;
+                self.follow_savepoints(&stmt, &answer);
                 self.open.push((stmt, answer));
+                let mut alone = None;
                 if let Some((Stmt::BeginAt { .. } | Stmt::BeginReadOnly { each: false }, _)) = self.open.first() {
                     let looks = self.open.last().is_some_and(|(stmt, _)| stmt.looks());
                     self.views.push(saw.filter(|_| looks));
                 } else if self.open.last().is_some_and(|(stmt, _)| stmt.finds()) {
                     self.snapshot = saw;
-                    self.write_down_alone();
+                    alone = self.write_down_alone();
                 }
+                self.write_down_cursors(alone);
             }
             Block::None => {
+                self.end_cursors();
                 let end = match (&stmt, &answer) {
                     (Stmt::Backup(_), _) => None,
                     (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => Some(End::RolledBack),
@@ -391,6 +424,7 @@ impl Session {
         if let Some(client) = self.client.replace(Client::new(port, self.number)) {
             client.close(port);
         }
+        self.end_cursors();
         self.open.extend(running.map(|stmt| (stmt, Answer::Done)));
         self.write_down(End::Aborted, Lsn(0));
         self.state = State::Idle;
@@ -405,21 +439,24 @@ impl Session {
         self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
     }
 
-    /// A query that has read a snapshot of its own has its own place in the serial order.
-    fn write_down_alone(&mut self) {
+    /// A query that has read a snapshot of its own has its own place in the serial order: the number
+    /// that it is written down with.
+    fn write_down_alone(&mut self) -> Option<usize> {
         let each = matches!(self.open.first(), Some((Stmt::BeginReadOnly { each: true }, _)));
-        if each && let Some(snapshot) = self.snapshot.take() {
+        let snapshot = if each { self.snapshot.take() } else { None };
+        snapshot.map(|snapshot| {
             let statements = self.open.pop().into_iter().collect();
             let (session, began) = (self.name.clone(), self.began);
             // Its client heard of it at once, and does not wait for what it saw before the block's end.
             let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
             let views = Vec::new();
-            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None });
-        }
+            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
+        })
     }
 
     /// The life is over: writes down what has no end yet.
     pub fn leave(&mut self) {
+        self.end_cursors();
         let mut end = End::Aborted;
         if let State::Running { stmt, .. } = std::mem::replace(&mut self.state, State::Over) {
             let alone = self.open.is_empty() && !stmt.begins() && !matches!(stmt, Stmt::Backup(_));
@@ -431,52 +468,6 @@ impl Session {
         if !self.open.is_empty() {
             self.write_down(end, Lsn(0));
         }
-    }
-
-    /// An error that the engine may give.
-    fn refusal(&self, port: &Port, stmt: &Stmt, e: &SqlError) -> Result<Answer, String> {
-        use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
-        if e.state() == SqlState::UNIQUE_VIOLATION {
-            return Ok(Answer::Duplicate);
-        }
-        let foreseen = [
-            SqlState::DEADLOCK,
-            SqlState::SERIALIZATION_FAILURE,
-            SqlState::SNAPSHOT_TOO_OLD,
-            SqlState::QUERY_CANCELED,
-            SqlState::LIMIT_EXCEEDED,
-            SqlState::OUT_OF_MEMORY,
-            SqlState::FEATURE_NOT_SUPPORTED,
-            SqlState::UNDEFINED_TABLE,
-            SqlState::UNDEFINED_OBJECT,
-            SqlState::DUPLICATE_TABLE,
-            SqlState::IN_FAILED_TRANSACTION,
-        ];
-        let failing =
-            self.shared.faults.load(Relaxed) || self.shared.stopping.load(Relaxed) || port.engine().failed().is_some();
-        let expected = if e.state() == SqlState::DATA_CORRUPTED && port.engine().failed().is_none() {
-            self.shared.rotten().iter().any(|page| page.explains(e.message()))
-        } else {
-            let busy = matches!(stmt, Stmt::Backup(_)) && e.state() == SqlState::OBJECT_IN_USE;
-            // The exporter has ended, or reads under locks.
-            let ended = matches!(stmt, Stmt::Import(_))
-                && [SqlState::INVALID_PARAMETER, SqlState(*b"55000")].contains(&e.state());
-            let unshared = matches!(stmt, Stmt::Export) && e.state() == SqlState(*b"55000");
-            let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
-            let overflows =
-                matches!(stmt, Stmt::Update { set: Set::Add(..), .. }) && e.state() == SqlState::OUT_OF_RANGE;
-            foreseen.contains(&e.state()) || failing || busy || locked || ended || unshared || overflows
-        };
-        if expected {
-            return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
-        }
-        Err(format!(
-            "session {}: {}: an error without a cause: {} {}",
-            self.number,
-            stmt.short(),
-            e.state().as_str(),
-            e.message()
-        ))
     }
 }
 

@@ -1,5 +1,9 @@
 //! Statements, as the generator makes them, the engine gets them (as SQL text) and the model executes them.
 
+mod cursors;
+
+pub use cursors::CursorStmt;
+
 use clearway_plan::{LockWait, RowLock};
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -314,6 +318,8 @@ pub enum Stmt {
     Export,
     /// SET TRANSACTION SNAPSHOT of this id.
     Import(String),
+    /// DECLARE, FETCH or CLOSE.
+    Cursor(CursorStmt),
 }
 
 impl Stmt {
@@ -335,6 +341,7 @@ impl Stmt {
                 | Self::Backup(_)
                 | Self::Export
                 | Self::Import(_)
+                | Self::Cursor(_)
         )
     }
 
@@ -448,6 +455,7 @@ impl fmt::Display for Stmt {
             Self::Backup(target) => write!(f, "BACKUP TO '{target}'"),
             Self::Export => f.write_str("SELECT pg_export_snapshot()"),
             Self::Import(id) => write!(f, "SET TRANSACTION SNAPSHOT '{id}'"),
+            Self::Cursor(stmt) => stmt.fmt(f),
         }
     }
 }

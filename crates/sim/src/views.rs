@@ -6,7 +6,7 @@
 //! A key has one place in its tree. So at REPEATABLE READ no statement makes a key that the block still sees, and that others have removed.
 
 use crate::model::{Answer, Known, Model, Table, keys, sorted, sum};
-use crate::sql::{A, Kind, Pred, Row, Stmt};
+use crate::sql::{A, CursorStmt, Kind, Pred, Row, Stmt};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,6 +178,7 @@ impl Stmt {
             | Self::Select { table, .. }
             | Self::Keys { table, .. }
             | Self::Sum { table, .. }
+            | Self::Cursor(CursorStmt::Declare { table, .. })
             | Self::CreateTable { table, .. }
             | Self::DropTable(table)
             | Self::Truncate(table) => Some(table),
@@ -192,7 +193,8 @@ impl Stmt {
             | Self::Delete { pred, .. }
             | Self::Select { pred, .. }
             | Self::Keys { pred, .. }
-            | Self::Sum { pred, .. } => Some(pred),
+            | Self::Sum { pred, .. }
+            | Self::Cursor(CursorStmt::Declare { pred, .. }) => Some(pred),
             _ => None,
         }
     }
@@ -220,7 +222,7 @@ impl Stmt {
 
     /// Whether it locks the rows that it finds.
     fn locks(&self) -> bool {
-        !matches!(self, Self::Select { lock: None, .. } | Self::Sum { .. })
+        !matches!(self, Self::Select { lock: None, .. } | Self::Sum { .. } | Self::Cursor(_))
     }
 }
 
@@ -267,6 +269,23 @@ mod tests {
         let steps = [select(&[row(1, 0), row(2, 0)]), insert(4), select(&[row(1, 0), row(2, 0), row(4, 0)])];
         assert_eq!(replay(&steps, true), Ok(vec![row(1, 1), row(2, 0), row(3, 0), row(4, 0)]));
         assert!(replay(&[select(&[row(1, 1), row(2, 0), row(3, 0)])], false).is_err());
+    }
+
+    #[test]
+    fn a_cursor_answers_with_rows_of_its_snapshot() {
+        let declare = |answer| {
+            let declare = CursorStmt::Declare { cursor: 0, table: "t".into(), pred: Pred::All };
+            replay(&[(Stmt::Cursor(declare), answer)], false)
+        };
+        for some in [&[][..], &[row(1, 0)], &[row(2, 0)], &[row(1, 0), row(2, 0)]] {
+            assert!(declare(Answer::Some(some.to_vec())).is_ok(), "{some:?}");
+        }
+        assert!(declare(Answer::Rows(vec![row(1, 0), row(2, 0)])).is_ok());
+        for wrong in [vec![row(1, 1)], vec![row(3, 0)], vec![row(2, 0), row(2, 0)]] {
+            assert!(declare(Answer::Some(wrong.clone())).is_err(), "{wrong:?}");
+        }
+        // At its end it has brought all.
+        assert!(declare(Answer::Rows(vec![row(1, 0)])).is_err());
     }
 
     #[test]

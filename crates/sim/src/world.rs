@@ -19,6 +19,7 @@
 //! every knob.
 
 mod caches;
+mod later;
 mod whole;
 
 pub use caches::{bad_second_level, bad_versions};
@@ -357,6 +358,7 @@ impl World {
             self.engine = shipped(self.engine.clone());
         }
         self.draw_versions(&mut Rng::new(self.seed, "eleventh generator"));
+        self.draw_cursors(&mut Rng::new(self.seed, "sixteenth generator"));
     }
 
     /// What came with the third generator.
@@ -473,13 +475,6 @@ impl World {
         }
         self.draw_whole(&mut Rng::new(self.seed, "fourteenth generator"));
         self.draw_copies(&mut Rng::new(self.seed, "fifteenth generator"));
-    }
-
-    /// What came with the fifteenth generator: INSERT ... SELECT outside of a block.
-    fn draw_copies(&mut self, rng: &mut Rng) {
-        if rng.percent(20) {
-            self.mix.copies = rng.pick(&[30, 80]);
-        }
     }
 
     /// A world whose sessions mostly work with lists and registers, judged by the checker of histories only.

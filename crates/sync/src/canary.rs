@@ -79,6 +79,10 @@ pub enum Bug {
     LostUpdate,
     /// INSERT ... SELECT on its own reads a snapshot, not what is newest under locks.
     SnapshotCopy,
+    /// The rest of a result is what is newest when it is asked for, not what the statement saw at its start.
+    CurrentFetch,
+    /// READ COMMITTED does not keep the snapshot of a suspended statement open.
+    UnheldCursor,
     /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
     DirtyRead,
     /// A snapshot uses an index that is newer, and misses rows that were deleted before the index was made.
@@ -139,6 +143,8 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::LostUpdate,
     Bug::DirtyRead,
     Bug::SnapshotCopy,
+    Bug::CurrentFetch,
+    Bug::UnheldCursor,
     Bug::NewIndex,
     Bug::NewTable,
     Bug::UnheldImport,

@@ -8,6 +8,7 @@ use crate::trees::{Trees, UndoLog};
 use crate::txn::{Job, Savepoint, Statement, Task, Then, Txn};
 use crate::versions::AsOf;
 use clearway_storage::TxnMode;
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{RowBatch, SqlError, TxnId};
 
 impl<T: Trees> Partition<T> {
@@ -122,7 +123,9 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         Body::Next(id) => {
             let paused = txn.paused.iter().position(|s| s.exec.id() == id);
             let at = paused.ok_or_else(|| SqlError::internal("the statement has not paused"))?;
-            Some(Job::Statement(txn.paused.swap_remove(at)))
+            let paused = txn.paused.swap_remove(at);
+            let as_of = paused.as_of.filter(|_| !canary::on(Bug::CurrentFetch));
+            Some(Job::Statement(Statement { as_of, ..paused }))
         }
         Body::Savepoint(id) => {
             txn.savepoints.push(Savepoint { id, mark, drops: txn.drops.len(), changed: txn.changed.len() });

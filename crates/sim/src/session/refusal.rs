@@ -1,0 +1,55 @@
+//! Which errors the engine may give.
+
+use super::Session;
+use crate::model::Answer;
+use crate::sql::{Set, Stmt};
+use clearway_coordinator::Port;
+use clearway_types::{SqlError, SqlState};
+
+impl Session {
+    /// An error that the engine may give.
+    pub(super) fn refusal(&self, port: &Port, stmt: &Stmt, e: &SqlError) -> Result<Answer, String> {
+        use std::sync::atomic::Ordering::Relaxed; // one thread of the operating system
+        if e.state() == SqlState::UNIQUE_VIOLATION {
+            return Ok(Answer::Duplicate);
+        }
+        let foreseen = [
+            SqlState::DEADLOCK,
+            SqlState::SERIALIZATION_FAILURE,
+            SqlState::SNAPSHOT_TOO_OLD,
+            SqlState::QUERY_CANCELED,
+            SqlState::LIMIT_EXCEEDED,
+            SqlState::OUT_OF_MEMORY,
+            SqlState::FEATURE_NOT_SUPPORTED,
+            SqlState::UNDEFINED_TABLE,
+            SqlState::UNDEFINED_OBJECT,
+            SqlState::DUPLICATE_TABLE,
+            SqlState::IN_FAILED_TRANSACTION,
+        ];
+        let failing =
+            self.shared.faults.load(Relaxed) || self.shared.stopping.load(Relaxed) || port.engine().failed().is_some();
+        let expected = if e.state() == SqlState::DATA_CORRUPTED && port.engine().failed().is_none() {
+            self.shared.rotten().iter().any(|page| page.explains(e.message()))
+        } else {
+            let busy = matches!(stmt, Stmt::Backup(_)) && e.state() == SqlState::OBJECT_IN_USE;
+            // The exporter has ended, or reads under locks.
+            let ended = matches!(stmt, Stmt::Import(_))
+                && [SqlState::INVALID_PARAMETER, SqlState(*b"55000")].contains(&e.state());
+            let unshared = matches!(stmt, Stmt::Export) && e.state() == SqlState(*b"55000");
+            let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
+            let overflows =
+                matches!(stmt, Stmt::Update { set: Set::Add(..), .. }) && e.state() == SqlState::OUT_OF_RANGE;
+            foreseen.contains(&e.state()) || failing || busy || locked || ended || unshared || overflows
+        };
+        if expected {
+            return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
+        }
+        Err(format!(
+            "session {}: {}: an error without a cause: {} {}",
+            self.number,
+            stmt.short(),
+            e.state().as_str(),
+            e.message()
+        ))
+    }
+}

@@ -1,0 +1,31 @@
+//! What came with the generators from the fifteenth on.
+
+use super::World;
+use crate::rng::Rng;
+
+impl World {
+    /// What came with the fifteenth generator: INSERT ... SELECT outside of a block.
+    pub(super) fn draw_copies(&mut self, rng: &mut Rng) {
+        if rng.percent(20) {
+            self.mix.copies = rng.pick(&[30, 80]);
+        }
+    }
+
+    /// What came with the sixteenth generator: cursors, over results that come in parts of a few rows.
+    /// These sizes are drawn of what ships, too.
+    pub(super) fn draw_cursors(&mut self, rng: &mut Rng) {
+        if !rng.percent(30) {
+            return;
+        }
+        self.mix.cursors = rng.pick(&[15, 40]);
+        self.engine.stream_bytes = rng.pick(&[1, 1, 40, 200]);
+        (self.mix.block, self.mix.alone) = (12, rng.pick(&[20, 50]));
+        self.sessions = self.sessions.max(2);
+        if rng.percent(60) {
+            self.mix.levels = self.mix.levels.max(60);
+        }
+        if rng.percent(30) {
+            self.mix.read_only = self.mix.read_only.max(30);
+        }
+    }
+}
