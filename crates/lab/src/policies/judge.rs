@@ -12,15 +12,15 @@ use clearway_buffer::{PolicyKind, ReplacementKind, WrapperKind};
 pub const BARS: [&str; 7] = [LOST[0], LOST[1], BEHIND, RATES[0], HITS[0], RATES[1], HITS[1]];
 
 const TRACES: [&str; 2] = [OLTP, ZIPF];
-/// Throughput on either trace.
+/// Throughput on either trace, of a cache that is in no path of the server: nothing is claimed of the pool by it.
 const RATES: [&str; 2] = [
-    "OLTP, 2 threads: throughput of the cache in sets against the fastest of quick_cache, moka and foyer",
-    "zipf, 2 threads: throughput of the cache in sets against the fastest of quick_cache, moka and foyer",
+    "regression check of a cache that the pool does not use, OLTP, 2 threads: throughput of set-cache against the fastest of quick_cache, moka and foyer",
+    "regression check of a cache that the pool does not use, zipf, 2 threads: throughput of set-cache against the fastest of quick_cache, moka and foyer",
 ];
 /// What it hits in the same run.
 const HITS: [&str; 2] = [
-    "OLTP, 2 threads: hit ratio of the cache in sets less that of the best of quick_cache, moka and foyer",
-    "zipf, 2 threads: hit ratio of the cache in sets less that of the best of quick_cache, moka and foyer",
+    "regression check of a cache that the pool does not use, OLTP, 2 threads: hit ratio of set-cache less that of the best of quick_cache, moka and foyer",
+    "regression check of a cache that the pool does not use, zipf, 2 threads: hit ratio of set-cache less that of the best of quick_cache, moka and foyer",
 ];
 const JUDGED_THREADS: usize = 2;
 /// The trace on which the source's queues are said to lose much.
@@ -111,17 +111,19 @@ fn behind(measured: &[Measured]) -> Option<Bar> {
     Some(bar(BEHIND, value, "points", Bound::AtMost(MAY_BE_BEHIND), ours, vec![best]))
 }
 
-/// The cache in sets, and the crates.
+/// `set-cache`, the crates, and what is most like the pool: its default policy behind a page table like its own.
 fn readings(of: &Measured, unit: &str, figure: fn(&Ran) -> f64) -> Option<(Reading, Vec<Reading>)> {
     let reading = |contender: Contender| {
         Some(Reading::new(&contender.to_string(), of.raced(contender, JUDGED_THREADS, figure)?, unit, 2))
     };
     let peers = PEERS.into_iter().map(reading).collect::<Option<Vec<_>>>()?;
-    Some((reading(Contender::Sets)?, peers))
+    let like_the_pool = reading(Contender::Ours(ReplacementKind::default()));
+    Some((reading(Contender::Sets)?, peers.into_iter().chain(like_the_pool).collect()))
 }
 
+/// Of the crates.
 fn best(peers: &[Reading]) -> Option<f64> {
-    peers.iter().map(|peer| peer.value).max_by(f64::total_cmp)
+    peers.iter().take(PEERS.len()).map(|peer| peer.value).max_by(f64::total_cmp)
 }
 
 fn bar(name: &str, value: f64, unit: &str, bound: Bound, ours: Reading, beside: Vec<Reading>) -> Bar {
@@ -148,8 +150,9 @@ mod tests {
     use clearway_traces::Trace;
     use std::rc::Rc;
 
-    fn measured(rates: [f64; 4], hits: [f64; 4]) -> Measured {
-        let contenders = [Contender::Sets].into_iter().chain(PEERS);
+    fn measured(rates: [f64; 5], hits: [f64; 5]) -> Measured {
+        let default = Contender::Ours(ReplacementKind::default());
+        let contenders = [Contender::Sets].into_iter().chain(PEERS).chain([default]);
         let raced = contenders.zip(rates).zip(hits).map(|((contender, rate), hit_percent)| Raced {
             contender,
             threads: 2,
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn bars_are_held_against_the_fastest_and_the_best() {
-        let bars = bars(&[measured([30.0, 10.0, 2.0, 12.0], [40.0, 40.25, 39.0, 30.0])]);
+        let bars = bars(&[measured([30.0, 10.0, 2.0, 12.0, 99.0], [40.0, 40.25, 39.0, 30.0, 99.0])]);
         let values: Vec<f64> = bars
             .iter()
             .filter_map(|bar| match &bar.outcome {
@@ -176,6 +179,8 @@ mod tests {
             })
             .collect();
         assert_eq!(values, [25.0, 25.0, 25.0, 2.5, -0.25]);
+        let like_the_pool = format!("{} 99.00 /us", ReplacementKind::default());
+        assert!(bars[3].explained().contains(&like_the_pool), "shown, and no peer: {}", bars[3].explained());
         let names: Vec<&str> = bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(names, BARS, "what was not measured says so");
         let Outcome::Measured { readings, .. } = &bars[0].outcome else { panic!("measured") };
