@@ -89,7 +89,7 @@ fn child() {
 }
 
 fn all_modes() -> Vec<Mode> {
-    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).collect()
+    Mode::PUBLISHED.into_iter().chain(Mode::ADAPTIVE).chain([Mode::ONE_ROUND]).collect()
 }
 
 struct Process {
