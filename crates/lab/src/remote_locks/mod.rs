@@ -114,8 +114,11 @@ fn configuration(task: &Task) -> Configuration {
         (
             "cluster",
             format!(
-                "{} nodes, {} workers each, {} transaction at a time",
-                setup.nodes, setup.workers, setup.transactions
+                "{} nodes, {} workers each, {} transaction at a time, by messages {}",
+                setup.nodes,
+                setup.workers,
+                setup.transactions,
+                systems::BY_MESSAGES
             ),
         ),
         ("rows of a node", setup.rows.to_string()),

@@ -9,6 +9,11 @@ use clearway_remote::{LockKind, Mode, Protocol};
 pub const THETAS: [f64; 9] = [0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95];
 pub const QUICK_THETAS: [f64; 2] = [0.0, 0.85];
 
+/// Transactions that a worker has under way by messages. RCBench keeps 16 at a node, which its workers share: `config.h` of
+/// dbiir/RCBench, commit 01465fd, `MAX_TXN_IN_FLIGHT`. The source has 8 workers at a node. With one-sided verbs RCBench's
+/// workers make their own transactions (`SERVER_GENERATE_QUERIES`), one after the other.
+pub const BY_MESSAGES: usize = 2;
+
 /// A way to lock rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct System {
@@ -41,11 +46,21 @@ pub const NO_WAIT: [System; 6] = [M, M_S, TWO_SIDED, TCP, ONE_ROUND, ONE_ROUND_C
 pub const WAIT_DIE: [System; 6] = [M, M_S, TWO_SIDED, TCP, LINE, LINE_CACHED];
 
 impl System {
+    /// Transactions that a worker has under way.
+    fn transactions(self, load: Load) -> usize {
+        match load.transactions {
+            Some(transactions) => transactions,
+            None if self.transport == Transport::OneSided => 1,
+            None => BY_MESSAGES,
+        }
+    }
+
     /// One run.
     pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<Outcome> {
         let mode = Mode { protocol, kind: self.kind };
         let full = Setup::new(mode, self.transport, load.theta, load.writes);
-        let full = Setup { seed, cached: self.cached, costs: load.costs, transactions: load.transactions, ..full };
+        let transactions = self.transactions(load);
+        let full = Setup { seed, cached: self.cached, costs: load.costs, transactions, ..full };
         run(&sized(task, full))
             .map_err(|why| format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta))
     }
@@ -62,12 +77,25 @@ pub struct Load {
     pub theta: f64,
     pub writes: f64,
     pub costs: Costs,
-    /// Transactions that a worker runs at a time.
-    pub transactions: usize,
+    /// Transactions that a worker runs at a time; if none is given, as many as in RCBench.
+    pub transactions: Option<usize>,
 }
 
 impl Load {
     pub fn new(theta: f64, writes: f64) -> Self {
-        Self { theta, writes, costs: Costs::default(), transactions: 1 }
+        Self { theta, writes, costs: Costs::default(), transactions: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_transactions_of_rcbench_under_way() {
+        let load = Load::new(0.85, 0.5);
+        assert_eq!([M, ADAPTIVE, LINE, TWO_SIDED, TCP].map(|system| system.transactions(load)), [1, 1, 1, 2, 2]);
+        let four = Load { transactions: Some(4), ..load };
+        assert_eq!([M, TCP].map(|system| system.transactions(four)), [4, 4]);
     }
 }

@@ -29,7 +29,8 @@ pub struct Costs {
     /// TCP over InfiniBand: the kernel's work on both sides, and the wake-up of the receiver.
     pub tcp: MessageCosts,
     /// Processor time that a received message spends between threads: parsed, queued, taken from the queue. Calibrated: with
-    /// it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 against 26.7 thousand transactions a second).
+    /// it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 against 26.7 thousand transactions a second), if
+    /// workers have two transactions under way.
     pub queue_ns: u64,
     /// Processor time of an owner for one request: its index, its lock table, its row.
     pub handle_ns: u64,
@@ -47,7 +48,7 @@ impl Default for Costs {
             verb_ns: 150,
             two_sided: MessageCosts { send_ns: 300, wire_ns: 950, receive_ns: 500 },
             tcp: MessageCosts { send_ns: 4_000, wire_ns: 2_000, receive_ns: 6_000 },
-            queue_ns: 2_400,
+            queue_ns: 2_500,
             handle_ns: 500,
             row_ns: 300,
             begin_ns: 1_000,

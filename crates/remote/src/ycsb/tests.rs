@@ -81,7 +81,8 @@ fn adaptive_locks_keep_up_with_the_better_kind() {
 fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
     let shared = Mode { protocol: Protocol::NoWait, kind: LockKind::Shared };
     let [two_sided, tcp] = [Transport::TwoSided, Transport::Tcp]
-        .map(|transport| run(&Setup { rows: 100_000, commits: 1_500, ..small(shared, transport, 0.0) }));
+        .map(|transport| Setup { rows: 100_000, commits: 1_500, transactions: 2, ..small(shared, transport, 0.0) })
+        .map(|setup| run(&setup));
     let ratio = two_sided.unwrap().rate / tcp.unwrap().rate;
     println!("two-sided is {ratio:.3} times TCP");
     assert!((3.1..3.3).contains(&ratio), "{ratio}");
