@@ -84,6 +84,8 @@ pub(crate) struct Txn {
     /// How it arrived.
     pub arrival: Arrival,
     pub wrote: bool,
+    /// Where it has changed rows whose last change was not committed: [`clearway_partition::Reply::behind`].
+    pub behind: Vec<PartitionId>,
     /// Rows that its statements have read and changed.
     pub rows: u64,
     pub savepoints: Vec<Savepoint>,
@@ -339,6 +341,9 @@ impl Core {
         let (answer, depends_on) = self.take(seq)?;
         self.show(depends_on);
         self.replied.set(depends_on);
+        if let Ok(reply) = &answer {
+            self.txn().behind.extend(reply.behind);
+        }
         Some(answer)
     }
 

@@ -132,7 +132,8 @@ async fn send_to(
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
     let (fresh, learns, sees) = {
         let txn = core.txn();
-        (is_fresh(&txn, program), learned::learns(core.engine(), &txn, program), txn.sees(needs))
+        let learns = learned::learns(core.engine(), &txn, program) || txn.goes_behind(program);
+        (is_fresh(&txn, program), learns, txn.sees(needs))
     };
     if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;

@@ -101,6 +101,11 @@ impl Txn {
         }
     }
 
+    /// Whether an UPDATE of it may change rows whose last change is not committed.
+    pub(crate) fn goes_behind(&self, program: &Program) -> bool {
+        matches!(program, Program::Update { .. }) && self.block != Block::None && self.sees_each()
+    }
+
     /// Its statement is suspended: below REPEATABLE READ that alone keeps its snapshot.
     pub(crate) fn suspend_view(&mut self) {
         if let Some(snapshot) = self.snapshot().filter(|_| self.sees_each()) {

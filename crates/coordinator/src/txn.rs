@@ -3,6 +3,9 @@
 //! Commit: one record in the log for all partitions, then the new catalog if there is one, then `Finish` everywhere. Locks are let go
 //! when the record is in the log's buffer; the reply waits until it is durable, and so does every reply that read what it wrote.
 //!
+//! Where it has changed rows that others have changed and not committed, COMMIT first waits for them
+//! (`partition/retire.rs`).
+//!
 //! A block that fails is undone at once and lets go of its locks, unless it has a savepoint to go back to. Its client may take its time to end it.
 //!
 //! Invariants
@@ -182,6 +185,10 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         undo(core).await?;
         return Err(stopped(f.into()));
     }
+    if let Err(f) = settle(core).await {
+        undo(core).await?;
+        return Err(stopped(f.into()));
+    }
     let mut txn = std::mem::take(&mut *core.txn());
     if canary::on(Bug::EarlyRelease) {
         finish(core, &mut txn, Some(Lsn(0))).await?;
@@ -204,6 +211,23 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         }
         finished => finished.map(|()| lsn),
     }
+}
+
+/// Waits for the transactions that this one is behind.
+async fn settle(core: &Core) -> Result<(), Failure> {
+    let mut behind = std::mem::take(&mut core.txn().behind);
+    if behind.is_empty() || canary::on(Bug::SkippedDependency) {
+        return Ok(());
+    }
+    behind.sort_unstable();
+    behind.dedup();
+    // Whoever has settled at one partition stays so: nobody can come to be ahead of it any more.
+    for partition in behind {
+        let id = core.txn().id;
+        let seq = core.send(partition, id, Body::Settle);
+        core.reply(seq).await?;
+    }
+    Ok(())
 }
 
 /// Tells every partition which plans become stale when the transaction commits, and finds which trees go then.

@@ -31,6 +31,11 @@ pub struct Limits {
     pub version_linger: u32,
     /// Transactions that only add to integers of a row do so beside each other. Default true.
     pub increments: bool,
+    /// A contended row that an UPDATE by key has changed is given to the next transaction before the first has ended. Default
+    /// false.
+    pub retire: bool,
+    /// With `retire`: rows that nobody waits for, too. For tests. Default false.
+    pub retire_cold: bool,
 }
 
 impl Default for Limits {
@@ -49,6 +54,8 @@ impl Default for Limits {
             version_memory: 32 << 20,
             version_linger: 4096,
             increments: true,
+            retire: false,
+            retire_cold: false,
         }
     }
 }

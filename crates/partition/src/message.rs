@@ -88,7 +88,8 @@ pub enum Body {
         /// The table's trees were made by this transaction: no row locks, and no undo unless there is a savepoint.
         fresh: bool,
         /// It is part of a block that may change rows: its reads of single rows take the lock that is learned for their plan, and are
-        /// evidence.
+        /// evidence. Of an UPDATE: the transaction is below REPEATABLE READ, so it may change a row whose last change is not committed
+        /// ([`crate::Limits::retire`]).
         learns: bool,
     },
     /// A statement of a general transaction that sees an open snapshot and its transaction's own changes. If it only reads, it takes no lock and waits for
@@ -110,6 +111,8 @@ pub enum Body {
     },
     /// Goes on with the paused statement of this [`Batch::id`].
     Next(u32),
+    /// Waits until the transactions that this one is behind here have been committed: see [`Reply::behind`].
+    Settle,
     /// Drops the paused statement of this [`Batch::id`], if there is one. Not answered.
     Forget(u32),
     /// Sets a savepoint; ids grow.
@@ -227,6 +230,9 @@ pub struct Reply {
     pub more: bool,
     /// The commit record of a one-shot that changed something.
     pub commit: Option<Lsn>,
+    /// The transaction has changed a row at this partition whose last change is not committed: before it commits,
+    /// [`Body::Settle`] must be answered there.
+    pub behind: Option<PartitionId>,
 }
 
 /// Why a call failed.

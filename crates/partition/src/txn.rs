@@ -33,6 +33,8 @@ pub(crate) struct Txn<L> {
     pub retries: u32,
     /// Its end waits for nobody's lock, and for no client.
     pub short: bool,
+    /// One that it was behind has been undone, and so has this one: it can only end.
+    pub doomed: bool,
 }
 
 /// A row, by its tree and key.
@@ -130,6 +132,8 @@ pub(crate) enum Job {
         at: usize,
     },
     Raw(RawOp),
+    /// Waits for those that it is behind, and then fails if there is a failure.
+    Settle(Option<Failure>),
     /// Undoes down to a mark, then answers.
     Undo {
         to: usize,
@@ -144,6 +148,8 @@ pub(crate) enum Job {
 pub(crate) enum Then {
     /// The statement has failed.
     Fail(Failure),
+    /// The statement has failed, perhaps for what those have written that its transaction is behind.
+    Settle(Failure),
     /// The one-shot has failed and is over.
     End(Failure),
     /// ROLLBACK TO is done.
@@ -165,6 +171,7 @@ impl Job {
             Self::KeepVersions { .. }
             | Self::CreateTrees { .. }
             | Self::Raw(_)
+            | Self::Settle(_)
             | Self::Undo { .. }
             | Self::Finish { .. } => None,
         }
@@ -194,6 +201,7 @@ impl<L: UndoLog> Txn<L> {
             moved: Vec::new(),
             retries: 0,
             short: false,
+            doomed: false,
         }
     }
 

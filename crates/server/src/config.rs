@@ -58,7 +58,7 @@ pub struct Flags {
     pub default_transaction_isolation: Option<Level>,
     /// How transactions share rows that many of them change: a list of mechanisms separated by commas, or off. increments: transactions that
     /// only add to integers of a row do so at the same time; whole: transactions that arrive in one query or one pipeline run without row
-    /// locks [default: increments]
+    /// locks; retire: the next transaction changes a contended row before the last one that has changed it commits [default: increments]
     #[arg(long, value_name = "LIST")]
     pub hot_rows: Option<HotRows>,
     /// Seconds between checkpoints [default: 60]

@@ -247,7 +247,11 @@ fn open_engine(
             io_registered: config.direct_io == DirectIo::On,
             ..NodeConfig::default()
         },
-        partition: Limits { increments: config.hot_rows.increments, ..Limits::default() },
+        partition: Limits {
+            increments: config.hot_rows.increments,
+            retire: config.hot_rows.retire,
+            ..Limits::default()
+        },
         dispatch: match config.dispatch {
             DispatchChoice::Baton => Dispatch::Baton,
             DispatchChoice::Pinned => Dispatch::Pinned,

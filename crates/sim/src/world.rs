@@ -20,6 +20,7 @@
 
 mod caches;
 mod later;
+mod retired;
 mod whole;
 
 pub use caches::{bad_second_level, bad_versions};
@@ -185,9 +186,7 @@ fn limits(engine: EngineConfig, knobs: &mut Rng) -> EngineConfig {
         learn_after: usual.partition.learn_after,       // drawn later
         one_shot_bytes: usual.partition.one_shot_bytes, // drawn later
         drop_slices: knobs.pick(&[1, 2, usual.partition.drop_slices, 1_000]),
-        version_memory: Limits::default().version_memory,
-        version_linger: Limits::default().version_linger,
-        increments: true, // drawn later
+        ..Limits::default() // drawn later
     };
     EngineConfig {
         node,
@@ -357,6 +356,7 @@ impl World {
         if self.ships {
             self.engine = shipped(self.engine.clone());
         }
+        self.draw_retired(&mut Rng::new(self.seed, "generator of retired locks"));
         self.draw_versions(&mut Rng::new(self.seed, "eleventh generator"));
         self.draw_cursors(&mut Rng::new(self.seed, "sixteenth generator"));
     }

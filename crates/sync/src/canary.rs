@@ -109,6 +109,10 @@ pub enum Bug {
     LosersById,
     /// What a transaction has done in a partition that it has to itself is not undone when it fails.
     HalfWhole,
+    /// COMMIT does not wait for the transactions that its own is behind.
+    SkippedDependency,
+    /// A rollback does not undo the transactions that are behind.
+    KeptSuccessor,
 }
 
 /// What the simulation of the whole engine must find.
@@ -156,6 +160,8 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SharedIncrement,
     Bug::PatchForAddition,
     Bug::HalfWhole,
+    Bug::SkippedDependency,
+    Bug::KeptSuccessor,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

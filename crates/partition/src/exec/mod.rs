@@ -24,7 +24,7 @@ mod scan;
 pub use change::not_null_violation;
 pub(crate) use fast::{Scratch, is_atomic, run_atomic};
 pub(crate) use learning::Learning;
-pub(crate) use path::push_point;
+pub(crate) use path::{is_blind, push_blind, push_point};
 pub(crate) use raw::run_raw;
 
 use crate::limits::Limits;
@@ -52,6 +52,8 @@ pub(crate) enum Stop {
     Log(LogRead),
     /// Others must let go of their locks.
     Wait(Wait),
+    /// It is retired on this key, and wants it again.
+    Reclaim(TreeId, Box<[u8]>),
     /// With [`Locking::Check`]: somebody's lock is in the way.
     Conflict,
     /// It has had its turn.
@@ -113,6 +115,8 @@ pub(crate) struct Cx<'a, T: Trees> {
     pub by_table: bool,
     /// What a transaction that is not over has replaced under the one key that is read.
     pub replaced: Option<Before>,
+    /// It may go on with rows that others have changed and are retired on.
+    pub goes_behind: bool,
 }
 
 impl<T: Trees> Cx<'_, T> {
@@ -147,6 +151,11 @@ impl<T: Trees> Cx<'_, T> {
     /// Locks a key or a range of a table whose intent is held.
     #[track_caller]
     fn lock_in(&mut self, table: TableId, target: Target<'_>, mode: Mode) -> Result<(), Stop> {
+        if let Target::Key(tree, key) = target
+            && self.locks.is_retired(self.txn, tree, key)
+        {
+            return Err(Stop::Reclaim(tree, key.into()));
+        }
         match self.locking {
             Locking::Take if !canary::on(Bug::SkippedRangeLock) || !matches!(target, Target::Range(..)) => {
                 granted(self.locks.acquire_in(self.txn, table, target, mode), target, mode)

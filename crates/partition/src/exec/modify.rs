@@ -42,7 +42,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn of(program: &'a Program, env: &'a Env) -> Option<Self> {
+    fn of(program: &'a Program, env: &'a Env, goes_behind: bool) -> Option<Self> {
         let (access, set, returning, moves, adds) = match program {
             Program::Update { access, set, returning, moves, adds } => {
                 (access, Some(set.as_slice()), returning, *moves, *adds)
@@ -50,7 +50,8 @@ impl<'a> Plan<'a> {
             Program::Delete { access, returning } => (access, None, returning, false, false),
             _ => return None,
         };
-        Some(Self { access, set, returning, moves, adds, mode: Mode::of_row(access.write_lock()), env })
+        let mode = if goes_behind { Mode::Behind } else { Mode::of_row(access.write_lock()) };
+        Some(Self { access, set, returning, moves, adds, mode, env })
     }
     /// Whether a changed row could come up again later in the path: then all keys are collected first.
     fn may_meet_itself(&self) -> bool {
@@ -107,7 +108,7 @@ impl Modify {
         out: &mut Output,
         batch: &Batch,
     ) -> Result<bool, Stop> {
-        let Some(plan) = Plan::of(program, env) else {
+        let Some(plan) = Plan::of(program, env, cx.goes_behind) else {
             return Err(clearway_types::SqlError::internal("not an update").into());
         };
         if self.keys.is_none() {

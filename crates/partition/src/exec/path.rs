@@ -87,6 +87,29 @@ pub(crate) fn push_point(program: &Program, env: &Env, out: &mut Vec<u8>) -> Sql
     }
 }
 
+/// The key of the row that the program changes without looking at it otherwise: the answer is the same whatever is in the row, and no
+/// key, index or home changes. False if it is another program, or there is no such row. `adds`: additions share the row.
+pub(crate) fn push_blind(program: &Program, env: &Env, adds: bool, out: &mut Vec<u8>) -> SqlResult<bool> {
+    if !is_blind(program, adds) {
+        return Ok(false);
+    }
+    match program {
+        Program::Update { access: Access { path: Path::Point(exprs), .. }, .. } => push_exprs(exprs, env, out),
+        _ => Ok(false),
+    }
+}
+
+/// As [`push_blind`].
+pub(crate) fn is_blind(program: &Program, adds: bool) -> bool {
+    let Program::Update { access, set, returning, moves, adds: only_adds } = program else { return false };
+    let indexed = |column: &usize| access.table.indexes.iter().any(|index| index.columns.contains(column));
+    let plain = matches!(access.path, Path::Point(_)) && access.filter.is_none() && returning.is_empty() && !moves;
+    plain
+        && !(*only_adds && adds)
+        && !set.iter().any(|(column, _)| indexed(column))
+        && access.write_lock() == clearway_plan::RowLock::NoKeyUpdate
+}
+
 impl Keys {
     pub(super) fn of(access: &Access, env: &Env) -> SqlResult<Self> {
         let table = &access.table;

@@ -1,7 +1,8 @@
 //! Who holds one key, and how.
 //!
 //! Invariant: of those in `txns` either all hold [`Mode::Shared`], or all hold [`Mode::Increment`], or there is one, with `mode`. Beside them anybody may hold [`Mode::KeyShared`] unless
-//! `mode` is [`Mode::Exclusive`]. Nobody is in both sets.
+//! `mode` is [`Mode::Exclusive`]. Nobody is in both sets. Where there is a `chain`, `mode` is [`Mode::NoKeyExclusive`], and
+//! `txns` are those of the chain and at most one more.
 
 use super::Mode;
 use super::few::Few;
@@ -18,11 +19,13 @@ pub(super) struct Holders {
     key_shared: BTreeSet<TxnId>,
     /// What was added to the row's integers, without signs, since `txns` was empty.
     spread: u64,
+    /// Those of `txns` that are retired, in the order of their changes ([`super::retired`]).
+    chain: Vec<TxnId>,
 }
 
 impl Default for Holders {
     fn default() -> Self {
-        Self { mode: Mode::Shared, txns: Few::default(), key_shared: BTreeSet::new(), spread: 0 }
+        Self { mode: Mode::Shared, txns: Few::default(), key_shared: BTreeSet::new(), spread: 0, chain: Vec::new() }
     }
 }
 
@@ -44,6 +47,9 @@ impl Holders {
     /// Whether `is` is true of one of those that hold it in a mode that conflicts with this one.
     #[inline]
     pub(super) fn any_against(&self, mode: Mode, mut is: impl FnMut(TxnId) -> bool) -> bool {
+        if mode == Mode::Behind && !self.chain.is_empty() {
+            return self.against_newcomer().any(is);
+        }
         let shared = self.mode == Mode::Increment && canary::on(Bug::SharedIncrement);
         if mode.conflicts() & self.mode.bit() != 0 && !shared && self.txns.iter().any(|txn| is(*txn)) {
             return true;
@@ -77,7 +83,7 @@ impl Holders {
             return !self.txns.contains(&txn) && self.key_shared.insert(txn);
         }
         if self.txns.is_empty() || mode.rank() > self.mode.rank() {
-            self.mode = mode;
+            self.mode = if mode == Mode::Behind { Mode::NoKeyExclusive } else { mode };
         }
         let had_key = self.key_shared.remove(&txn);
         self.txns.insert(txn) && !had_key
@@ -87,8 +93,68 @@ impl Holders {
     pub(super) fn remove(&mut self, txn: TxnId) {
         self.txns.remove(&txn);
         self.key_shared.remove(&txn);
+        if !self.chain.is_empty() {
+            self.unretire(txn);
+        }
         if self.txns.is_empty() {
             self.spread = 0;
         }
+    }
+}
+
+/// Most transactions that may be retired on one key.
+pub(super) const CHAIN: usize = 64;
+
+/// Retired holders.
+impl Holders {
+    /// Retires a holder; false if it is none that may be retired.
+    pub(super) fn retire(&mut self, txn: TxnId) -> bool {
+        let may = self.mode == Mode::NoKeyExclusive && self.txns.contains(&txn) && self.chain.len() < CHAIN;
+        if !may || self.chain.contains(&txn) {
+            return false;
+        }
+        self.chain.push(txn);
+        true
+    }
+
+    pub(super) fn unretire(&mut self, txn: TxnId) {
+        self.chain.retain(|retired| *retired != txn);
+    }
+
+    pub(super) fn is_retired(&self, txn: TxnId) -> bool {
+        self.chain.contains(&txn)
+    }
+
+    pub(super) fn has_chain(&self) -> bool {
+        !self.chain.is_empty()
+    }
+
+    /// Those that a newcomer cannot go behind: the holder that is not retired, or all of a chain
+    /// that is full.
+    fn against_newcomer(&self) -> impl Iterator<Item = TxnId> {
+        let full = self.chain.len() >= CHAIN;
+        let chain = if full { &*self.chain } else { &[] };
+        chain.iter().copied().chain(self.last())
+    }
+
+    /// The holder that is not retired.
+    fn last(&self) -> Option<TxnId> {
+        self.txns.iter().find(|txn| !self.chain.contains(txn)).copied()
+    }
+
+    /// All that hold the row exclusively, in the order of their changes.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = TxnId> {
+        self.chain.iter().copied().chain(self.last())
+    }
+
+    /// Those that this holder is behind.
+    pub(super) fn ahead_of(&self, txn: TxnId) -> impl Iterator<Item = TxnId> {
+        self.chain.iter().copied().take_while(move |retired| *retired != txn)
+    }
+
+    /// Those behind a retired holder.
+    pub(super) fn behind(&self, txn: TxnId) -> impl Iterator<Item = TxnId> {
+        let retired = self.is_retired(txn);
+        self.in_order().skip_while(move |other| *other != txn).skip(1).filter(move |_| retired)
     }
 }

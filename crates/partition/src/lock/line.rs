@@ -4,7 +4,7 @@
 //! conflicts with the first and goes before it. So one edge of the waits-for graph serves them all.
 
 use super::scope::{LineRef, Place};
-use super::table::ScopeId;
+use super::table::{LockTable, ScopeId};
 use clearway_types::TxnId;
 
 /// The most transactions that are named as in a line's way.
@@ -38,4 +38,26 @@ pub(super) struct Waiting {
     pub number: u64,
     pub before: Option<TxnId>,
     pub behind: Option<TxnId>,
+}
+
+impl LockTable {
+    /// Whether the transaction waits here.
+    pub(crate) fn waits(&self, txn: TxnId) -> bool {
+        self.owners.get(&txn).is_some_and(|o| o.waits.is_some())
+    }
+
+    /// The members of all lines that name the transaction as in their way. Looks at every line.
+    pub(crate) fn waiters_of(&self, txn: TxnId) -> Vec<TxnId> {
+        let naming = self.lines.values().filter(|line| line.on.contains(&txn)).map(|line| line.at.id);
+        let mut lines: Vec<u64> = naming.collect();
+        // The order of a hash map is nobody's.
+        lines.sort_unstable();
+        lines.into_iter().flat_map(|line| self.members(line)).collect()
+    }
+
+    /// Who waits in a line, in order.
+    pub(crate) fn members(&self, line: u64) -> impl Iterator<Item = TxnId> + '_ {
+        let first = self.lines.get(&line).map(|l| l.first);
+        std::iter::successors(first, |txn| self.owners.get(txn)?.waits?.behind)
+    }
 }

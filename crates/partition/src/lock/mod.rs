@@ -45,6 +45,7 @@ mod intervals;
 mod line;
 mod owner;
 mod packed;
+mod retired;
 mod scope;
 mod spans;
 mod table;
@@ -83,6 +84,11 @@ pub(crate) enum Mode {
     AccessExclusive = 128,
     /// Adds to integers of a row, as others may at the same time (docs/decisions/increments.md). Of keys only.
     Increment = 256,
+    /// A request for [`Mode::NoKeyExclusive`] that retired holders are not in the way of
+    /// ([`retired`]). Never held. Of keys only.
+    Behind = 512,
+    /// Waits for the transactions that the requester is behind ([`retired`]). Never held.
+    Settled = 1024,
 }
 
 /// The modes of tables. [`Mode::Exclusive`] locks all rows, and [`Mode::AccessExclusive`] the table: who need not wait for locks of rows waits for that one.
@@ -125,13 +131,15 @@ impl Mode {
         const X: u16 = Mode::Exclusive.bit();
         const AS: u16 = Mode::AccessShared.bit();
         const AX: u16 = Mode::AccessExclusive.bit();
+        const BH: u16 = Mode::Behind.bit();
         match self {
             Mode::IntentShared | Mode::KeyShared => X | AX,
             Mode::IntentExclusive => S | X | AX,
-            Mode::Shared => IX | INC | NKX | X | AX,
-            Mode::Increment => S | NKX | X | AX,
-            Mode::NoKeyExclusive => S | INC | NKX | X | AX,
-            Mode::Exclusive => IS | IX | KS | S | INC | NKX | X | AX,
+            Mode::Shared => IX | INC | NKX | BH | X | AX,
+            Mode::Increment => S | NKX | BH | X | AX,
+            Mode::NoKeyExclusive | Mode::Behind => S | INC | NKX | BH | X | AX,
+            Mode::Settled => 0,
+            Mode::Exclusive => IS | IX | KS | S | INC | NKX | BH | X | AX,
             Mode::AccessShared => AX,
             Mode::AccessExclusive => AS | IS | IX | S | X | AX,
         }
@@ -145,7 +153,8 @@ impl Mode {
             Mode::KeyShared => 4 | 8 | 16 | 32 | 256,
             Mode::Shared => 8 | 16 | 32 | 128,
             Mode::Increment => 16 | 32 | 256,
-            Mode::NoKeyExclusive => 16 | 32,
+            Mode::NoKeyExclusive | Mode::Behind => 16 | 32,
+            Mode::Settled => 0,
             Mode::Exclusive => 32 | 128,
             Mode::AccessExclusive => 128,
         }
@@ -154,7 +163,12 @@ impl Mode {
     pub(crate) const fn intent(self) -> Mode {
         match self {
             Mode::KeyShared | Mode::Shared | Mode::IntentShared => Mode::IntentShared,
-            Mode::Increment | Mode::NoKeyExclusive | Mode::Exclusive | Mode::IntentExclusive => Mode::IntentExclusive,
+            Mode::Increment
+            | Mode::NoKeyExclusive
+            | Mode::Behind
+            | Mode::Settled
+            | Mode::Exclusive
+            | Mode::IntentExclusive => Mode::IntentExclusive,
             Mode::AccessShared | Mode::AccessExclusive => self,
         }
     }
@@ -162,7 +176,7 @@ impl Mode {
     pub(crate) const fn of_table(self) -> Mode {
         match self {
             Mode::KeyShared => Mode::Shared,
-            Mode::Increment | Mode::NoKeyExclusive => Mode::Exclusive,
+            Mode::Increment | Mode::NoKeyExclusive | Mode::Behind => Mode::Exclusive,
             other => other,
         }
     }
@@ -172,7 +186,7 @@ impl Mode {
             Mode::KeyShared => 0,
             Mode::Shared | Mode::IntentShared | Mode::AccessShared => 1,
             Mode::Increment => 2,
-            Mode::NoKeyExclusive => 3,
+            Mode::NoKeyExclusive | Mode::Behind | Mode::Settled => 3,
             Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive => 4,
         }
     }

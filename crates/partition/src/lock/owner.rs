@@ -2,6 +2,7 @@
 
 use super::Mode;
 use super::few::Few;
+use super::holders::Holders;
 use super::line::Waiting;
 use super::scope::{Place, Scope};
 use super::table::ScopeId;
@@ -18,11 +19,23 @@ pub(super) struct Owner {
     pub waits: Option<Waiting>,
     /// The lines that watch it.
     pub watched: BTreeSet<u64>,
+    /// Keys of which it came to have the lock behind retired holders ([`super::retired`]).
+    pub behind: Vec<(TreeId, Arc<[u8]>)>,
+    /// Keys that it is retired on.
+    pub retired: Vec<(TreeId, Arc<[u8]>)>,
 }
 
 impl Owner {
     /// Records a lock, here and in its scope. From `many` keys on, further keys are packed.
     pub(super) fn take(&mut self, scope: &mut Scope, txn: TxnId, id: ScopeId, place: &Place, mode: Mode, many: usize) {
+        if mode == Mode::Settled {
+            return;
+        }
+        if let (Mode::Behind, ScopeId::Tree(tree), Place::Key(key)) = (mode, id, place)
+            && scope.holders_of(key).is_some_and(Holders::has_chain)
+        {
+            self.behind.push((tree, key.clone()));
+        }
         let new = match place {
             Place::Key(key) if self.packs(many) => {
                 if let (true, ScopeId::Tree(tree)) = (scope.grant_packed(txn, key, mode), id) {

@@ -2,6 +2,7 @@
 
 use super::line::{InLine, Line, NAMED, Waiting};
 use super::owner::Owner;
+use super::retired::Heat;
 use super::scope::{LineRef, Place, Scope, keys_of};
 use super::spans::Keys;
 use super::work::look;
@@ -55,10 +56,10 @@ impl ScopeId {
 }
 
 /// A request, as it is held against others.
-struct Request<'a> {
-    txn: TxnId,
-    scope: ScopeId,
-    keys: Keys<'a>,
+pub(super) struct Request<'a> {
+    pub txn: TxnId,
+    pub scope: ScopeId,
+    pub keys: Keys<'a>,
     mode: Mode,
     /// Its own line, if it is in one, and since when it waits.
     line: Option<u64>,
@@ -82,6 +83,9 @@ pub(crate) struct LockTable {
     pub(super) scopes: HashMap<ScopeId, Scope>,
     pub(super) owners: HashMap<TxnId, Owner>,
     pub(super) lines: HashMap<u64, Line>,
+    /// How many locks are retired, and where it pays to retire one.
+    pub(super) retired: usize,
+    pub(super) heat: Heat,
     /// Lines and waits so far.
     numbers: u64,
     events: VecDeque<Event>,
@@ -95,6 +99,8 @@ impl LockTable {
             scopes: HashMap::new(),
             owners: HashMap::new(),
             lines: HashMap::new(),
+            retired: 0,
+            heat: Heat::default(),
             numbers: 0,
             events: VecDeque::new(),
         }
@@ -165,7 +171,7 @@ impl LockTable {
         let owner = self.owners.entry(txn).or_default();
         assert!(owner.waits.is_none(), "invariant 4: {txn} waits already");
         let place = Place::of(target);
-        if self.lines.is_empty() && !scope.any_holder(txn, &keys, mode, |_| true) {
+        if self.lines.is_empty() && mode != Mode::Behind && !scope.any_holder(txn, &keys, mode, |_| true) {
             owner.take(scope, txn, id, &place, mode, self.many);
             return Acquired::Granted;
         }
@@ -174,13 +180,18 @@ impl LockTable {
         if let Some(line) = line
             && !self.waits_for(line, txn)
         {
+            self.is_wanted(target, mode);
             return Acquired::Waits(self.join(line, txn));
         }
         let obstacles = self.obstacles(&request);
         if obstacles.on.is_empty() {
+            if mode == Mode::Behind {
+                self.is_joined(target);
+            }
             self.grant(txn, id, &place, mode);
             return Acquired::Granted;
         }
+        self.is_wanted(target, mode);
         let private = obstacles.passes || line.is_some();
         Acquired::Waits(self.open(txn, id, place, mode, private, obstacles.on))
     }
@@ -209,26 +220,6 @@ impl LockTable {
         }
     }
 
-    /// Whether the transaction waits here.
-    pub(crate) fn waits(&self, txn: TxnId) -> bool {
-        self.owners.get(&txn).is_some_and(|o| o.waits.is_some())
-    }
-
-    /// The members of all lines that name the transaction as in their way. Looks at every line.
-    pub(crate) fn waiters_of(&self, txn: TxnId) -> Vec<TxnId> {
-        let naming = self.lines.values().filter(|line| line.on.contains(&txn)).map(|line| line.at.id);
-        let mut lines: Vec<u64> = naming.collect();
-        // The order of a hash map is nobody's.
-        lines.sort_unstable();
-        lines.into_iter().flat_map(|line| self.members(line)).collect()
-    }
-
-    /// Who waits in a line, in order.
-    pub(crate) fn members(&self, line: u64) -> impl Iterator<Item = TxnId> + '_ {
-        let first = self.lines.get(&line).map(|l| l.first);
-        std::iter::successors(first, |txn| self.owners.get(txn)?.waits?.behind)
-    }
-
     /// Ends a wait.
     pub(crate) fn stop_waiting(&mut self, txn: TxnId) {
         let Some(owner) = self.owners.get_mut(&txn) else { return };
@@ -247,6 +238,7 @@ impl LockTable {
     pub(crate) fn release(&mut self, txn: TxnId) {
         self.stop_waiting(txn);
         let Some(owner) = self.owners.remove(&txn) else { return };
+        self.retired -= owner.retired.len();
         for (tree, key) in owner.keys.iter() {
             self.in_scope(ScopeId::Tree(*tree), |scope| scope.release_key(txn, key));
         }
@@ -313,6 +305,9 @@ impl LockTable {
 
     fn holds_against(&self, line: u64, txn: TxnId, owner: &Owner) -> bool {
         let Some(line) = self.lines.get(&line) else { return false };
+        if line.at.mode == Mode::Settled {
+            return line.on.contains(&txn);
+        }
         let Some(scope) = self.scopes.get(&line.scope) else { return false };
         let keys = line.place.keys();
         // The own keys from where a range begins to where it ends.
@@ -328,7 +323,7 @@ impl LockTable {
     /// If the line goes before the request: the last of it that does. One that waits for the request's transaction does not: `passes` is set.
     fn goes_first(&self, line: u64, r: &Request<'_>, passes: &Cell<bool>) -> Option<TxnId> {
         look();
-        let found = self.lines.get(&line).filter(|_| Some(line) != r.line)?;
+        let found = self.lines.get(&line).filter(|l| Some(line) != r.line && l.at.mode != Mode::Settled)?;
         let earlier = |txn: &TxnId| {
             *txn != r.txn && self.owners.get(txn).and_then(|o| o.waits).is_some_and(|w| w.number < r.number)
         };
@@ -363,12 +358,18 @@ impl LockTable {
     /// holds a lock.
     fn obstacles(&self, r: &Request<'_>) -> Obstacles {
         let mut found = Obstacles::default();
+        if r.mode == Mode::Settled {
+            found.on = self.unsettled(r);
+            return found;
+        }
         let Some(scope) = self.scopes.get(&r.scope) else { return found };
         let passes = Cell::new(false);
         found.on.extend(self.rival(scope, r, &passes));
         // Not so many different ones, but so many in all: one transaction may hold very many keys of a range.
         let mut looks = 0;
-        scope.any_holder(r.txn, &r.keys, r.mode, |holder| {
+        let refused = r.mode == Mode::Behind && self.must_not_join(r.txn, r.scope, &r.keys);
+        let mode = if refused { Mode::NoKeyExclusive } else { r.mode };
+        scope.any_holder(r.txn, &r.keys, mode, |holder| {
             if !found.on.contains(&holder) {
                 found.on.push(holder);
             }
@@ -396,7 +397,15 @@ impl LockTable {
     }
 
     /// Opens a line.
-    fn open(&mut self, txn: TxnId, scope: ScopeId, place: Place, mode: Mode, private: bool, on: Vec<TxnId>) -> InLine {
+    pub(super) fn open(
+        &mut self,
+        txn: TxnId,
+        scope: ScopeId,
+        place: Place,
+        mode: Mode,
+        private: bool,
+        on: Vec<TxnId>,
+    ) -> InLine {
         let (id, number) = (self.next_number(), self.next_number());
         let at = LineRef { id, mode, private };
         let number_of = |line| {
@@ -453,7 +462,7 @@ impl LockTable {
     }
 
     /// Has those lines look again that watched the transaction, oldest first.
-    fn serve_all(&mut self, txn: TxnId, watched: &BTreeSet<u64>) {
+    pub(super) fn serve_all(&mut self, txn: TxnId, watched: &BTreeSet<u64>) {
         let number = |line: &u64| {
             let line = self.lines.get(line).filter(|l| l.on.first() == Some(&txn))?;
             Some((self.owners.get(&line.first)?.waits?.number, line.at.id))

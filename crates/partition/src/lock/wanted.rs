@@ -39,7 +39,7 @@ impl Wanted {
             Mode::KeyShared => "key share",
             Mode::Shared => "share",
             Mode::Increment => "increment",
-            Mode::NoKeyExclusive => "no key update",
+            Mode::NoKeyExclusive | Mode::Behind | Mode::Settled => "no key update",
             Mode::Exclusive => "update",
         }
     }

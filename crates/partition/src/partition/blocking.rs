@@ -91,6 +91,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::AwaitsClient
             | Body::Forget(_)
             | Body::Savepoint(_)
+            | Body::Settle
     )
 }
 

@@ -50,6 +50,14 @@ impl<T: Trees> Partition<T> {
         writers.extend(self.locks.holders_against(id, Target::Table(table.id), Mode::IntentShared));
         writers.sort_unstable();
         writers.dedup();
+        let mut several = false;
+        if let Some(in_order) = self.locks.after(id, table.tree, key) {
+            if self.locks.is_retired(id, table.tree, key) && !in_order.is_empty() {
+                return Err(Stop::Reclaim(table.tree, key.as_slice().into()));
+            }
+            several = in_order.len() > 1;
+            writers = in_order;
+        }
         let mut added = Vec::new();
         for writer in writers {
             let Some(txn) = self.txns.get(&writer) else { continue };
@@ -58,10 +66,11 @@ impl<T: Trees> Partition<T> {
                 Replaced::Value(_) | Replaced::Added(_) if self.trees.versions.is_undecided(writer) => {
                     return Err(Stop::Commit(writer));
                 }
-                Replaced::Value(before) => return Ok(Some(before)),
+                Replaced::Value(before) if !several => return Ok(Some(before)),
                 Replaced::Added(_) if canary::on(Bug::UnsubtractedDelta) => {}
                 Replaced::Added(more) => added.extend(more),
-                Replaced::Unknown => {
+                // The undo of each change but the last of several is one of a value that is not there any more.
+                Replaced::Value(_) | Replaced::Unknown => {
                     let (whole, intent) = (Target::Table(table.id), Mode::IntentShared);
                     granted(self.locks.acquire(id, whole, intent), whole, intent)?;
                     granted(self.locks.acquire_in(id, table.id, row, Mode::Shared), row, Mode::Shared)?;

@@ -47,7 +47,7 @@ impl<T: Trees> Partition<T> {
         let reads = reads.filter(|_| !gathering.is_off());
         let learning = reads.map(|(reads, learns)| Learning { reads, gathering, learns });
         let (trees, locks) = (&mut self.trees, &mut self.locks);
-        let (moved, as_of, replaced, by_table) = (None, None, None, false);
+        let (moved, as_of, replaced, by_table, goes_behind) = (None, None, None, false, false);
         let cx = Cx {
             trees,
             locks,
@@ -62,6 +62,7 @@ impl<T: Trees> Partition<T> {
             as_of,
             by_table,
             replaced,
+            goes_behind,
         };
         (cx, &mut self.scratch)
     }

@@ -41,8 +41,16 @@ impl<T: Trees> Partition<T> {
     }
 
     /// Everything that a decision brings with it; it can be left off anywhere and taken up again.
-    pub(super) fn run_finish(&mut self, id: TxnId, txn: &mut Txn<T::Log>, commit: Option<Lsn>) -> Result<(), Stop> {
+    pub(super) fn run_finish(
+        &mut self,
+        id: TxnId,
+        txn: &mut Txn<T::Log>,
+        commit: Option<Lsn>,
+        out: &mut Outbox,
+    ) -> Result<(), Stop> {
         if let Some(commit) = commit {
+            let skipped = canary::on(Bug::SkippedDependency) || canary::on(Bug::KeptSuccessor);
+            assert!(skipped || !txn.doomed && !self.locks.rests(id), "{id} is committed before one that it is behind");
             self.told(id, commit);
             self.tables.end(txn.changed.drain(..), Some(commit), self.trees.versions.floor());
             self.drop_trees(id, &mut txn.drops)?;
@@ -51,6 +59,9 @@ impl<T: Trees> Partition<T> {
         } else {
             if canary::on(Bug::HalfWhole) && self.blocking.is_by(id) {
                 self.trees.committed(std::mem::replace(&mut txn.log, T::Log::new(id)));
+            }
+            if !canary::on(Bug::KeptSuccessor) {
+                self.undo_those_behind(id, out)?;
             }
             self.trees.rollback(&mut txn.log, 0, &mut |_, _, _| {})?;
             self.tables.end(txn.changed.drain(..), None, Lsn(0));

@@ -21,6 +21,11 @@ impl<T: Trees> Partition<T> {
             self.txns.insert(id, txn);
             return;
         }
+        if txn.doomed {
+            self.reply(origin, Err(Failure::Sql(super::retire::cascaded())), out);
+            self.txns.insert(id, txn);
+            return;
+        }
         if let Body::TableChanged { table, .. } = body {
             self.tables.announce(table, id);
         }
@@ -46,7 +51,12 @@ impl<T: Trees> Partition<T> {
     }
 
     pub(super) fn run_general(&mut self, id: TxnId, txn: &mut Txn<T::Log>, job: &mut Job) -> Result<Reply, Stop> {
+        self.settle_before(id, job)?;
         match job {
+            Job::Settle(failure) => match failure.take() {
+                Some(failure) => Err(Stop::Fail(failure)),
+                None => Ok(Reply::default()),
+            },
             Job::Statement(s) => {
                 let by_table = match s.as_of {
                     Some(as_of) => self.check_table(id, &s.exec.program, as_of)?,
@@ -60,11 +70,17 @@ impl<T: Trees> Partition<T> {
                     s.fresh || s.as_of.is_some() && reads_freely(&s.exec.program),
                 );
                 let replaced = self.replaced(id, &s.exec, s.as_of)?;
+                let retires = self.retires(txn, s) && locking == Locking::Take;
                 let (mut cx, _) = self.cx(id, &mut txn.log, locking, mode, Some((&mut txn.reads, s.learns)));
                 cx.see(s.as_of, replaced, by_table);
                 cx.moved = Some(&mut txn.moved);
+                cx.goes_behind = retires;
                 let more = s.exec.run(&mut cx)?;
                 let (rows, count) = s.exec.take_output();
+                let behind = self.locks.rests(id).then_some(self.id);
+                if retires && count == 1 {
+                    self.retire(id, &s.exec)?;
+                }
                 if more {
                     // The client may take its time for the batch.
                     self.unblock(id);
@@ -73,7 +89,7 @@ impl<T: Trees> Partition<T> {
                 if more && let Job::Statement(s) = std::mem::replace(job, Job::Finish { commit: None }) {
                     txn.paused.push(s);
                 }
-                Ok(Reply { more, ..answer(rows, count) })
+                Ok(Reply { more, behind, ..answer(rows, count) })
             }
             Job::KeepVersions { generation, misses } => self.keep_versions((id, txn), *generation, misses),
             Job::LockTable { table, .. } => {
@@ -153,6 +169,7 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
             None
         }
         Body::Raw(op) => Some(Job::Raw(op)),
+        Body::Settle => Some(Job::Settle(None)),
         Body::OneShot { .. }
         | Body::Block
         | Body::Unblock

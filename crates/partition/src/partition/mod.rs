@@ -20,6 +20,7 @@ mod finish;
 mod general;
 mod one_shot;
 mod quiet;
+mod retire;
 mod snapshot;
 mod spill;
 mod stranded;
@@ -273,7 +274,7 @@ impl<T: Trees> Partition<T> {
                     }
                     Err(stop) => stop,
                 },
-                Job::Finish { commit } => match self.run_finish(id, txn, *commit) {
+                Job::Finish { commit } => match self.run_finish(id, txn, *commit, out) {
                     Ok(()) => {
                         self.ended(id, &task, out);
                         return After::End;
@@ -311,6 +312,7 @@ impl<T: Trees> Partition<T> {
         out: &mut Outbox,
     ) -> Option<After> {
         let partition = self.id;
+        let stop = self.without_those_behind(id, stop, out)?;
         if matches!(stop, Stop::Want(_) | Stop::Log(_) | Stop::Spilled(_) | Stop::Slice) && self.blocking.is_by(id) {
             self.unblock(id);
             out.push(Out::Stalled { to: task.origin });
@@ -357,7 +359,7 @@ impl<T: Trees> Partition<T> {
                 task.waiting = Waiting::Resume;
                 self.undecided.entry(writer).or_default().push(id);
             }
-            Stop::Conflict => {
+            Stop::Conflict | Stop::Reclaim(..) => {
                 let error = SqlError::internal("a locking transaction met a conflict");
                 return self.fail(id, txn, task, Failure::Sql(error), out);
             }
@@ -388,7 +390,7 @@ impl<T: Trees> Partition<T> {
             }
             Job::Statement(s) => {
                 txn.reads.forget();
-                (s.mark, Then::Fail(failure))
+                (s.mark, self.after_failure(id, failure))
             }
             _ => (txn.log.mark(), Then::Fail(failure)),
         };
@@ -401,6 +403,9 @@ impl<T: Trees> Partition<T> {
         let Job::Undo { then, .. } = task.job else { return After::Keep };
         match then {
             Then::Fail(failure) => self.reply(task.origin, Err(failure), out),
+            Then::Settle(failure) => {
+                return self.run_task(id, txn, Task::new(task.origin, Job::Settle(Some(failure))), out);
+            }
             Then::Done => self.reply(task.origin, Ok(Reply::default()), out),
             Then::End(failure) => {
                 self.end_log(id, txn);

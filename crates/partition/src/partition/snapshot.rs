@@ -27,6 +27,10 @@ impl<T: Trees> Partition<T> {
         if self.trees.versions.generation() == generation {
             return kept;
         }
+        // The undo of a retired change is one of the value as it was then, which may have changed since.
+        if self.locks.has_retired() {
+            return refused;
+        }
         let (mut images, mut made, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         // The order of a hash map is nobody's, and which pages are wanted depends on it.
         let others = self.txns.iter().map(|(id, txn)| (*id, &**txn));

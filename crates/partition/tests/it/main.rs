@@ -12,6 +12,7 @@ mod newer;
 mod nowait;
 mod readers;
 mod real;
+mod retire;
 mod snapshots;
 mod spill;
 mod sql;

@@ -62,16 +62,18 @@ pub struct HotRows {
     pub increments: bool,
     /// Those that arrive whole, in one query or one pipeline, run without row locks.
     pub whole: bool,
+    /// A contended row goes to the next transaction before the one that has changed it has ended.
+    pub retire: bool,
 }
 
 impl HotRows {
     /// None of the mechanisms.
-    pub const OFF: Self = Self { increments: false, whole: false };
+    pub const OFF: Self = Self { increments: false, whole: false, retire: false };
 }
 
 impl Default for HotRows {
     fn default() -> Self {
-        Self { increments: true, whole: false }
+        Self { increments: true, whole: false, retire: false }
     }
 }
 
@@ -86,7 +88,11 @@ impl FromStr for HotRows {
             match name {
                 "increments" => chosen.increments = true,
                 "whole" => chosen.whole = true,
-                _ => return Err(format!("there is no mechanism \"{name}\" for hot rows: increments, whole, or off")),
+                "retire" => chosen.retire = true,
+                _ => {
+                    let all = "increments, whole, retire, or off";
+                    return Err(format!("there is no mechanism \"{name}\" for hot rows: {all}"));
+                }
             }
         }
         Ok(chosen)
@@ -197,17 +203,18 @@ mod tests {
 
     #[test]
     fn mechanisms_for_hot_rows_are_a_list() {
-        for (text, increments, whole) in [
-            ("off", false, false),
-            (" off ", false, false),
-            ("increments", true, false),
-            ("increments , increments", true, false),
-            ("whole", false, true),
-            ("whole,increments", true, true),
+        for (text, increments, whole, retire) in [
+            ("off", false, false, false),
+            (" off ", false, false, false),
+            ("increments", true, false, false),
+            ("increments , increments", true, false, false),
+            ("whole", false, true, false),
+            ("whole,increments", true, true, false),
+            ("increments,retire", true, false, true),
         ] {
-            assert_eq!(text.parse(), Ok(HotRows { increments, whole }), "{text}");
+            assert_eq!(text.parse(), Ok(HotRows { increments, whole, retire }), "{text}");
         }
-        for bad in ["", "on", "increments,", "increments off", "off, increments", "retire"] {
+        for bad in ["", "on", "increments,", "increments off", "off, increments", "retired"] {
             assert!(bad.parse::<HotRows>().is_err(), "{bad}");
         }
         let parse = |text: &str| Config::parse(Flags::default(), text).map(|config| config.hot_rows.increments);

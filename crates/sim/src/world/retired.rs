@@ -1,0 +1,23 @@
+//! Rows that are given to the next transaction before the one that has changed them has ended.
+
+use super::World;
+use crate::generate::Mix;
+use crate::rng::Rng;
+
+impl World {
+    pub(super) fn draw_retired(&mut self, rng: &mut Rng) {
+        if !rng.percent(25) {
+            return;
+        }
+        let (adds, alone, rollbacks) = (rng.pick(&[40, 60, 90]), rng.pick(&[0, 10]), rng.pick(&[5, 20]));
+        let (levels, repeatable, near) = (rng.pick(&[80, 100]), rng.pick(&[0, 10]), rng.percent(20));
+        let whole = if rng.percent(20) { self.mix.whole } else { 0 };
+        let mix = Mix { adds, near, alone, rollbacks, levels, repeatable, whole, ..self.mix };
+        self.mix = Mix { keys: 4, ddl: 2, unique: 0, imports: 0, block: rng.pick(&[2, 4]), ..mix };
+        self.sessions = self.sessions.max(3);
+        let partition = &mut self.engine.partition;
+        (partition.retire, partition.retire_cold) = (true, rng.percent(70));
+        // Additions share the row otherwise.
+        partition.increments = rng.percent(20);
+    }
+}
