@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-const WHOLE: HotRows = HotRows { increments: true, whole: true };
+const WHOLE: HotRows = HotRows { increments: true, whole: true, retire: false };
 
 /// One Parse, Bind, Describe and Execute.
 fn run(sql: &str) -> Vec<u8> {
