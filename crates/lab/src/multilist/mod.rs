@@ -61,8 +61,10 @@ const SIZE: Size = Size { customers: 1_350_000, transactions: 3_000, frames: 524
 #[derive(Clone, Copy, Debug)]
 struct Ran {
     mb_s: f64,
-    /// Requests for a list's latch, a read.
-    requests: f64,
+    /// Reads, by all threads.
+    reads: u64,
+    /// Requests for lists' latches.
+    requests: u64,
 }
 
 const REQUESTS: Measure<Ran> = Measure {
@@ -71,7 +73,7 @@ const REQUESTS: Measure<Ran> = Measure {
     digits: 2,
     axis: Axis::linear,
     events: None,
-    of: |ran| ran.requests,
+    of: |ran| ran.requests as f64 / ran.reads.max(1) as f64,
 };
 /// What lockstat calls the latches of policies.
 const POLICY_CLASS: &str = "buffer.policy";
@@ -220,10 +222,7 @@ fn read(pool: &Pool, workload: &Workload, threads: usize, length: Duration) -> R
     // Every row of a class has the requests of all its callers.
     let policy = lockstat::contention().into_iter().filter(|row| row.name == POLICY_CLASS);
     let requests = policy.map(|row| row.requests).max().unwrap_or(0);
-    Ok(Ran {
-        mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20),
-        requests: requests as f64 / reads.max(1) as f64,
-    })
+    Ok(Ran { mb_s: reads as f64 * PAGE_SIZE as f64 / elapsed / f64::from(1 << 20), reads, requests })
 }
 
 /// A row of lockstat: the system, latch and caller, waits, their share of all, and how long one takes.
@@ -288,6 +287,47 @@ mod tests {
     use super::*;
     use crate::experiment::Options;
     use crate::result::Record;
+    use clearway_buffer::{ClockSweep, Maker, Probe, Replacement};
+    use clearway_types::{FrameId, PageId};
+    use std::sync::atomic::AtomicU64;
+
+    static HITS: AtomicU64 = AtomicU64::new(0);
+
+    /// Counts what it is told of hits.
+    struct Counting(ClockSweep);
+
+    impl Replacement for Counting {
+        fn hit(&self, frame: FrameId, page: PageId) {
+            // Relaxed: a count, read when the threads have ended.
+            HITS.fetch_add(1, Ordering::Relaxed);
+            self.0.hit(frame, page);
+        }
+        fn miss(&self, frame: FrameId, page: PageId) {
+            self.0.miss(frame, page);
+        }
+        fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+            self.0.evict(incoming, probe)
+        }
+        fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+            self.0.remove(frame, take);
+        }
+    }
+
+    #[test]
+    fn a_read_is_told_to_the_policy_as_often_as_simulated() {
+        let size = Size::of(true);
+        let workload = Workload::record(Kind::TableScan, size).unwrap();
+        let replacement = ReplacementKind::Custom(Maker::Told(|frames| Box::new(Counting(ClockSweep::new(frames)))));
+        let config = NodeConfig { frames: size.frames, replacement, ..NodeConfig::default() };
+        let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).unwrap();
+        for page in &workload.pages {
+            node.pool().fetch_blocking(clearway_buffer::Want::Page(*page)).unwrap();
+        }
+        let before = HITS.load(Ordering::Relaxed);
+        let ran = read(node.pool(), &workload, 2, QUICK_RUN).unwrap();
+        let told = HITS.load(Ordering::Relaxed) - before;
+        assert!(ran.reads > 0 && told == ran.reads * simulated::LOCKS_A_READ as u64, "{told} for {ran:?}");
+    }
 
     #[test]
     fn a_quick_run_reads_from_one_list_and_shows_the_published() {
@@ -296,10 +336,8 @@ mod tests {
         let measured = &record.findings.samples[0].series;
         assert!(measured.iter().any(|s| s.name == "arc/locked") && measured.len() >= 3);
         assert!(measured.iter().all(|s| s.points.iter().all(|p| p.y[0] > 0.0)));
-        let requests = &record.findings.tables[3];
-        let of = |system: &str| requests.rows.iter().find(|row| row[0] == table::Cell::text(system)).unwrap();
-        assert_eq!(of("arc/locked")[1].to_string(), "2.00", "as simulated: {requests}");
-        assert_eq!(of("clock-sweep")[1].to_string(), "0.00");
+        // Their number is not checked: lockstat counts other tests of this process, too.
+        assert_eq!(record.findings.tables[3].rows.len(), record.findings.tables[0].rows.len());
         assert_eq!(record.findings.tables[1].rows.len(), simulated::PUBLISHED.len());
         let judged: Vec<&str> = record.findings.bars.iter().map(|bar| bar.name.as_str()).collect();
         assert_eq!(judged, BARS);
