@@ -5,6 +5,9 @@ use crate::number;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Fewer events than this, in all repetitions, are shown as a count: a rate of so few means little.
+pub const FEW: f64 = 100.0;
+
 /// A table with a title.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Table {
@@ -95,6 +98,15 @@ impl Cell {
 }
 
 impl Cell {
+    /// A rate that repetitions measured of so many events, all together; of fewer than [`FEW`] their count.
+    pub fn rate(values: &[f64], digits: u8, name: &str, events: f64) -> Self {
+        if events >= FEW || values.is_empty() {
+            return Self::measured(values, digits);
+        }
+        let plural = if values.len() == 1 { "" } else { "s" };
+        Self::text(format!("{} {name} in {} run{plural}", number::shown(events, 0), values.len()))
+    }
+
     /// What repetitions measured: their median and, of two or more, how far they deviate from it.
     pub fn measured(values: &[f64], digits: u8) -> Self {
         match (number::median(values), number::deviation(values)) {

@@ -2,7 +2,7 @@
 
 use crate::number::median;
 use crate::result::{Axis, Point, Samples, Series};
-use crate::table::{self, Column, Table};
+use crate::table::{self, Column, FEW, Table};
 
 /// A measure that is shown: its name, its unit, digits that mean something, how it is drawn, and how it is read off.
 pub struct Measure<F> {
@@ -22,9 +22,6 @@ pub struct Measure<F> {
 
 /// What events are called, and how they are read off.
 pub type Events<F> = (&'static str, fn(&F) -> f64);
-
-/// Fewer events than this, in all repetitions, are shown as a count: a rate of so few means little.
-pub const FEW: f64 = 100.0;
 
 /// One system at one place.
 #[derive(Debug)]
@@ -79,12 +76,8 @@ impl<F> Grid<F> {
     pub fn cell(&self, system: &str, x: f64, measure: &Measure<F>) -> table::Cell {
         let repetitions = self.repetitions(system, x, measure.of);
         match self.few(system, x, measure) {
-            Some((name, events)) if !repetitions.is_empty() => table::Cell::text(format!(
-                "{events} {name} in {} run{}",
-                repetitions.len(),
-                if repetitions.len() == 1 { "" } else { "s" }
-            )),
-            _ => table::Cell::measured(&repetitions, measure.digits),
+            Some((name, events)) => table::Cell::rate(&repetitions, measure.digits, name, events),
+            None => table::Cell::measured(&repetitions, measure.digits),
         }
     }
 

@@ -1,6 +1,5 @@
 //! The bars of batching: what the source claims of its throughput and its contention, and what our default must keep.
 
-use super::grid::FEW;
 use super::point::{self, Point};
 use super::real::Ran;
 use super::scaling::{JUDGED_THREADS, MEASURED, Scaled};
@@ -9,6 +8,7 @@ use super::workload::Kind;
 use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
 use crate::result::Findings;
+use crate::table::FEW;
 use clearway_buffer::PolicyKind;
 
 /// The workloads whose runs on this machine are judged.

@@ -3,13 +3,13 @@
 mod simulated;
 
 use crate::bars::{Bar, Bound, Reading};
-use crate::bp::grid::{FEW, Grid, Measure};
+use crate::bp::grid::{Grid, Measure};
 use crate::bp::point;
 use crate::bp::workload::{Kind, Size, Workload};
 use crate::experiment::{Experiment, Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
-use crate::table::{self, Column, Table};
+use crate::table::{self, Column, FEW, Table};
 use clearway_buffer::{PAGE_SIZE, Pool, ReplacementKind, WrapperKind};
 use clearway_env::OsDisk;
 use clearway_harness::Res;

@@ -68,6 +68,9 @@ struct Measure {
     of: fn(&Figures) -> f64,
 }
 
+/// A rate of waits, of which there may be few.
+const WAITED: &str = "requests that waited for the policy's latch";
+
 const MEASURES: [Measure; 6] = [
     Measure { name: "throughput", unit: "TPS", digits: 0, of: |f| f.sample.tps },
     Measure {
@@ -77,12 +80,7 @@ const MEASURES: [Measure; 6] = [
         of: |f| f.waits.policy_share,
     },
     Measure { name: "waiting for any latch", unit: "% of the workers' time", digits: 2, of: |f| f.waits.latch_share },
-    Measure {
-        name: "requests that waited for the policy's latch",
-        unit: "%",
-        digits: 3,
-        of: |f| f.waits.policy_contended,
-    },
+    Measure { name: WAITED, unit: "%", digits: 3, of: |f| f.waits.policy_contended },
     Measure { name: "server's CPU time a transaction", unit: "us", digits: 1, of: |f| f.sample.server_cpu_us },
     Measure { name: "requests for the policy's latch a transaction", unit: "", digits: 1, of: Figures::requests },
 ];
@@ -99,6 +97,11 @@ const PUBLISHED: [(&str, f64, f64); 4] = [
 ];
 
 impl Figures {
+    /// Requests for the policy's latch that waited.
+    fn waited(&self) -> f64 {
+        (self.waits.policy_requests * self.waits.policy_contended / 100.0).round()
+    }
+
     fn requests(&self) -> f64 {
         self.waits.policy_requests / (self.sample.tps * self.waits.seconds)
     }
@@ -211,7 +214,11 @@ fn table(measured: &[(Case, Vec<Figures>)]) -> Table {
     for (case, runs) in measured {
         let mut row = vec![Cell::text(&case.variant.name), Cell::number(case.workers as f64, 0)];
         let values = |measure: &Measure| runs.iter().map(measure.of).collect::<Vec<_>>();
-        row.extend(MEASURES.iter().map(|measure| Cell::measured(&values(measure), measure.digits)));
+        let waited: f64 = runs.iter().map(Figures::waited).sum();
+        row.extend(MEASURES.iter().map(|measure| match measure.name {
+            WAITED => Cell::rate(&values(measure), measure.digits, "waits", waited),
+            _ => Cell::measured(&values(measure), measure.digits),
+        }));
         row.extend([Cell::Empty, Cell::Empty]);
         rows.push(row);
     }
@@ -344,6 +351,9 @@ mod tests {
         assert_eq!(table.rows[0][2], Cell::measured(&[100.0; 3], 0));
         assert_eq!(table.rows[0][7], Cell::measured(&[4.0; 3], 1));
         assert_eq!(table.rows[measured.len()][8..], [Cell::number(805.0, 0), Cell::number(82.42, 2)]);
+        // 800 requests, of which half a percent waited, in each of three runs; then twice as many, and so on.
+        assert_eq!(table.rows[0][5], Cell::text("12 waits in 3 runs"));
+        assert_eq!(table.rows[9][5], Cell::measured(&[0.5; 3], 3));
         let published: Vec<String> = table.rows[measured.len()..].iter().map(|row| row[8].to_string()).collect();
         assert_eq!(published, ["805", "577", "3,652", "2,985"], "TPS, as the source has them without and with LSE");
         let found = found(&measured);
