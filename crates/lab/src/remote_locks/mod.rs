@@ -100,7 +100,7 @@ pub const KINDS: Experiment = Experiment {
 /// Processes on this machine.
 pub const REAL: Experiment = Experiment {
     name: "remote-locks/real",
-    about: "NO_WAIT, 50 % writes, 4 processes here: shared memory one-sided and by messages, and TCP, theta 0 to 0.95",
+    about: "NO_WAIT and WAIT_DIE, 50 % writes, 4 processes here: shared memory one-sided and by messages, and TCP",
     question: "How do one-sided verbs on shared memory compare to messages through it, and to TCP, where all share a few cores?",
     source: SOURCE,
     source_found: "One-sided beats two-sided beats TCP at every theta.",

@@ -1,7 +1,7 @@
 //! Real processes on this machine: one-sided verbs on shared memory, messages through shared memory, and TCP.
 
 use super::process::{self, Counts};
-use super::{judge, seeds};
+use super::{judge, protocol_name, seeds};
 use crate::bars::{Bar, Bound, Reading};
 use crate::bp::grid::{Cell, Grid, Measure};
 use crate::experiment::Task;
@@ -9,6 +9,7 @@ use crate::progress::Progress;
 use crate::result::{Axis, Findings, Samples};
 use crate::table::{self, Column, Table};
 use clearway_harness::Res;
+use clearway_remote::Protocol;
 use std::path::Path;
 use std::time::Duration;
 
@@ -27,10 +28,15 @@ struct System {
     name: &'static str,
     transport: &'static str,
     locks: &'static str,
+    protocol: Protocol,
 }
 
 const fn one_sided(name: &'static str, locks: &'static str) -> System {
-    System { name, transport: "one-sided", locks }
+    System { name, transport: "one-sided", locks, protocol: Protocol::NoWait }
+}
+
+const fn wait_die(name: &'static str, transport: &'static str, locks: &'static str) -> System {
+    System { name, transport, locks, protocol: Protocol::WaitDie }
 }
 
 const ONE_SIDED: [System; 4] = [
@@ -39,8 +45,36 @@ const ONE_SIDED: [System; 4] = [
     one_sided("one round", "one-round"),
     one_sided("adaptive", "adaptive"),
 ];
-const TWO_SIDED: System = System { name: "two-sided", transport: "two-sided", locks: "shared" };
-const TCP: System = System { name: "TCP", transport: "tcp", locks: "shared" };
+const TWO_SIDED: System = System { transport: "two-sided", ..one_sided("two-sided", "shared") };
+const TCP: System = System { transport: "tcp", ..one_sided("TCP", "shared") };
+
+/// The systems of a protocol that are compared.
+struct Compared {
+    protocol: Protocol,
+    one_sided: &'static [System],
+    two_sided: System,
+    tcp: System,
+}
+
+/// The bars are about this protocol.
+const NO_WAIT: Compared =
+    Compared { protocol: Protocol::NoWait, one_sided: &ONE_SIDED, two_sided: TWO_SIDED, tcp: TCP };
+const WAIT_DIE: Compared = Compared {
+    protocol: Protocol::WaitDie,
+    one_sided: &[
+        wait_die("WAIT_DIE: M", "one-sided", "mutual"),
+        wait_die("WAIT_DIE: M/S", "one-sided", "shared"),
+        wait_die("WAIT_DIE: M in line", "one-sided", "line"),
+    ],
+    two_sided: wait_die("WAIT_DIE: two-sided", "two-sided", "shared"),
+    tcp: wait_die("WAIT_DIE: TCP", "tcp", "shared"),
+};
+
+impl Compared {
+    fn systems(&self) -> impl Iterator<Item = System> + '_ {
+        self.one_sided.iter().copied().chain([self.two_sided, self.tcp])
+    }
+}
 
 impl System {
     /// Its name with the latency that is injected. The kernel's TCP has its own.
@@ -49,7 +83,8 @@ impl System {
     }
 
     fn latencies(self) -> &'static [u64] {
-        if self.transport == "tcp" { &LATENCIES_NS[..1] } else { &LATENCIES_NS }
+        let one = self.transport == "tcp" || self.protocol == Protocol::WaitDie;
+        if one { &LATENCIES_NS[..1] } else { &LATENCIES_NS }
     }
 }
 
@@ -70,7 +105,7 @@ const RATE: Measure<Run> = Measure {
     of: |run| run.rate / 1e3,
 };
 const ABORTS: Measure<Run> = Measure {
-    name: "aborts, all by conflict",
+    name: "aborts",
     unit: "%",
     digits: 1,
     axis: Axis::linear,
@@ -85,6 +120,7 @@ fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64
     let args = [
         ("--transport", system.transport.to_owned()),
         ("--locks", system.locks.to_owned()),
+        ("--protocol", if system.protocol == Protocol::NoWait { "no-wait" } else { "wait-die" }.to_owned()),
         ("--theta", theta.to_string()),
         ("--rows", rows.to_string()),
         ("--transactions", TRANSACTIONS.to_string()),
@@ -96,9 +132,14 @@ fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64
         .map_err(|why| format!("{}, theta {theta}: {why}", system.at(latency_ns)))?;
     let sum = |name: &str| counts.iter().map(|counts: &Counts| counts.get(name).copied().unwrap_or(0)).sum::<u64>();
     let (commits, aborts) = (sum("commits"), sum("aborts"));
-    // NO_WAIT has no other cause.
-    if sum("conflicts") != aborts {
-        return Err(format!("{aborts} aborts, {} by conflicts", sum("conflicts")));
+    // NO_WAIT has no other cause than a conflict.
+    let causes: &[&str] = match system.protocol {
+        Protocol::NoWait => &["conflicts"],
+        Protocol::WaitDie => &["conflicts", "older", "too_many_readers"],
+    };
+    let caused: u64 = causes.iter().map(|cause| sum(cause)).sum();
+    if caused != aborts {
+        return Err(format!("{aborts} aborts, {caused} by {}", causes.join(" and ")));
     }
     let seconds = sum("took_ns") as f64 / counts.len() as f64 / 1e9;
     let latency_us = sum("latency_ns") as f64 / commits.max(1) as f64 / 1e3;
@@ -109,17 +150,17 @@ fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64
 pub fn run(task: &Task) -> Res<Findings> {
     let binary = process::build()?;
     let thetas: &[f64] = if task.options.quick { &QUICK_THETAS } else { &THETAS };
-    let systems = || ONE_SIDED.into_iter().chain([TWO_SIDED, TCP]);
-    let cases = systems().flat_map(|system| system.latencies().iter().map(move |latency_ns| (system, *latency_ns)));
+    let systems = NO_WAIT.systems().chain(WAIT_DIE.systems());
+    let cases = systems.flat_map(|system| system.latencies().iter().map(move |latency_ns| (system, *latency_ns)));
     let cases: Vec<_> = cases.flat_map(|case| thetas.iter().map(move |theta| (case, *theta))).collect();
-    let judged = |latency_ns| latency_ns == LATENCIES_NS[0];
+    let judged = |system: System, latency_ns| system.protocol == NO_WAIT.protocol && latency_ns == LATENCIES_NS[0];
     let wanted = |((system, latency_ns), theta): &((System, u64), f64)| {
-        task.part.wants(&format!("{} {theta}", system.at(*latency_ns)), judged(*latency_ns))
+        task.part.wants(&format!("{} {theta}", system.at(*latency_ns)), judged(*system, *latency_ns))
     };
     let cases: Vec<_> = cases.into_iter().filter(wanted).collect();
     let seeds = seeds(task);
     let mut progress = Progress::new(NAME, cases.len() * seeds.len());
-    let title = "NO_WAIT, 50 % writes, 4 processes on this machine".to_owned();
+    let title = "50 % writes, 4 processes on this machine, NO_WAIT unless it says otherwise".to_owned();
     let cell = |((system, latency_ns), theta): &((System, u64), f64)| Cell {
         system: system.at(*latency_ns),
         x: *theta,
@@ -137,7 +178,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task),
         seeds,
         samples: [RATE, ABORTS, LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
-        tables: vec![grid.table(&RATE), grid.table(&ABORTS), ratios(&grid, thetas)],
+        tables: vec![grid.table(&RATE), grid.table(&ABORTS), ratios(&grid, &NO_WAIT, thetas), ratios(&grid, &WAIT_DIE, thetas)],
         found: Vec::new(),
         agreement: vec![
             "The processes outnumber the cores: a holder of a lock that loses its core keeps it for a time slice, which dominates \
@@ -174,29 +215,29 @@ fn rate(grid: &Grid<Run>, system: System, theta: f64) -> Option<f64> {
 }
 
 /// The rates of the best one-sided mode, of two-sided and of TCP, without injected latency.
-fn compared(grid: &Grid<Run>, theta: f64) -> Option<[(String, f64); 3]> {
-    let of = |system: System| Some((system.name.to_owned(), rate(grid, system, theta)?));
-    let best = ONE_SIDED.into_iter().filter_map(of).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some([best, of(TWO_SIDED)?, of(TCP)?])
+fn compared(grid: &Grid<Run>, of: &Compared, theta: f64) -> Option<[(String, f64); 3]> {
+    let named = |system: System| Some((system.name.to_owned(), rate(grid, system, theta)?));
+    let best = of.one_sided.iter().copied().filter_map(named).max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some([best, named(of.two_sided)?, named(of.tcp)?])
 }
 
-fn ratios(grid: &Grid<Run>, thetas: &[f64]) -> Table {
+fn ratios(grid: &Grid<Run>, of: &Compared, thetas: &[f64]) -> Table {
     let names = ["best one-sided", "over two-sided", "over TCP", "two-sided over TCP"];
     let mut columns = vec![Column::ours("theta", "")];
     columns.extend(names.map(|name| Column::ours(name, "")));
     let row = |theta: &f64| {
-        let [best, two_sided, tcp] = compared(grid, *theta)?;
+        let [best, two_sided, tcp] = compared(grid, of, *theta)?;
         let ratios = [best.1 / two_sided.1, best.1 / tcp.1, two_sided.1 / tcp.1];
         let row = [table::Cell::number(*theta, 2), table::Cell::text(&best.0)];
         Some(row.into_iter().chain(ratios.map(|ratio| table::Cell::number(ratio, 2))).collect())
     };
-    let title = "Without injected latency".into();
+    let title = format!("{}, without injected latency", protocol_name(of.protocol));
     Table { title, columns, rows: thetas.iter().filter_map(row).collect() }
 }
 
 fn bars(grid: &Grid<Run>, thetas: &[f64]) -> Vec<Bar> {
     let all: Vec<(f64, [(String, f64); 3])> =
-        thetas.iter().filter_map(|theta| Some((*theta, compared(grid, *theta)?))).collect();
+        thetas.iter().filter_map(|theta| Some((*theta, compared(grid, &NO_WAIT, *theta)?))).collect();
     let bar = |name, least, theta: f64, (ours, a): &(String, f64), (peer, b): &(String, f64)| {
         let ours = Reading::new(&format!("{ours} at theta {theta}"), *a, RATE.unit, 1);
         Bar::ratio(name, Bound::AtLeast(least), ours, Reading::new(peer, *b, RATE.unit, 1))
