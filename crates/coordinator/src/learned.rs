@@ -1,4 +1,4 @@
-//! The plans whose read locks are learned: one entry for each text, which all sessions' plans with that text share.
+//! The plans whose locks are learned: one entry for each text, which all sessions' plans with that text share.
 //!
 //! Invariants
 //! 1. At most [`MOST`] texts. When one more comes, all go: plans that exist keep what they know, unseen, and new ones begin anew.
@@ -11,14 +11,14 @@
 
 use crate::core::{Block, Txn};
 use crate::engine::Engine;
-use clearway_plan::{Access, LearnedLock, LearnedRow, Path, Program, read_text};
+use clearway_plan::{Access, LearnedLock, LearnedRow, Path, Program, plan_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Texts that are kept.
 const MOST: usize = 4096;
 
-/// The plans of an engine that read.
+/// The plans of an engine that read, or only add.
 #[derive(Debug, Default)]
 pub(crate) struct LearnedLocks {
     by_text: BTreeMap<String, Arc<LearnedLock>>,
@@ -26,7 +26,7 @@ pub(crate) struct LearnedLocks {
 }
 
 impl LearnedLocks {
-    fn of(&mut self, text: String) -> Arc<LearnedLock> {
+    fn of(&mut self, text: String, adds: bool) -> Arc<LearnedLock> {
         if let Some(known) = self.by_text.get(&text) {
             return known.clone();
         }
@@ -34,7 +34,7 @@ impl LearnedLocks {
             self.by_text.clear();
         }
         self.numbers = self.numbers.wrapping_add(1);
-        let new = Arc::new(LearnedLock::new(self.numbers, text.clone()));
+        let new = Arc::new(LearnedLock::new(self.numbers, text.clone(), adds));
         self.by_text.insert(text, new.clone());
         new
     }
@@ -42,8 +42,12 @@ impl LearnedLocks {
 
 /// Whether a statement of the transaction takes part in learning, as [`clearway_partition::Body::Statement::learns`].
 pub(crate) fn learns(engine: &Engine, txn: &Txn, program: &Program) -> bool {
-    let Program::Scan { access, .. } = program else { return false };
-    let learns = txn.block != Block::None && !txn.characteristics.read_only && access.lock.is_none();
+    let access = match program {
+        Program::Scan { access, .. } if access.lock.is_none() => access,
+        Program::Update { access, adds: true, .. } => access,
+        _ => return false,
+    };
+    let learns = txn.block != Block::None && !txn.characteristics.read_only;
     if learns && access.learned.is_empty() {
         access.learned.fill(engine.learned_of(access, program));
     }
@@ -58,14 +62,16 @@ fn locks_rows(access: &Access) -> bool {
 impl Engine {
     #[cold]
     fn learned_of(&self, access: &Access, program: &Program) -> Option<Arc<LearnedLock>> {
-        let text = read_text(program).filter(|_| locks_rows(access))?;
-        Some(self.learned().of(text))
+        let text = plan_text(program).filter(|_| locks_rows(access))?;
+        Some(self.learned().of(text, matches!(program, Program::Update { .. })))
     }
 
-    /// What has been learned of plans that read, by their texts. Counts are behind by less than [`clearway_partition::Limits::learn_after`] reads
+    /// What has been learned of plans, by their texts. UPDATEs that only add are among them once their transactions have added to rows beside others, or
+    /// could have. Counts are behind by less than [`clearway_partition::Limits::learn_after`] reads
     /// at each partition.
     pub fn plans(&self) -> Vec<LearnedRow> {
-        self.learned().by_text.values().map(|plan| plan.row()).collect()
+        let learned = self.learned();
+        learned.by_text.values().map(|plan| plan.row()).filter(|plan| !plan.adds || plan.reads > 0).collect()
     }
 }
 
@@ -76,10 +82,10 @@ mod tests {
     #[test]
     fn equal_texts_share_and_texts_are_bounded() {
         let mut all = LearnedLocks::default();
-        let first = all.of("first".into());
-        assert!(Arc::ptr_eq(&first, &all.of("first".into())));
+        let first = all.of("first".into(), false);
+        assert!(Arc::ptr_eq(&first, &all.of("first".into(), false)));
         for n in 0..=MOST {
-            let other = all.of(n.to_string());
+            let other = all.of(n.to_string(), true);
             assert_ne!(other.number, first.number);
             assert!(all.by_text.len() <= MOST);
         }

@@ -1,4 +1,7 @@
-//! Rows that transactions read by plans whose lock is learned, and what became of them.
+//! Rows that transactions read, or add to, by plans whose lock is learned, and what became of them.
+//!
+//! A row that an UPDATE has added to beside others is noted as a read is. What counts for it as a change is a read of the row under a lock, or a change that is no
+//! addition: that is what would deadlock with a twin.
 //!
 //! Invariants
 //! 1. A read is noted when its lock is asked for, before any wait. It becomes evidence once: when the transaction asks to change the row, or at
@@ -26,6 +29,19 @@ struct Read {
     /// A hash of the tree and the key. Two rows with the same one make wrong evidence, nothing else.
     row: u32,
     exclusive: bool,
+    /// [`LearnedLock::adds`].
+    adds: bool,
+}
+
+/// How a transaction is about to use a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It reads the row under a lock.
+    Reads,
+    /// It only adds to the row.
+    Adds,
+    /// It changes the row in another way, or locks it as if.
+    Changes,
 }
 
 /// What a transaction has read.
@@ -64,7 +80,7 @@ impl Gathering {
         self.batch == 0
     }
 
-    /// A row is about to be read.
+    /// A row is about to be read, or added to.
     pub(crate) fn note(
         &mut self,
         reads: &mut Reads,
@@ -82,19 +98,24 @@ impl Gathering {
         self.plans
             .entry(learned.number)
             .or_insert_with(|| Gathered { learned: learned.clone(), evidence: Evidence::default() });
-        reads.0.push(Read { plan: learned.number, row: row(tree, key), exclusive });
+        reads.0.push(Read { plan: learned.number, row: row(tree, key), exclusive, adds: learned.adds });
     }
 
-    /// A row is about to be changed, or locked as if.
+    /// A row is about to be used: what has been noted of it becomes evidence, unless such a use is none.
     #[inline]
-    pub(crate) fn changes(&mut self, reads: &mut Reads, tree: TreeId, key: &[u8]) {
+    pub(crate) fn uses(&mut self, reads: &mut Reads, tree: TreeId, key: &[u8], by: Use) {
         if !reads.0.is_empty() {
-            self.find(reads, row(tree, key));
+            self.find(reads, row(tree, key), by);
         }
     }
 
-    fn find(&mut self, reads: &mut Reads, row: u32) {
-        if let Some(at) = reads.0.iter().position(|read| read.row == row) {
+    fn find(&mut self, reads: &mut Reads, row: u32, by: Use) {
+        let counts = |read: &Read| match by {
+            Use::Reads => read.adds,
+            Use::Adds => !read.adds,
+            Use::Changes => true,
+        };
+        while let Some(at) = reads.0.iter().position(|read| read.row == row && counts(read)) {
             self.count(reads.0.swap_remove(at), true);
         }
     }
@@ -129,7 +150,7 @@ mod tests {
     const TREE: TreeId = TreeId(7);
 
     fn learned() -> Arc<LearnedLock> {
-        Arc::new(LearnedLock::new(3, String::new()))
+        Arc::new(LearnedLock::new(3, String::new(), false))
     }
 
     /// Invariant 1.
@@ -139,11 +160,11 @@ mod tests {
         let mut reads = Reads::default();
         all.note(&mut reads, &learned, TREE, b"a", false);
         all.note(&mut reads, &learned, TREE, b"b", true);
-        all.changes(&mut reads, TREE, b"c");
-        all.changes(&mut reads, TreeId(8), b"a");
+        all.uses(&mut reads, TREE, b"c", Use::Changes);
+        all.uses(&mut reads, TreeId(8), b"a", Use::Changes);
         assert_eq!(learned.row().reads, 0);
-        all.changes(&mut reads, TREE, b"a");
-        all.changes(&mut reads, TREE, b"a");
+        all.uses(&mut reads, TREE, b"a", Use::Changes);
+        all.uses(&mut reads, TREE, b"a", Use::Changes);
         assert_eq!((learned.row().reads, learned.row().changed), (1, 1));
         all.ended(&mut reads);
         all.ended(&mut reads);
@@ -157,7 +178,7 @@ mod tests {
         for n in 1..=7 {
             let mut reads = Reads::default();
             all.note(&mut reads, &learned, TREE, b"a", false);
-            all.changes(&mut reads, TREE, b"a");
+            all.uses(&mut reads, TREE, b"a", Use::Changes);
             assert_eq!(learned.row().reads, n / 3 * 3);
         }
     }
@@ -171,9 +192,25 @@ mod tests {
             all.note(&mut reads, &learned, TREE, &[key], false);
         }
         assert!(reads.is_full());
-        all.changes(&mut reads, TREE, &[0]);
+        all.uses(&mut reads, TREE, &[0], Use::Changes);
         reads.forget();
         all.ended(&mut reads);
         assert_eq!((learned.row().reads, learned.row().changed), (1, 1));
+    }
+
+    /// Another addition is none for one, and a read is none for a read.
+    #[test]
+    fn reads_and_changes_follow_additions_and_additions_follow_reads() {
+        let plans = [false, true].map(|adds| Arc::new(LearnedLock::new(adds.into(), String::new(), adds)));
+        for (by, read, added) in [(Use::Reads, 0, 1), (Use::Adds, 1, 0), (Use::Changes, 1, 1)] {
+            let mut all = Gathering::new(1);
+            let before = plans.each_ref().map(|plan| plan.row().changed);
+            let mut reads = Reads::default();
+            plans.iter().for_each(|plan| all.note(&mut reads, plan, TREE, b"a", false));
+            all.uses(&mut reads, TREE, b"a", by);
+            all.ended(&mut reads);
+            let after = plans.each_ref().map(|plan| plan.row().changed);
+            assert_eq!([after[0] - before[0], after[1] - before[1]], [read, added], "{by:?}");
+        }
     }
 }

@@ -3,6 +3,9 @@
 //! Two transactions that both read a row under a shared lock and then both update it are in a deadlock. Where most reads of a plan are followed
 //! by a change of the row, its reads lock exclusively, so that the second transaction waits at the read.
 //!
+//! The same holds for two transactions that add to a row beside each other and then both read it under a lock, or change it otherwise. An UPDATE that
+//! only adds counts as a read here, and such a use of the row as a change.
+//!
 //! Invariants
 //! 1. Evidence is what transactions did with rows after a read, never how long they waited. It is the same under both locks, so a plan
 //!    is unlearned as it was learned.
@@ -31,11 +34,11 @@ const EXCLUSIVE: u32 = 1 << 31;
 /// Reads that have ended, and what became of their rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Rows read.
+    /// Rows read, or added to.
     pub reads: u32,
-    /// Those that the same transaction changed, or locked to change, later.
+    /// Those that the same transaction changed, or locked to change, later. Of an UPDATE that only adds: those that it used in any way but to add.
     pub changed: u32,
-    /// Reads that took the exclusive lock.
+    /// Those that took the exclusive lock.
     pub exclusive: u32,
 }
 
@@ -44,8 +47,10 @@ pub struct Evidence {
 pub struct LearnedLock {
     /// Unique in the engine.
     pub number: u32,
-    /// What the plan reads, as SQL without constants.
+    /// What the plan does, as SQL without constants.
     pub text: Box<str>,
+    /// It is an UPDATE that only adds: see [`crate::increment`].
+    pub adds: bool,
     /// The moving share, with [`EXCLUSIVE`].
     word: AtomicU32,
     reads: AtomicU64,
@@ -59,7 +64,9 @@ pub struct LearnedLock {
 pub struct LearnedRow {
     /// [`LearnedLock::text`].
     pub text: Box<str>,
-    /// Whether its reads take the exclusive lock now.
+    /// [`LearnedLock::adds`].
+    pub adds: bool,
+    /// Whether it takes the exclusive lock now.
     pub is_exclusive: bool,
     /// The share of recent reads that were followed by a change, from 0 to 1.
     pub recent_share: f64,
@@ -74,11 +81,12 @@ pub struct LearnedRow {
 }
 
 impl LearnedLock {
-    /// A plan of which nothing is known: its reads share.
-    pub fn new(number: u32, text: String) -> Self {
+    /// A plan of which nothing is known: it shares the rows.
+    pub fn new(number: u32, text: String, adds: bool) -> Self {
         Self {
             number,
             text: text.into(),
+            adds,
             word: AtomicU32::new(0),
             reads: AtomicU64::new(0),
             changed: AtomicU64::new(0),
@@ -87,7 +95,7 @@ impl LearnedLock {
         }
     }
 
-    /// Whether reads of the plan take the exclusive lock.
+    /// Whether the plan takes the exclusive lock on its rows.
     #[inline]
     pub fn is_exclusive(&self) -> bool {
         // Relaxed: a hint. Each lock is correct by itself.
@@ -123,6 +131,7 @@ impl LearnedLock {
         let word = self.word.load(Ordering::Relaxed);
         LearnedRow {
             text: self.text.clone(),
+            adds: self.adds,
             is_exclusive: word & EXCLUSIVE != 0,
             recent_share: f64::from(word & !EXCLUSIVE) / f64::from(ONE),
             reads: self.reads.load(Ordering::Relaxed),
@@ -184,7 +193,7 @@ mod tests {
 
     #[test]
     fn one_full_batch_is_enough_and_three_empty_ones_undo_it() {
-        let lock = LearnedLock::new(1, String::new());
+        let lock = LearnedLock::new(1, String::new(), false);
         assert!(!lock.is_exclusive());
         assert!(after(&lock, 1, batch(16, 16)));
         assert!(after(&lock, 20, batch(16, 16)));
@@ -195,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_third_keeps_either_choice() {
-        let lock = LearnedLock::new(1, String::new());
+        let lock = LearnedLock::new(1, String::new(), false);
         assert!(!after(&lock, 100, batch(15, 5)));
         assert!(after(&lock, 3, batch(15, 15)));
         assert!(after(&lock, 100, batch(15, 5)));
@@ -204,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_share_stays_between_0_and_1() {
-        let lock = LearnedLock::new(1, String::new());
+        let lock = LearnedLock::new(1, String::new(), false);
         for evidence in [batch(1, 1), batch(1, 9), batch(u32::MAX, u32::MAX), batch(0, 0)] {
             after(&lock, 40, evidence);
             assert!((0.0..=1.0).contains(&lock.row().recent_share), "{lock:?}");

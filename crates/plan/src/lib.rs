@@ -19,8 +19,8 @@ pub mod learned;
 mod like;
 mod md5;
 pub mod memory;
+mod plan_text;
 pub mod program;
-mod read_text;
 pub mod route;
 pub mod search_path;
 pub mod show;
@@ -36,10 +36,10 @@ pub use func::VERSION;
 pub use guard::{Guard, GuardOp, UniqueKey};
 pub use learned::{Evidence, LearnedLock, LearnedRow, LearnedSlot};
 pub use memory::{Charge, MemoryAccount};
+pub use plan_text::plan_text;
 pub use program::{
     Access, Asker, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking, SessionEnv, Signal,
     StatementText,
 };
-pub use read_text::read_text;
 pub use statement::{OutColumn, Plan, Statement};
 pub use value::Zone;

@@ -173,7 +173,11 @@ fn plan_rows(plans: &[LearnedRow]) -> RowBatch {
     for plan in plans {
         rows.push_with(|row| {
             row.push(DatumRef::Text(&plan.text));
-            row.push(DatumRef::Text(if plan.is_exclusive { "exclusive" } else { "shared" }));
+            row.push(DatumRef::Text(match (plan.is_exclusive, plan.adds) {
+                (true, _) => "exclusive",
+                (false, true) => "increment",
+                (false, false) => "shared",
+            }));
             row.push(DatumRef::Float8(plan.recent_share));
             for n in [plan.reads, plan.changed, plan.exclusive, plan.switches] {
                 row.push(int(n));

@@ -297,9 +297,14 @@ impl Story<'_> {
         // A thread that was killed may have the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };
         for plan in plans {
-            self.report.count("learned reads", plan.reads);
-            self.report.count("exclusive reads", plan.exclusive);
-            self.report.count("switches of a read lock", plan.switches);
+            let [all, exclusive, switches] = if plan.adds {
+                ["learned additions", "exclusive additions", "switches of an addition's lock"]
+            } else {
+                ["learned reads", "exclusive reads", "switches of a read lock"]
+            };
+            self.report.count(all, plan.reads);
+            self.report.count(exclusive, plan.exclusive);
+            self.report.count(switches, plan.switches);
         }
         let (written, read) = engine.version_blocks();
         self.report.count("blocks of versions written", written);

@@ -468,10 +468,10 @@ impl World {
     fn draw_adds(&mut self, rng: &mut Rng) {
         if rng.percent(25) {
             let (adds, alone, rollbacks) = (rng.pick(&[40, 60, 90]), rng.pick(&[10, 30]), rng.pick(&[5, 20, 50]));
-            let near = rng.percent(40);
-            self.mix = Mix { adds, near, alone, rollbacks, keys: 4, ddl: 2, unique: 0, ..self.mix };
+            self.mix = Mix { adds, near: rng.percent(40), alone, rollbacks, keys: 4, ddl: 2, unique: 0, ..self.mix };
             self.sessions = self.sessions.max(3);
             self.engine.partition.increments = rng.percent(85);
+            self.engine.partition.learn_after = rng.pick(&[1, 1, 2, 16]);
         }
         self.draw_whole(&mut Rng::new(self.seed, "fourteenth generator"));
         self.draw_copies(&mut Rng::new(self.seed, "fifteenth generator"));

@@ -212,6 +212,10 @@ pub fn plan(statement: Statement) -> Arc<Plan> {
     Arc::new(Plan { params: Vec::new(), columns: Vec::new(), statement, catalog: None })
 }
 
+/// The balance and this.
+fn sum(amount: i32) -> Expr {
+    Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)))
+}
 pub fn int(v: i32) -> Expr {
     Expr::Literal(Datum::Int4(v))
 }
@@ -313,15 +317,20 @@ impl Bank {
     pub fn adding(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
         self.adding_along(worker, Path::Point(vec![int(id)]), id, amount)
     }
+    /// The same beside others that add to it.
+    pub fn adding_beside(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
+        let (access, set) = (self.access(worker, Path::Point(vec![int(id)])), vec![(1, sum(amount))]);
+        let program = Arc::new(Program::update(access, set, Vec::new(), false));
+        plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
+    }
     /// The statement that adds to accounts which all have the home of this one.
     pub fn adding_to(&self, worker: &mut Worker, ids: &[i32], home: i32, amount: i32) -> Arc<Plan> {
         self.adding_along(worker, Path::Points(ids.iter().map(|id| int(*id)).collect()), home, amount)
     }
     fn adding_along(&self, worker: &mut Worker, path: Path, home: i32, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, path);
-        let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
         // Two of these wait for each other: many tests are about that.
-        let (set, returning) = (vec![(1, sum)], Vec::new());
+        let (set, returning) = (vec![(1, sum(amount))], Vec::new());
         let program = Arc::new(Program::Update { access, set, returning, moves: false, adds: false });
         plan(Statement::Modify { program, route: Route::Hash(vec![int(home)]) })
     }
@@ -333,8 +342,7 @@ impl Bank {
     /// The statement that adds to every account.
     pub fn adding_to_all(&self, worker: &mut Worker, amount: i32) -> Arc<Plan> {
         let access = self.access(worker, Path::Full);
-        let sum = Expr::Binary(BinaryOp::Add, Box::new(Expr::Column(1)), Box::new(int(amount)));
-        let program = Arc::new(Program::update(access, vec![(1, sum)], Vec::new(), false));
+        let program = Arc::new(Program::update(access, vec![(1, sum(amount))], Vec::new(), false));
         plan(Statement::Modify { program, route: Route::All })
     }
     /// As [`Bank::add`], without waiting for the log.

@@ -1,9 +1,9 @@
-//! The lock of a read is learned from what transactions do with the row afterwards.
+//! The lock of a read, or of an addition, is learned from what transactions do with the row afterwards.
 
 use crate::common::{Bank, Worker, open_with};
 use clearway_coordinator::{Engine, Limits, Outcome, Step};
 use clearway_env::MemDisk;
-use clearway_plan::statement::{Statement, TxnOptions};
+use clearway_plan::statement::{Isolation, Statement, TxnOptions};
 use clearway_plan::{LearnedRow, Plan};
 use clearway_types::{SqlResult, SqlState};
 use std::sync::Arc;
@@ -20,6 +20,9 @@ struct Scene {
     workers: [Worker; 2],
     committed: u32,
 }
+
+/// What a transaction does with the row that it has added to.
+type Second = fn(&Bank, &mut Worker, i32) -> Arc<Plan>;
 
 fn is_pending(step: &Step) -> bool {
     matches!(step, Step::Pending)
@@ -71,6 +74,41 @@ impl Scene {
         let steps = self.workers.each_mut().map(|worker| worker.start(&update));
         self.end_deadlock(steps);
         true
+    }
+
+    /// Both sessions add to the row beside each other, unless the second one waits at its addition, and then run a second statement. True if that ends in a
+    /// deadlock.
+    fn add_and(&mut self, isolation: Isolation, second: Second) -> bool {
+        let options = TxnOptions { isolation: Some(isolation), ..TxnOptions::default() };
+        for worker in &mut self.workers {
+            worker.plain(Statement::Begin(options)).unwrap();
+        }
+        let add = self.bank.adding_beside(&mut self.workers[0], ROW, 1);
+        let then = second(&self.bank, &mut self.workers[0], ROW);
+        self.workers[0].run(&add).unwrap();
+        let step = self.workers[1].start(&add);
+        if is_pending(&step) {
+            self.workers[0].run(&then).unwrap();
+            self.workers[0].commit().unwrap();
+            self.workers[1].end(step).unwrap();
+            self.workers[1].run(&then).unwrap();
+            self.workers[1].commit().unwrap();
+            self.committed += 2;
+            return false;
+        }
+        self.workers[1].end(step).unwrap();
+        let steps = self.workers.each_mut().map(|worker| worker.start(&then));
+        if steps.iter().any(is_pending) {
+            self.end_deadlock(steps);
+            return true;
+        }
+        let [first, second] = steps;
+        for (worker, step) in self.workers.iter_mut().zip([first, second]) {
+            worker.end(step).unwrap();
+            worker.commit().unwrap();
+        }
+        self.committed += 2;
+        false
     }
 
     /// One session fails, whichever, and the other goes on.
@@ -225,5 +263,82 @@ fn for_update_learns_nothing() {
         scene.update_and_commit(0);
     }
     assert_eq!(scene.engine.plans(), []);
+    scene.end();
+}
+
+/// What deadlocks with a twin after an addition, and at which level.
+const SECONDS: [(Isolation, Second); 5] = [
+    (Isolation::ReadCommitted, Bank::locking),
+    (Isolation::ReadCommitted, Bank::sharing),
+    (Isolation::ReadCommitted, changing),
+    (Isolation::Serializable, Bank::locking),
+    (Isolation::Serializable, Bank::reading),
+];
+
+/// An UPDATE that is no addition.
+fn changing(bank: &Bank, worker: &mut Worker, id: i32) -> Arc<Plan> {
+    bank.adding(worker, id, 0)
+}
+
+/// What is known of the plan that adds.
+fn adding(scene: &Scene) -> LearnedRow {
+    scene.engine.plans().into_iter().find(|plan| plan.adds).unwrap()
+}
+
+#[test]
+fn twins_that_add_and_read_deadlock_if_nothing_is_learned() {
+    for (isolation, second) in SECONDS {
+        let mut scene = Scene::with(Limits { learn_after: 0, ..Limits::default() });
+        assert!((0..MANY).all(|_| scene.add_and(isolation, second)), "{isolation:?}");
+        scene.end();
+    }
+}
+
+#[test]
+fn twins_that_add_and_read_stop_deadlocking() {
+    for (isolation, second) in SECONDS {
+        let mut scene = Scene::new();
+        let deadlocks = (0..MANY).filter(|_| scene.add_and(isolation, second)).count();
+        assert!((1..=16).contains(&deadlocks), "{deadlocks}");
+        assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "what is learned stays");
+        let learned = adding(&scene);
+        assert_eq!(&*learned.text, "UPDATE accounts SET balance = (balance + ?) WHERE id = ?");
+        assert!(learned.is_exclusive && learned.switches == 1, "{learned:?}");
+        assert!(learned.exclusive > 0 && learned.changed > learned.reads * 9 / 10, "{learned:?}");
+        scene.end();
+    }
+}
+
+/// A second addition, a read without a lock and a read of another row are no reason to wait.
+#[test]
+fn additions_that_nothing_follows_stay_beside_each_other() {
+    let seconds: [(Isolation, Second); 3] = [
+        (Isolation::ReadCommitted, Bank::reading),
+        (Isolation::ReadCommitted, |bank, worker, id| bank.adding_beside(worker, id, 0)),
+        (Isolation::Serializable, |bank, worker, id| bank.reading(worker, id + 1)),
+    ];
+    for (isolation, second) in seconds {
+        let mut scene = Scene::new();
+        assert!((0..MANY).all(|_| !scene.add_and(isolation, second)), "{isolation:?}");
+        let learned = adding(&scene);
+        assert!(learned.reads >= u64::from(MANY), "{learned:?}");
+        assert_eq!((learned.is_exclusive, learned.changed, learned.exclusive), (false, 0, 0), "{learned:?}");
+        scene.end();
+    }
+}
+
+/// One addition for each pair waits until the plan is unlearned.
+#[test]
+fn an_addition_that_nothing_follows_any_more_unlearns() {
+    let mut scene = Scene::new();
+    for _ in 0..MANY {
+        scene.add_and(Isolation::ReadCommitted, Bank::locking);
+    }
+    assert!(adding(&scene).is_exclusive);
+    for _ in 0..MANY {
+        scene.add_and(Isolation::ReadCommitted, Bank::reading);
+    }
+    let learned = adding(&scene);
+    assert!(!learned.is_exclusive && learned.switches == 2, "{learned:?}");
     scene.end();
 }

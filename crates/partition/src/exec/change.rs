@@ -113,8 +113,11 @@ impl Steps {
             // A row that stays where it is has been locked as its change wants it. A new row is locked even under a hidden number: who skips locked rows
             // locks no range, and would read it before it is committed.
             let stays = tree == table.tree && matches!(step, Step::Update { .. });
-            let mode = if stays { Mode::NoKeyExclusive } else { Mode::Exclusive };
-            cx.lock_change(table.id, tree, key, mode)?;
+            if stays {
+                cx.lock_row(table.id, tree, key, Mode::NoKeyExclusive)?;
+            } else {
+                cx.lock_change(table.id, tree, key, Mode::Exclusive)?;
+            }
             self.locked += 1;
         }
         Ok(())

@@ -10,6 +10,7 @@
 //! 2. Nothing lies between the test and the change.
 //! 3. Where the test fails, where an expression does, or where the row has no integer to add to, the statement takes the exclusive lock and is any other
 //!    UPDATE: it waits until the others have ended, and its result is exact.
+//! 4. So it does where transactions of its plan mostly read the row under a lock, or change it otherwise, after the addition ([`super::learning`]).
 //!
 //! Source: O'Neil, The escrow transactional method, TODS 11 (1986), without its journal of quantities.
 
@@ -17,9 +18,9 @@ use super::modify::Modify;
 use super::{Cx, Output, Stop};
 use crate::lock::{Mode, Target};
 use crate::trees::Trees;
+use clearway_plan::Expr;
 use clearway_plan::increment::MOST_ADDED;
-use clearway_plan::program::Env;
-use clearway_plan::{Expr, TableDef};
+use clearway_plan::program::{Access, Env};
 use clearway_storage::{Addend, Addends, Incremented};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{DatumRef, RowView};
@@ -95,14 +96,17 @@ impl Modify {
     pub(super) fn add<T: Trees>(
         &mut self,
         cx: &mut Cx<'_, T>,
-        table: &TableDef,
+        access: &Access,
         key: &[u8],
         set: &[(usize, Expr)],
         env: &Env,
         out: &mut Output,
     ) -> Result<bool, Stop> {
+        let table = &*access.table;
         let (tree, row) = (table.tree, Target::Key(table.tree, key));
-        cx.lock_change(table.id, tree, key, Mode::Increment)?;
+        if !cx.lock_add(access, key)? {
+            return Ok(false);
+        }
         let whole = cx.locks.covered(cx.txn, Target::Table(table.id), Mode::NoKeyExclusive.of_table());
         if whole || cx.locks.covered(cx.txn, row, Mode::NoKeyExclusive) {
             return Ok(false);

@@ -1,8 +1,8 @@
-//! Reads whose lock is learned: which one they take, and what is noted of them.
+//! Reads and additions whose lock is learned: which one they take, and what is noted of them.
 
 use super::{Cx, Locking, Stop};
 use crate::lock::{Mode, Target};
-use crate::reads::{Gathering, Reads};
+use crate::reads::{Gathering, Reads, Use};
 use crate::trees::Trees;
 use clearway_plan::{Access, LearnedLock, RowLock};
 use clearway_types::{TableId, TreeId};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub(crate) struct Learning<'a> {
     pub reads: &'a mut Reads,
     pub gathering: &'a mut Gathering,
-    /// Its own reads count, too.
+    /// Its own reads and additions count, too.
     pub learns: bool,
 }
 
@@ -20,7 +20,7 @@ impl<T: Trees> Cx<'_, T> {
     /// What is learned of the plan, if the statement takes part in that.
     fn learned<'p>(&self, access: &'p Access) -> Option<&'p Arc<LearnedLock>> {
         let learns = self.locking == Locking::Take && self.learning.as_ref().is_some_and(|l| l.learns);
-        access.learned.get().filter(|_| learns && access.lock.is_none())
+        access.learned.get().filter(|learned| learns && (learned.adds || access.lock.is_none()))
     }
 
     /// The mode for the rows that a read finds; `mode`: the one for ranges and tables. Who shares the whole table keeps to that: its intent
@@ -39,6 +39,9 @@ impl<T: Trees> Cx<'_, T> {
         if access.read_lock() > RowLock::Share {
             return self.lock_change(table, tree, key, mode);
         }
+        if self.locking == Locking::Take {
+            self.uses(tree, key, Mode::of_row(access.read_lock()));
+        }
         if let Some(learned) = self.learned(access) {
             if self.locks.covered(self.txn, Target::Key(tree, key), Mode::Shared) {
                 return Ok(());
@@ -54,12 +57,43 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, mode)
     }
 
-    /// Locks a row to change it: a read of it in the same transaction is evidence.
+    /// Locks a row to change it: a read of it, or an addition to it, in the same transaction is evidence.
     #[track_caller]
     pub(super) fn lock_change(&mut self, table: TableId, tree: TreeId, key: &[u8], mode: Mode) -> Result<(), Stop> {
-        if let Some(Learning { reads, gathering, .. }) = &mut self.learning {
-            gathering.changes(reads, tree, key);
-        }
+        self.uses(tree, key, mode);
         self.lock_row(table, tree, key, mode)
+    }
+
+    /// Locks a row to add to it beside others; false if it is to be locked exclusively, as what the plan's transactions do with it later would deadlock. A row
+    /// that the transaction has locked is no evidence.
+    #[track_caller]
+    pub(super) fn lock_add(&mut self, access: &Access, key: &[u8]) -> Result<bool, Stop> {
+        let (table, tree) = (access.table.id, access.table.tree);
+        self.uses(tree, key, Mode::Increment);
+        if let Some(learned) = self.learned(access) {
+            let covered = |mode| self.locks.covered(self.txn, Target::Key(tree, key), mode);
+            let known = covered(Mode::Shared) || covered(Mode::Increment);
+            if let Some(Learning { reads, gathering, .. }) = self.learning.as_mut().filter(|_| !known) {
+                let exclusive = learned.is_exclusive() && !reads.is_full();
+                gathering.note(reads, learned, tree, key, exclusive);
+                if exclusive {
+                    return Ok(false);
+                }
+            }
+        }
+        self.lock_row(table, tree, key, Mode::Increment).map(|()| true)
+    }
+
+    /// What the transaction has noted of the row becomes evidence, if such a use of it is one; `mode`: the one that the statement asks for.
+    pub(super) fn uses(&mut self, tree: TreeId, key: &[u8], mode: Mode) {
+        let by = match mode {
+            Mode::KeyShared => return,
+            Mode::Shared => Use::Reads,
+            Mode::Increment => Use::Adds,
+            _ => Use::Changes,
+        };
+        if let Some(Learning { reads, gathering, .. }) = &mut self.learning {
+            gathering.uses(reads, tree, key, by);
+        }
     }
 }

@@ -197,7 +197,7 @@ impl Modify {
         let table = &*plan.access.table;
         if let Some(set) = plan.set.filter(|_| plan.adds && !self.exclusive && cx.adds_beside_others()) {
             let key = std::mem::take(&mut self.found[self.at]);
-            let added = self.add(cx, table, &key, set, plan.env, out);
+            let added = self.add(cx, plan.access, &key, set, plan.env, out);
             self.found[self.at] = key;
             if added? {
                 self.at += 1;
@@ -206,7 +206,12 @@ impl Modify {
             self.exclusive = true;
         }
         let key = &self.found[self.at];
-        cx.lock_change(table.id, table.tree, key, plan.mode)?;
+        if self.exclusive {
+            // What the row was used for before has been noted: its own lock is no change after an addition.
+            cx.lock_row(table.id, table.tree, key, plan.mode)?;
+        } else {
+            cx.lock_change(table.id, table.tree, key, plan.mode)?;
+        }
         let old = &mut self.old;
         let found = cx.trees.get(table.tree, key, &mut |value| {
             old.clear();

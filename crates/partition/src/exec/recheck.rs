@@ -55,6 +55,7 @@ impl Wanted<'_> {
         if !(is_there && wanted?) {
             return Ok(false);
         }
+        cx.uses(table.tree, key, self.mode);
         if !cx.try_lock_in(table, Target::Key(table.tree, key), self.mode, self.wait)? {
             return Ok(false);
         }

@@ -66,5 +66,21 @@ fn a_read_is_followed_by_a_change_of_any_kind() {
     assert_eq!(lock("SELECT n, u FROM t WHERE a = ?"), format!("exclusive {MANY} {MANY}"));
     assert_eq!(lock("SELECT (a + ?) FROM t WHERE a = ?"), format!("shared {MANY} 0"));
     assert!(plans.iter().any(|plan| plan.starts_with("SELECT (n + ?)") && plan.contains(" WHERE a IN (?): ")));
-    assert_eq!(plans.len(), 5, "neither FOR UPDATE nor ranges of the primary key: {plans:?}");
+    let update = plans.iter().position(|plan| plan.starts_with("UPDATE t SET n = (n + ?) WHERE a = ?: increment "));
+    assert!(update.is_some(), "it adds beside others: {plans:?}");
+    assert_eq!(plans.len(), 6, "neither FOR UPDATE nor ranges of the primary key: {plans:?}");
+}
+
+#[test]
+fn an_addition_before_for_update_locks_exclusively() {
+    let server = Fixture::new("plans-additions");
+    let mut c = connect(&server);
+    for _ in 0..MANY {
+        c.query("begin isolation level read committed");
+        c.query("update t set n = n + 1 where a = 5");
+        c.query("select n from t where a = 5 for update");
+        c.query("commit");
+    }
+    assert_eq!(plans(&mut c), [format!("UPDATE t SET n = (n + ?) WHERE a = ?: exclusive {MANY} {MANY}")]);
+    assert_eq!(c.column("select n from t where a = 5"), [MANY.to_string()]);
 }
