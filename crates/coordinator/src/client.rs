@@ -289,10 +289,11 @@ impl Client {
             let id = txn::join(core, &mut state, partition);
             state.wrote |= !matches!(plan.statement, Statement::Query(_));
             let fresh = txn::is_fresh(&state, program);
-            let learns = learned::learns(core.engine(), &state, program) || state.goes_behind(program);
+            let learns = learned::learns(core.engine(), &state, program);
+            let goes_behind = state.goes_behind(program);
             let batch = stream::batch_of(core, &plan.statement);
             core.read_at.set(ReadAt::of(sees));
-            (id, Work { program, env, rows, batch, fresh, learns }.body(sees))
+            (id, Work { program, env, rows, batch, fresh, learns, goes_behind }.body(sees))
         };
         let seq = core.send(partition, txn, body);
         Some(match core.try_reply(seq) {

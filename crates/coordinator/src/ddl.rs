@@ -245,6 +245,7 @@ async fn create_index(core: &Core, name: &str, mut index: IndexDef, if_not_exist
         batch: Batch::ALL,
         fresh: true,
         learns: false,
+        goes_behind: false,
     })
     .await?;
     fill_guard(core, &table, at, &env).await?;

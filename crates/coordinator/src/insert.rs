@@ -213,7 +213,9 @@ pub(crate) async fn deal(
     };
     let past = snapshot::program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
-    let message = |part| Work { program, env, rows: Some(part), batch: None, fresh, learns: false }.body(sees);
+    let message = |part| {
+        Work { program, env, rows: Some(part), batch: None, fresh, learns: false, goes_behind: false }.body(sees)
+    };
     let parts = core.engine().all().zip(parts).filter(|(_, part)| !part.is_empty());
     Ok(round(core, parts.map(|(partition, part)| (partition, message(part))).collect()).await?)
 }

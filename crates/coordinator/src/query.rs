@@ -130,17 +130,17 @@ async fn send_to(
     env: &Arc<Env>,
     batch: Option<Batch>,
 ) -> Result<Vec<(PartitionId, Reply)>, Stop> {
-    let (fresh, learns, sees) = {
+    let (fresh, learns, goes_behind, sees) = {
         let txn = core.txn();
-        let learns = learned::learns(core.engine(), &txn, program) || txn.goes_behind(program);
-        (is_fresh(&txn, program), learns, txn.sees(needs))
+        let learns = learned::learns(core.engine(), &txn, program);
+        (is_fresh(&txn, program), learns, txn.goes_behind(program), txn.sees(needs))
     };
     if !fresh && sees.is_none() {
         multi::block(core, &targets).await?;
     }
     let past = program_at(core, program, sees.filter(|_| !fresh))?;
     let program = past.as_ref().unwrap_or(program);
-    let body = |_| Work { program, env, rows: None, batch, fresh, learns }.body(sees);
+    let body = |_| Work { program, env, rows: None, batch, fresh, learns, goes_behind }.body(sees);
     let replies = everywhere(core, targets.iter().copied(), body).await?;
     Ok(targets.into_iter().zip(replies).collect())
 }
@@ -167,7 +167,10 @@ async fn in_turn(core: &Core, program: &Program, route: &Route, env: &Arc<Env>) 
         let sees = core.txn().sees(Needs::Snapshot);
         let then = sees.filter(|_| !is_fresh(&core.txn(), &program));
         let program = program_at(core, &program, then)?.unwrap_or(program);
-        let body = |_| Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false }.body(sees);
+        let body = |_| {
+            Work { program: &program, env, rows: None, batch: None, fresh: false, learns: false, goes_behind: false }
+                .body(sees)
+        };
         for reply in everywhere(core, [partition], body).await? {
             rows.append(&reply.rows);
         }
@@ -266,7 +269,7 @@ pub(crate) async fn pull(
     let fresh = is_fresh(&core.txn(), program);
     let batch = Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
     let (program, env) = (program.clone(), env.clone());
-    let body = Body::Statement { program, env, rows: None, batch, fresh, learns: false };
+    let body = Body::Statement { program, env, rows: None, batch, fresh, learns: false, goes_behind: false };
     let mut seq = core.send(partition, id, body);
     loop {
         let reply = gather(core, vec![seq]).await?.pop().unwrap_or_default();

@@ -282,12 +282,14 @@ pub(crate) struct Work<'a> {
     pub fresh: bool,
     /// As [`Body::Statement::learns`].
     pub learns: bool,
+    /// As [`Body::Statement::goes_behind`].
+    pub goes_behind: bool,
 }
 
 impl Work<'_> {
     /// The message; `sees`: [`Txn::sees`].
     pub(crate) fn body(self, sees: Option<Sees>) -> Body {
-        let Self { program, env, rows, batch, fresh, learns } = self;
+        let Self { program, env, rows, batch, fresh, learns, goes_behind } = self;
         let (program, env) = (program.clone(), env.clone());
         let batch = batch.unwrap_or(Batch::ALL);
         // What this transaction has made nobody else changes. A guard may lack keys of rows that its snapshot has.
@@ -297,7 +299,7 @@ impl Work<'_> {
                 let at = at.unwrap_or(COMMITTED);
                 Body::StatementAt { at, repeatable, program, env, rows, batch }
             }
-            None => Body::Statement { program, env, rows, batch, fresh, learns },
+            None => Body::Statement { program, env, rows, batch, fresh, learns, goes_behind },
         }
     }
 }

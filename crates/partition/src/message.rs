@@ -88,9 +88,11 @@ pub enum Body {
         /// The table's trees were made by this transaction: no row locks, and no undo unless there is a savepoint.
         fresh: bool,
         /// It is part of a block that may change rows: its reads of single rows take the lock that is learned for their plan, and are
-        /// evidence. Of an UPDATE: the transaction is below REPEATABLE READ, so it may change a row whose last change is not committed
-        /// ([`crate::Limits::retire`]).
+        /// evidence.
         learns: bool,
+        /// It is an UPDATE in a block below REPEATABLE READ: it may change a row whose last change is not committed
+        /// ([`crate::Limits::retire`]).
+        goes_behind: bool,
     },
     /// A statement of a general transaction that sees an open snapshot and its transaction's own changes. If it only reads, it takes no lock and waits for
     /// none. If it changes rows or locks them, it locks the rows alone, and takes the newest version of each if

@@ -104,6 +104,8 @@ pub(crate) struct Statement {
     pub fresh: bool,
     /// As [`crate::Body::Statement::learns`].
     pub learns: bool,
+    /// As [`crate::Body::Statement::goes_behind`].
+    pub goes_behind: bool,
     /// What it sees; `None`: what is newest.
     pub as_of: Option<AsOf>,
 }

@@ -124,17 +124,18 @@ pub(super) fn answer(rows: RowBatch, count: u64) -> Reply {
 fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlError> {
     let mark = txn.log.mark();
     Ok(match body {
-        Body::Statement { program, env, rows, batch, fresh, learns } => Some(Job::Statement(Statement {
+        Body::Statement { program, env, rows, batch, fresh, learns, goes_behind } => Some(Job::Statement(Statement {
             exec: Box::new(Exec::new(program, env, rows, batch)),
             mark,
             fresh,
             learns,
+            goes_behind,
             as_of: None,
         })),
         Body::StatementAt { at, repeatable, program, env, rows, batch } => {
             let exec = Box::new(Exec::new(program, env, rows, batch));
             let as_of = Some(AsOf { at, me: txn.log.txn(), repeatable });
-            Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, as_of }))
+            Some(Job::Statement(Statement { exec, mark, fresh: false, learns: false, goes_behind: !repeatable, as_of }))
         }
         Body::Next(id) => {
             let paused = txn.paused.iter().position(|s| s.exec.id() == id);

@@ -33,12 +33,11 @@ pub(super) fn cascaded() -> SqlError {
 }
 
 impl<T: Trees> Partition<T> {
-    /// Whether rows that the statement changes may be given away, and it may change rows that were. Only below REPEATABLE READ, which an
-    /// UPDATE that sees no snapshot says by `learns`.
+    /// Whether rows that the statement changes may be given away, and it may change rows that were.
     #[inline]
     pub(super) fn retires(&self, txn: &Txn<T::Log>, statement: &Statement) -> bool {
         self.limits.retire
-            && statement.as_of.map_or(statement.learns, |as_of| !as_of.repeatable)
+            && statement.goes_behind
             && !statement.fresh
             && txn.savepoints.is_empty()
             && txn.created.is_empty()

@@ -13,7 +13,7 @@ const BACKWARDS: Find = Find::Ids { low: None, high: None, reverse: true };
 fn batched(find: Find, batch: Batch) -> Body {
     let program = Arc::new(select(find).program(&table()));
     let env = Arc::new(Env::default());
-    Body::Statement { program, env, rows: None, batch, fresh: false, learns: false }
+    Body::Statement { program, env, rows: None, batch, fresh: false, learns: false, goes_behind: false }
 }
 
 fn of_rows(id: u32, rows: u32) -> Batch {

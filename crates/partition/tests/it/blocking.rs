@@ -95,7 +95,8 @@ fn a_cancelled_rollback_in_line_goes_on() {
     d.call(maker, Body::Savepoint(0)).expect("a mark");
     let insert = Stmt::Insert { rows: numbers(60), ignore: false };
     let Body::Statement { program, env, rows, batch, .. } = insert.statement(&table()) else { panic!() };
-    d.call(maker, Body::Statement { program, env, rows, batch, fresh: true, learns: false }).expect("rows");
+    d.call(maker, Body::Statement { program, env, rows, batch, fresh: true, learns: false, goes_behind: false })
+        .expect("rows");
     let rollback = d.send(maker, Body::Finish { commit: None });
     assert_eq!(d.suspended.len(), 1, "it waits for a page");
     let given = d.send(multi, Body::Block);

@@ -331,7 +331,15 @@ fn both(first: i32, second: Option<i32>) -> Body {
     let program = Program::update(access, set, Vec::new(), false);
     assert!(matches!(program, Program::Update { adds: true, .. }));
     let env = Arc::new(Env::default());
-    Body::Statement { program: Arc::new(program), env, rows: None, batch: Batch::ALL, fresh: false, learns: false }
+    Body::Statement {
+        program: Arc::new(program),
+        env,
+        rows: None,
+        batch: Batch::ALL,
+        fresh: false,
+        learns: false,
+        goes_behind: false,
+    }
 }
 
 #[test]

@@ -27,8 +27,11 @@ fn truncated() -> Arc<TableDef> {
 fn fill(d: &mut D, changer: TxnId, table: &Arc<TableDef>, rows: &[Row]) {
     let program = Arc::new(Stmt::Insert { rows: rows.to_vec(), ignore: false }.program(table));
     let (env, rows) = (Arc::new(Env::default()), Some(batch(rows)));
-    d.call(changer, Body::Statement { program, env, rows, batch: Batch::ALL, fresh: true, learns: false })
-        .expect("rows");
+    d.call(
+        changer,
+        Body::Statement { program, env, rows, batch: Batch::ALL, fresh: true, learns: false, goes_behind: false },
+    )
+    .expect("rows");
 }
 
 fn commit(d: &mut D, txn: TxnId) {
@@ -186,8 +189,11 @@ fn build_index(d: &mut D, maker: TxnId) -> Arc<TableDef> {
     d.call(maker, Body::LockTable { table: table().id, asker: None }).expect("nobody has it");
     d.call(maker, Body::CreateTrees(vec![moved(BY_A)])).expect("a tree");
     let (program, env) = (Arc::new(Program::BuildIndex { table: indexed.clone(), index: 0 }), Arc::new(Env::default()));
-    d.call(maker, Body::Statement { program, env, rows: None, batch: Batch::ALL, fresh: true, learns: false })
-        .expect("rows");
+    d.call(
+        maker,
+        Body::Statement { program, env, rows: None, batch: Batch::ALL, fresh: true, learns: false, goes_behind: false },
+    )
+    .expect("rows");
     indexed
 }
 

@@ -42,7 +42,15 @@ impl Query {
 
     fn statement(&self) -> Body {
         let env = Arc::new(Env::default());
-        Body::Statement { program: self.program(), env, rows: None, batch: Batch::ALL, fresh: false, learns: false }
+        Body::Statement {
+            program: self.program(),
+            env,
+            rows: None,
+            batch: Batch::ALL,
+            fresh: false,
+            learns: false,
+            goes_behind: false,
+        }
     }
 
     fn one_shot(&self) -> Body {
@@ -318,7 +326,15 @@ fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
         access.lock = Some(RowLocking { wait, ..RowLocking::of(RowLock::Update) });
         let env = Arc::new(Env::default());
         let program = Arc::new(program);
-        let body = Body::Statement { program, env, rows: None, batch: Batch::ALL, fresh: false, learns: false };
+        let body = Body::Statement {
+            program,
+            env,
+            rows: None,
+            batch: Batch::ALL,
+            fresh: false,
+            learns: false,
+            goes_behind: false,
+        };
         let answer = d.call(reader, body);
         match wait {
             LockWait::Skip => assert!(rows_of(&answer.expect("nothing")).is_empty()),

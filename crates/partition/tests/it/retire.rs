@@ -44,7 +44,7 @@ fn bump(id: i32, by: i32) -> Body {
 fn bump_from(id: i32, by: i32, seen: bool) -> Body {
     match body(&Stmt::Bump { id, column: 1, by }) {
         Body::StatementAt { program, env, rows, batch, .. } if !seen => {
-            Body::Statement { program, env, rows, batch, fresh: false, learns: true }
+            Body::Statement { program, env, rows, batch, fresh: false, learns: false, goes_behind: true }
         }
         body => body,
     }
@@ -235,19 +235,24 @@ fn others_wait_as_if_nobody_had_retired() {
     let mut d = driver(None);
     let snapshot = open(&mut d);
     let [first] = chain(&mut d, [1]);
-    let (marked, deleter, one_shot) = (d.txn(), d.txn(), d.txn());
+    let (marked, deleter, one_shot, strict) = (d.txn(), d.txn(), d.txn(), d.txn());
     d.call(marked, Body::Savepoint(1)).expect("a savepoint");
     let Body::StatementAt { program, env, .. } = bump_from(1, 1, true) else { panic!("a statement") };
     let at = snapshot.1.lsn();
     let repeatable = Body::StatementAt { at, repeatable: true, program, env, rows: None, batch: Batch::ALL };
+    let mut serializable = bump(1, 1);
+    if let Body::Statement { learns, goes_behind, .. } = &mut serializable {
+        (*learns, *goes_behind) = (true, false);
+    }
     let calls = [
         (marked, bump(1, 10)),
         (deleter, body(&Stmt::Delete(Find::Point(1)))),
         (one_shot, Stmt::Bump { id: 1, column: 1, by: 1 }.one_shot(&table())),
         (snapshot.0, repeatable),
+        (strict, serializable),
     ];
     let seqs = calls.map(|(txn, body)| d.send(txn, body));
-    assert_eq!(seqs.map(|seq| d.take(seq)), [None, None, None, None]);
+    assert_eq!(seqs.map(|seq| d.take(seq)), [None, None, None, None, None]);
     abort(&mut d, first);
     d.settle();
     assert!(d.take(seqs[0]).is_some_and(|answer| answer.is_ok()));
@@ -259,6 +264,9 @@ fn others_wait_as_if_nobody_had_retired() {
     assert!(d.take(seqs[2]).is_some_and(|answer| answer.is_ok()));
     assert!(d.take(seqs[3]).is_some());
     close(&mut d, snapshot);
+    d.settle();
+    assert!(d.take(seqs[4]).is_some_and(|answer| answer.is_ok()));
+    abort(&mut d, strict);
     assert!(d.owes_nothing() && d.partition.active() == 0);
 }
 

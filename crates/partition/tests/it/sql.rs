@@ -186,6 +186,7 @@ impl Stmt {
             batch: Batch::ALL,
             fresh: false,
             learns: false,
+            goes_behind: false,
         }
     }
 }

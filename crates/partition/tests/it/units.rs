@@ -51,6 +51,7 @@ fn statement(program: Program, rows: Option<RowBatch>, fresh: bool) -> Body {
         batch: Batch::ALL,
         fresh,
         learns: false,
+        goes_behind: false,
     }
 }
 
