@@ -34,7 +34,7 @@ pub fn checksum(value: &Value) -> String {
     format!("{:08x}", crc32c::crc32c(value.to_string().as_bytes()))
 }
 
-/// Whether the file is one that [`write`] compresses: `NAME.json.gz`.
+/// Whether the file is one that [`write()`] compresses: `NAME.json.gz`.
 pub fn is_compressed(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
