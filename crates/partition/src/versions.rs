@@ -222,8 +222,12 @@ impl Versions {
 
     /// An active transaction has taken an addition back.
     pub(crate) fn taken_back(&mut self, writer: TxnId, tree: TreeId, key: &[u8], addends: &Addends) {
-        if let Some(sum) = self.kept.as_mut().and_then(|kept| kept.sum_of(writer, tree, key)) {
+        if let Some(kept) = &mut self.kept
+            && let Some(sum) = kept.sum_of(writer, tree, key)
+        {
             sum.take_back(addends);
+            // What it has done to the row after the addition is undone already. The value in that image has the addition in it.
+            kept.remove(tree, &key.into(), |image| image.is_of(writer) && !image.change.is_added());
         }
     }
 

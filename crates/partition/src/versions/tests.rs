@@ -218,16 +218,16 @@ impl Twins {
         }
     }
 
-    /// ROLLBACK TO: the newest addition is taken back, if its row has not been replaced since.
+    /// ROLLBACK TO: the newest addition is taken back, after what has replaced the row since.
     fn take_back(&mut self) {
         let Some(at) = self.writer() else { return };
-        let Some((row, addends)) = self.writers[at].added.last().cloned() else { return };
-        if !self.writers[at].undo.contains_key(&row) {
-            self.writers[at].added.pop();
-            assert!(self.now.get_mut(&row).is_some_and(|value| addends.subtract_from(value)));
-            let id = self.writers[at].id;
-            self.both(|v| v.taken_back(id, row.0, &row.1, &addends));
+        let Some((row, addends)) = self.writers[at].added.pop() else { return };
+        if let Some(before) = self.writers[at].undo.remove(&row) {
+            self.put(&row, before);
         }
+        assert!(self.now.get_mut(&row).is_some_and(|value| addends.subtract_from(value)));
+        let id = self.writers[at].id;
+        self.both(|v| v.taken_back(id, row.0, &row.1, &addends));
     }
 
     fn change(&mut self) {
