@@ -16,7 +16,7 @@ use crate::core::{Block, Core, Txn};
 use crate::exports::Exported;
 use crate::outcome::Stop;
 use crate::stream::{self, Rows};
-use crate::txn::{everywhere, table_of};
+use crate::txn::{everywhere, settle, table_of};
 use clearway_partition::{Batch, Body, COMMITTED, Failure, Snapshot};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Isolation, Query, Route, Source};
@@ -250,6 +250,8 @@ async fn begin(core: &Core, needs: Needs) -> Result<(), Failure> {
         core.read_at.set(ReadAt::of(txn.sees(needs)));
         return Ok(());
     }
+    // Its own rows may rest on transactions that are not committed yet: the snapshot has to see all that these have done.
+    settle(core).await?;
     let opening = core.engine().snapshots().begin();
     if let Some(generation) = opening.generation() {
         let kept = everywhere(core, core.engine().all(), |_| Body::KeepVersions(generation)).await?;

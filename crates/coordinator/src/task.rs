@@ -1,6 +1,6 @@
 //! Statements as tasks: a statement from its beginning, and what is left of one that began as a single message.
 
-use crate::core::Core;
+use crate::core::{Block, Core};
 use crate::outcome::{End, Outcome, Stop, Task, stopped};
 use crate::tag::Tag;
 use crate::{finish, multi, statement, stream, txn};
@@ -24,6 +24,8 @@ impl fmt::Debug for Suspended {
 /// Runs a statement, again and again while it is the victim of deadlocks that nobody notices.
 pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     let mut retries = 0;
+    // A COMMIT that is given up in a deadlock has ended its block, and would be another statement now.
+    let alone = core.txn().block == Block::None;
     loop {
         core.streams(false);
         core.set_retries(Some(retries));
@@ -33,7 +35,7 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
             Err(stop) if core.has_handed_out() => {
                 return txn::after_failure(&core, Stop::Error(stopped(stop)), false).await;
             }
-            Err(Stop::Error(e)) if multi::may_start_over(&core, &e, retries) => {
+            Err(Stop::Error(e)) if alone && multi::may_start_over(&core, &e, retries) => {
                 retries += 1;
                 if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
                     return End::Error(e);

@@ -214,19 +214,21 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
 }
 
 /// Waits for the transactions that this one is behind.
-async fn settle(core: &Core) -> Result<(), Failure> {
-    let mut behind = std::mem::take(&mut core.txn().behind);
+pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
+    let mut behind = core.txn().behind.clone();
     if behind.is_empty() || canary::on(Bug::SkippedDependency) {
         return Ok(());
     }
     behind.sort_unstable();
     behind.dedup();
-    // Whoever has settled at one partition stays so: nobody can come to be ahead of it any more.
+    // Only another UPDATE of its own can bring it behind others again.
     for partition in behind {
         let id = core.txn().id;
         let seq = core.send(partition, id, Body::Settle);
         core.reply(seq).await?;
     }
+    // Not before: after an error, ROLLBACK TO may bring the block back, and it is still behind them.
+    core.txn().behind.clear();
     Ok(())
 }
 
