@@ -2,7 +2,7 @@
 
 use crate::driver::{Driver, state_of};
 use crate::snapshots::{close, open, read_in};
-use crate::sql::{Find, ROWS, Row, Stmt, int, plain_table, rows_of};
+use crate::sql::{Find, ROWS, Row, Stmt, int, plain_table, rows_of, statement};
 use crate::trees::MemTrees;
 use crate::units::{D, abort, make_trees, select, share};
 use clearway_partition::{Batch, Body, COMMITTED, Limits, Partition};
@@ -330,16 +330,7 @@ fn both(first: i32, second: Option<i32>) -> Body {
     let set = vec![(1, plus(1, Datum::Int4(first))), (2, plus(2, second))];
     let program = Program::update(access, set, Vec::new(), false);
     assert!(matches!(program, Program::Update { adds: true, .. }));
-    let env = Arc::new(Env::default());
-    Body::Statement {
-        program: Arc::new(program),
-        env,
-        rows: None,
-        batch: Batch::ALL,
-        fresh: false,
-        learns: false,
-        goes_behind: false,
-    }
+    statement(Arc::new(program), None)
 }
 
 #[test]

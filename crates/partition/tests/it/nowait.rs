@@ -1,9 +1,9 @@
 //! NOWAIT, SKIP LOCKED, and which rows' locks stand in whose way.
 
 use crate::driver::{Answer, state_of};
-use crate::sql::{Find, Stmt, rows_of, table};
+use crate::sql::{Find, Stmt, rows_of, statement, table};
 use crate::units::{D, add, driver, numbers, select};
-use clearway_partition::{Batch, Body, Reply};
+use clearway_partition::{Body, Reply};
 use clearway_plan::expr::BinaryOp;
 use clearway_plan::program::Env;
 use clearway_plan::{Expr, LockWait, Program, RowLock, RowLocking, TableDef};
@@ -41,16 +41,7 @@ impl Query {
     }
 
     fn statement(&self) -> Body {
-        let env = Arc::new(Env::default());
-        Body::Statement {
-            program: self.program(),
-            env,
-            rows: None,
-            batch: Batch::ALL,
-            fresh: false,
-            learns: false,
-            goes_behind: false,
-        }
+        statement(self.program(), None)
     }
 
     fn one_shot(&self) -> Body {
@@ -324,18 +315,7 @@ fn skip_locked_reads_no_uncommitted_row_without_a_primary_key() {
         let mut program = Stmt::Select { find: Find::All { a_less: None }, limit: None, lock: None }.program(&keyless);
         let Program::Scan { access, .. } = &mut program else { panic!("a scan") };
         access.lock = Some(RowLocking { wait, ..RowLocking::of(RowLock::Update) });
-        let env = Arc::new(Env::default());
-        let program = Arc::new(program);
-        let body = Body::Statement {
-            program,
-            env,
-            rows: None,
-            batch: Batch::ALL,
-            fresh: false,
-            learns: false,
-            goes_behind: false,
-        };
-        let answer = d.call(reader, body);
+        let answer = d.call(reader, statement(Arc::new(program), None));
         match wait {
             LockWait::Skip => assert!(rows_of(&answer.expect("nothing")).is_empty()),
             _ => assert_eq!(state_of(&answer), Some(SqlState::LOCK_NOT_AVAILABLE)),

@@ -178,17 +178,14 @@ impl Stmt {
     }
 
     pub fn statement(&self, table: &Arc<TableDef>) -> Body {
-        let program = Arc::new(self.program(table));
-        Body::Statement {
-            program,
-            env: Arc::new(Env::default()),
-            rows: self.rows(),
-            batch: Batch::ALL,
-            fresh: false,
-            learns: false,
-            goes_behind: false,
-        }
+        statement(Arc::new(self.program(table)), self.rows())
     }
+}
+
+/// A statement of a general transaction, with its answer in one piece.
+pub fn statement(program: Arc<Program>, rows: Option<RowBatch>) -> Body {
+    let env = Arc::new(Env::default());
+    Body::Statement { program, env, rows, batch: Batch::ALL, fresh: false, learns: false, goes_behind: false }
 }
 
 /// A row that was changed by a statement that returns none.
