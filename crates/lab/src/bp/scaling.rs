@@ -36,26 +36,31 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 /// Threads a processor, in a simulation: who waits for the lock leaves the processor to another.
 const THREADS_PER_CORE: usize = 2;
 
+/// Waits for the lock.
+pub const CONTENTION: Measure<Ran> = Measure {
+    name: "contention per million accesses",
+    unit: "",
+    digits: 1,
+    axis: Axis::log,
+    events: Some(("waits", |r| r.waits)),
+    of: Ran::contention,
+};
+/// Those of them that the source counts.
+pub const SLEEPING: Measure<Ran> = Measure {
+    name: "waits that gave up the core, per million accesses",
+    unit: "",
+    digits: 1,
+    axis: Axis::log,
+    events: Some(("waits", |r| r.sleeps)),
+    of: Ran::sleeping,
+};
+
 /// Of what was measured.
 pub const MEASURED: [Measure<Ran>; 5] = [
     Measure { name: "throughput", unit: "1/s", digits: 0, axis: Axis::linear, events: None, of: |r| r.transactions },
     Measure { name: "mean response time", unit: "us", digits: 1, axis: Axis::log, events: None, of: |r| r.response_us },
-    Measure {
-        name: "contention per million accesses",
-        unit: "",
-        digits: 1,
-        axis: Axis::log,
-        events: Some(("waits", |r| r.waits)),
-        of: Ran::contention,
-    },
-    Measure {
-        name: "waits that gave up the core, per million accesses",
-        unit: "",
-        digits: 1,
-        axis: Axis::log,
-        events: Some(("waits", |r| r.sleeps)),
-        of: Ran::sleeping,
-    },
+    CONTENTION,
+    SLEEPING,
     Measure { name: "accesses", unit: "/us", digits: 2, axis: Axis::linear, events: None, of: |r| r.rate },
 ];
 /// Of what was simulated.

@@ -4,6 +4,7 @@ use super::bare;
 use super::claims::{self, BySize};
 use super::grid::{Cell, Grid, Measure};
 use super::real::{Ran, Real};
+use super::scaling::{CONTENTION, SLEEPING};
 use super::source::ALTIX;
 use super::systems::{How, POLICY, Shared, Sized};
 use super::workload::{Kind, Size, Workload};
@@ -25,22 +26,6 @@ const QUICK_RUN: Duration = Duration::from_millis(3);
 const PLAYED: u64 = 1_000_000;
 const QUICK_PLAYED: u64 = 4_000;
 
-const CONTENTION: Measure<Ran> = Measure {
-    name: "contention per million accesses",
-    unit: "",
-    digits: 1,
-    axis: Axis::log,
-    events: Some(("waits", |r| r.waits)),
-    of: Ran::contention,
-};
-const SLEEPING: Measure<Ran> = Measure {
-    name: "waits that gave up the core, per million accesses",
-    unit: "",
-    digits: 1,
-    axis: Axis::log,
-    events: Some(("waits", |r| r.sleeps)),
-    of: Ran::sleeping,
-};
 const RATE: Measure<Ran> =
     Measure { name: "throughput", unit: "accesses/us", digits: 2, axis: Axis::linear, events: None, of: |r| r.rate };
 const PLAYED_CONTENTION: Measure<Outcome> = Measure {
