@@ -21,6 +21,9 @@ use rust_decimal::Decimal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRow;
 
+/// Spare capacity that a row starts with: a short row then grows its buffer at most once.
+const SHORT_ROW: usize = 64;
+
 /// Appends one row's encoding to a buffer.
 pub struct RowBuilder<'a> {
     out: &'a mut Vec<u8>,
@@ -32,6 +35,7 @@ impl<'a> RowBuilder<'a> {
     /// Starts a row at the end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
+        out.reserve(SHORT_ROW);
         out.extend_from_slice(&[0, 0]);
         Self { out, start, count: 0 }
     }
