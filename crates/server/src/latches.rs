@@ -5,7 +5,6 @@
 
 use clearway_latch::Choice;
 use clearway_latch::calibrate::{self, Calibration};
-use serde::Deserialize;
 use std::str::FromStr;
 
 /// The most spins that can be asked for: about a millisecond of them.
@@ -53,24 +52,6 @@ impl FromStr for LatchSpins {
             Ok(spins) if spins <= MAX_SPINS => Ok(Self::Fixed(spins)),
             _ if text == "auto" => Ok(Self::Auto),
             _ => Err(format!("\"{text}\" is neither auto nor a number of spins from 0 to {MAX_SPINS}")),
-        }
-    }
-}
-
-/// A value of the configuration file: a text, or a number.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum TextOrNumber {
-    Number(i64),
-    Text(String),
-}
-
-impl TextOrNumber {
-    /// The setting that it is the text of.
-    pub(crate) fn parse<T: FromStr<Err = String>>(&self) -> Result<T, String> {
-        match self {
-            Self::Number(n) => n.to_string().parse(),
-            Self::Text(text) => text.parse(),
         }
     }
 }
@@ -138,7 +119,6 @@ mod tests {
         assert_eq!("0".parse(), Ok(LatchSpins::Fixed(0)));
         assert!("100001".parse::<LatchSpins>().is_err());
         assert!("-1".parse::<LatchSpins>().is_err());
-        assert_eq!(TextOrNumber::Number(7).parse(), Ok(LatchSpins::Fixed(7)));
     }
 
     #[test]

@@ -240,7 +240,7 @@ fn open_engine(
             wal_segment_size: config.log_segment,
             wal_buffer_size: config.log_buffer as usize,
             replacement: config.replacement,
-            second_level: config.second_level.clone(),
+            second_level: config.second_level(),
             version_spill: config.version_spill,
             io_ring: config.io_engine == IoEngine::Uring,
             // Through the system's cache pages are copied: it is past it that the kernel must have hold of their memory.

@@ -2,20 +2,18 @@ use super::*;
 
 #[test]
 fn flags_win_over_the_file_and_the_file_over_defaults() {
-    let file: File =
-        toml::from_str("buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\nio_engine = \"uring\"\n")
-            .unwrap();
+    let file = "buffer_pool = \"2MiB\"\nworkers = 3\nsynchronous_commit = \"off\"\nio_engine = \"uring\"\n";
     let flags = Flags { workers: Some(5), ..Flags::default() };
-    let c = Config::merge(flags, file).unwrap();
+    let c = Config::parse(flags, file).unwrap();
     assert_eq!((c.buffer_pool, c.workers, c.synchronous_commit), (2 << 20, 5, false));
     assert_eq!((c.io_engine, c.direct_io), (IoEngine::Uring, DirectIo::Auto));
     assert_eq!(c.listen.to_string(), "127.0.0.1:5432");
-    assert!(toml::from_str::<File>("wrokers = 3").is_err());
+    assert!(Config::parse(Flags::default(), "wrokers = 3").is_err());
     for bad in [
         Flags { partitions: Some(0), ..Flags::default() },
         Flags { log_segment: Some(Size(1 << 20 | 1)), ..Flags::default() },
     ] {
-        assert!(Config::merge(bad, File::default()).is_err());
+        assert!(Config::parse(bad, "").is_err());
     }
 }
 
@@ -58,15 +56,15 @@ fn how_victims_are_chosen_can_be_told() {
 #[test]
 fn a_second_level_is_off_unless_it_has_a_directory() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
-    assert_eq!(parse("").unwrap().second_level, None);
-    let told = |text: &str| parse(text).unwrap().second_level.unwrap();
+    assert_eq!(parse("").unwrap().second_level(), None);
+    let told = |text: &str| parse(text).unwrap().second_level().unwrap();
     let dir = PathBuf::from("/ssd");
     let file = "second_level = \"/ssd\"\n";
     assert_eq!(told(&format!("{file}buffer_pool = \"2MiB\"")), SecondLevelConfig { dir, size: 16 << 20 });
     assert_eq!(told(&format!("{file}second_level_size = \"5GiB\"")).size, 5 << 30);
     let flags = Flags { second_level_size: Some(Size(1 << 21)), ..Flags::default() };
     let both = Config::parse(flags, &format!("{file}second_level_size = \"5GiB\"")).unwrap();
-    assert_eq!(both.second_level.unwrap().size, 1 << 21);
+    assert_eq!(both.second_level().unwrap().size, 1 << 21);
     for (bad, says) in [
         ("second_level_size = \"5GiB\"".to_owned(), "second_level_size needs second_level"),
         (format!("{file}second_level_size = 8192"), "second_level_size must be between"),

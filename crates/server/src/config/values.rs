@@ -2,10 +2,36 @@
 
 use clap::ValueEnum;
 use clearway_plan::statement::Isolation;
-use serde::Deserialize;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
+
+/// The value of a setting that has a range; `None` if it is not set.
+pub(super) struct Number(pub(super) Option<u64>);
+
+impl From<u16> for Number {
+    fn from(n: u16) -> Self {
+        Self(Some(n.into()))
+    }
+}
+
+impl From<usize> for Number {
+    fn from(n: usize) -> Self {
+        Self(Some(n as u64))
+    }
+}
+
+impl From<u64> for Number {
+    fn from(n: u64) -> Self {
+        Self(Some(n))
+    }
+}
+
+impl<T: Into<u64>> From<Option<T>> for Number {
+    fn from(n: Option<T>) -> Self {
+        Self(n.map(Into::into))
+    }
+}
 
 /// A number of bytes, written with or without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,9 +56,20 @@ impl FromStr for Size {
     }
 }
 
+impl From<Size> for u64 {
+    fn from(size: Size) -> Self {
+        size.0
+    }
+}
+
+impl From<Size> for Option<u64> {
+    fn from(size: Size) -> Self {
+        Some(size.0)
+    }
+}
+
 /// Where to listen: an address or a host name, and a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 
 impl FromStr for Address {
@@ -44,10 +81,15 @@ impl FromStr for Address {
     }
 }
 
-impl TryFrom<String> for Address {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
+impl From<Address> for SocketAddr {
+    fn from(address: Address) -> Self {
+        address.0
+    }
+}
+
+impl From<Address> for Option<SocketAddr> {
+    fn from(address: Address) -> Self {
+        Some(address.0)
     }
 }
 
@@ -127,8 +169,7 @@ impl FromStr for LogLockWaits {
 }
 
 /// Who runs a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DispatchChoice {
     /// Whichever worker has work for it.
     Baton,
@@ -137,8 +178,7 @@ pub enum DispatchChoice {
 }
 
 /// Who reads and writes pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IoEngine {
     /// io_uring if the kernel lets us, otherwise threads.
     Auto,
@@ -149,8 +189,7 @@ pub enum IoEngine {
 }
 
 /// Whether pages bypass the operating system's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DirectIo {
     /// If the buffer pool has half of the machine's memory and the file system lets us.
     Auto,
@@ -161,18 +200,15 @@ pub enum DirectIo {
 }
 
 /// An isolation level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Level {
     /// READ COMMITTED.
     #[value(name = "read committed", alias = "read-committed")]
-    #[serde(rename = "read committed", alias = "read-committed")]
     ReadCommitted,
     /// REPEATABLE READ.
     #[value(name = "repeatable read", alias = "repeatable-read")]
-    #[serde(rename = "repeatable read", alias = "repeatable-read")]
     RepeatableRead,
     /// SERIALIZABLE.
-    #[serde(rename = "serializable")]
     Serializable,
 }
 
@@ -187,14 +223,36 @@ impl From<Level> for Isolation {
 }
 
 /// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
     /// On.
     On,
     /// Off.
     Off,
 }
+
+impl From<Switch> for bool {
+    fn from(switch: Switch) -> Self {
+        switch == Switch::On
+    }
+}
+
+/// Parses words as their flags do.
+macro_rules! parsed_as_flags {
+    ($($word:ty),*) => {$(
+        impl FromStr for $word {
+            type Err = String;
+            fn from_str(text: &str) -> Result<Self, String> {
+                <$word as ValueEnum>::from_str(text, false).map_err(|_| {
+                    let known: Vec<_> = Self::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+                    let known: Vec<_> = known.iter().map(|value| format!("\"{}\"", value.get_name())).collect();
+                    format!("\"{text}\" is none of {}", known.join(", "))
+                })
+            }
+        }
+    )*};
+}
+parsed_as_flags!(DispatchChoice, IoEngine, DirectIo, Level, Switch);
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,69 @@
+//! `settings!`: the table of settings, from which the flags of `serve`, the keys of the file and
+//! [`Config`](super::Config) are made.
+//!
+//! A line of the table is `name("VALUE"): Flag => Field = default;`, or `... = default, in range;`.
+//! `Flag` is what a flag and the file are parsed into, by its `FromStr`; the configuration has it as
+//! `Field`, by `From`. The documentation of the line is the help text of the flag and the rustdoc of
+//! both fields.
+
+/// Makes `Flags`, `Config`, `Config::new`, `Config::merge`, `Config::check_ranges` and `KEYS`.
+macro_rules! settings {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($value_name:literal): $flag:ty => $field:ty = $default:expr $(, in $range:expr)?;
+    )*) => {
+        /// Flags of `serve`. Each has a key of the same name in the configuration file, with `_` for
+        /// `-`; the file takes both.
+        #[derive(Debug, Default, Args)]
+        #[command(next_line_help = true)]
+        pub struct Flags {
+            $(
+                $(#[$doc])*
+                #[arg(long, value_name = $value_name)]
+                pub $name: Option<$flag>,
+            )*
+            /// TOML file with any of these settings; flags take precedence [default: none]
+            #[arg(long, value_name = "FILE")]
+            pub config: Option<PathBuf>,
+        }
+
+        /// The configuration.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Config {
+            $(
+                $(#[$doc])*
+                pub $name: $field,
+            )*
+        }
+
+        /// The keys of the configuration file, in the order of the table.
+        pub const KEYS: &[&str] = &[$(stringify!($name)),*];
+
+        impl Config {
+            fn defaults() -> Self {
+                Self { $($name: $default,)* }
+            }
+
+            /// Takes each setting from the flags, else from the file, else its default.
+            fn merge(flags: Flags, mut file: File) -> Result<Self, String> {
+                let mut config = Self::defaults();
+                $(
+                    let in_file = file.take::<$flag>(stringify!($name))?;
+                    if let Some(value) = flags.$name.or(in_file) {
+                        config.$name = value.into();
+                    }
+                )*
+                file.is_used_up()?;
+                Ok(config)
+            }
+
+            fn check_ranges(&self) -> Result<(), String> {
+                $($(
+                    check_range(stringify!($name), self.$name.into(), $range)?;
+                )?)*
+                Ok(())
+            }
+        }
+    };
+}
+pub(super) use settings;
