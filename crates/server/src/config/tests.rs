@@ -93,3 +93,20 @@ fn sizes() {
     assert!("".parse::<Size>().is_err());
     assert!("99999999999TiB".parse::<Size>().is_err());
 }
+
+/// The sample has each setting once, in the order of the table, with its default. Those whose
+/// default depends on the machine, or that have none, are examples.
+#[test]
+fn the_sample_file_shows_every_default() {
+    const EXAMPLES: [&str; 7] =
+        ["unix_socket", "partitions", "second_level", "second_level_size", "workers", "query_memory", "metrics"];
+    let sample = include_str!("../../../../packaging/clearway.toml");
+    let key = |line: &str| line.split_once(" = ").filter(|(key, _)| KEYS.contains(key)).map(|(key, _)| key.to_owned());
+    let lines: Vec<&str> =
+        sample.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| key(line).is_some()).collect();
+    assert_eq!(lines.iter().filter_map(|line| key(line)).collect::<Vec<_>>(), KEYS);
+    Config::parse(Flags::default(), &lines.join("\n")).unwrap();
+    let defaults: Vec<&str> =
+        lines.into_iter().filter(|line| key(line).is_some_and(|key| !EXAMPLES.contains(&key.as_str()))).collect();
+    assert_eq!(Config::parse(Flags::default(), &defaults.join("\n")), Config::parse(Flags::default(), ""));
+}
