@@ -47,16 +47,12 @@ impl Futex {
     }
 
     pub(crate) fn wake_one(&self) {
-        self.wake(1, TOGETHER);
-    }
-
-    pub(crate) fn wake_all(&self) {
-        self.wake(i32::MAX as u32, TOGETHER);
+        self.wake(TOGETHER);
     }
 
     /// Wakes one of those who sleep apart.
     pub(crate) fn wake_apart(&self) {
-        self.wake(1, APART);
+        self.wake(APART);
     }
 
     fn wait_among(&self, value: u32, whom: NonZeroU32) {
@@ -64,9 +60,9 @@ impl Futex {
         let _woken = wait_bitset(&self.word, Flags::PRIVATE, value, None, whom);
     }
 
-    fn wake(&self, n: u32, whom: NonZeroU32) {
+    fn wake(&self, whom: NonZeroU32) {
         // It fails only for a word that is not mapped, which a borrowed one is.
-        let _woken = wake_bitset(&self.word, Flags::PRIVATE, n, whom);
+        let _woken = wake_bitset(&self.word, Flags::PRIVATE, 1, whom);
     }
 }
 
@@ -103,12 +99,6 @@ impl Futex {
     pub(crate) fn wake_one(&self) {
         let held = self.lock.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner);
         self.sleepers.notify_one();
-        drop(held);
-    }
-
-    pub(crate) fn wake_all(&self) {
-        let held = self.lock.lock().unwrap_or_else(clearway_sync::PoisonError::into_inner);
-        self.sleepers.notify_all();
         drop(held);
     }
 

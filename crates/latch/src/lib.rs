@@ -10,8 +10,7 @@
 //! [`Doorbell`] wakes a thread out of its event loop.
 //!
 //! The others are what the engine's latch is compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]),
-//! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]). [`HybridLatch`] is for structures
-//! that are mostly read.
+//! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]).
 
 pub mod acquire;
 mod choice;
@@ -19,7 +18,6 @@ pub mod combiner;
 mod doorbell;
 mod elide;
 mod futex;
-mod hybrid;
 mod latch;
 pub mod lockstat;
 mod mcs;
@@ -42,7 +40,6 @@ pub use choice::{Choice, choose, chosen};
 pub use combiner::{Combiner, DRAIN_LIMIT, Submitted};
 pub use doorbell::{Doorbell, Wake};
 pub use elide::{ElidedLatch, TRIALS, available as elision_available};
-pub use hybrid::{HybridCell, HybridLatch, Version};
 pub use latch::{Latch, LatchGuard};
 pub use mcs::McsLatch;
 pub use monitor::{Condition, Monitor, MonitorGuard};

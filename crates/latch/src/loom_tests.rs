@@ -4,9 +4,7 @@
 //! modifications, which the atomicity of the swap forbids. The stress tests have it, natively and under Miri.
 
 use crate::acquire::{Compare, Tested};
-use crate::{
-    ElidedLatch, HybridCell, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SpinLatch, TicketLatch, WaitQueue,
-};
+use crate::{ElidedLatch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SpinLatch, TicketLatch, WaitQueue};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -81,25 +79,6 @@ fn loom_queue_latches_exclude() {
 fn loom_parking_latches_exclude_and_wake_whoever_sleeps() {
     excludes::<ParkLatch>(2, 3, 3);
     excludes::<ParkLatch>(3, 2, 2);
-}
-
-#[test]
-fn loom_what_a_hybrid_cell_shows_was_written_together() {
-    bounded(3).check(|| {
-        let cell = Arc::new(HybridCell::new([0, 0]));
-        let writers: Vec<_> = (0..2)
-            .map(|_| {
-                let cell = cell.clone();
-                thread::spawn(move || cell.write(|words| words.iter_mut().for_each(|w| *w += 1)))
-            })
-            .collect();
-        let [a, b] = cell.read();
-        assert_eq!(a, b, "half a change");
-        for writer in writers {
-            writer.join().unwrap();
-        }
-        assert_eq!(cell.read(), [2, 2]);
-    });
 }
 
 /// Shared or exclusive, with a queue: as the latch of a frame, without what else a frame is.

@@ -2,8 +2,8 @@
 
 use clearway_latch::acquire::{Acquisition, Compare, Swap, Tested};
 use clearway_latch::{
-    Choice, ElidedLatch, HybridCell, HybridLatch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SLockTas,
-    SpinLatch, TicketLatch, choose, chosen,
+    Choice, ElidedLatch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SLockTas, SpinLatch, TicketLatch, choose,
+    chosen,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -151,69 +151,10 @@ fn a_greedy_thread_does_not_starve_another() {
 }
 
 #[test]
-fn a_hybrid_cell_never_shows_half_a_change() {
-    let cell = HybridCell::new([0_u64; 4]);
-    let stop = AtomicBool::new(false);
-    let changes: u64 = if cfg!(miri) { 10 } else { 20_000 };
-    thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| {
-                let mut last = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    let words = cell.read();
-                    assert!(words.iter().all(|w| *w == words[0]), "{words:?}");
-                    assert!(words[0] >= last, "versions go forward");
-                    last = words[0];
-                }
-            });
-        }
-        thread::scope(|writers| {
-            for _ in 0..2 {
-                writers.spawn(|| (0..changes).for_each(|_| cell.write(|w| w.iter_mut().for_each(|w| *w += 1))));
-            }
-        });
-        stop.store(true, Ordering::Relaxed);
-    });
-    assert_eq!(cell.read(), [2 * changes; 4]);
-}
-
-#[test]
-fn a_hybrid_latch_is_exclusive_or_shared_and_upgrades_only_from_what_was_seen() {
-    let latch = HybridLatch::new();
-    let seen = latch.optimistic().expect("free");
-    latch.lock_shared();
-    assert!(!latch.try_lock_exclusive(), "there is a reader");
-    assert!(latch.validate(seen), "readers change nothing");
-    // SAFETY: taken above.
-    unsafe { latch.unlock_shared() };
-    assert!(latch.try_upgrade(seen));
-    assert!(latch.optimistic().is_none() && !latch.validate(seen));
-    // SAFETY: taken above.
-    unsafe { latch.unlock_exclusive() };
-    assert!(!latch.validate(seen) && !latch.try_upgrade(seen), "the version is a new one");
-
-    // A writer that waits goes before readers that come later.
-    latch.lock_shared();
-    thread::scope(|scope| {
-        let writer = scope.spawn(|| {
-            latch.lock_exclusive();
-            // SAFETY: taken above.
-            unsafe { latch.unlock_exclusive() };
-        });
-        // SAFETY: taken above, by this thread.
-        unsafe { latch.unlock_shared() };
-        assert!(writer.join().is_ok());
-    });
-    latch.lock_shared();
-    // SAFETY: taken above.
-    unsafe { latch.unlock_shared() };
-}
-
-#[test]
 fn names_tell_acquisitions_apart() {
     let names = [Swap::NAME, Tested::<Swap>::NAME, Compare::NAME, Tested::<Compare>::NAME];
     assert_eq!(names, ["tas", "ttas", "cas", "test-cas"]);
     assert!(size_of::<SpinLatch<Swap>>() == 4 && size_of::<TicketLatch>() == 8);
     // Under Miri a futex is more than a word.
-    assert!(cfg!(miri) || (size_of::<HybridLatch>() == 16 && size_of::<ParkLatch>() == 8));
+    assert!(cfg!(miri) || size_of::<ParkLatch>() == 8);
 }
