@@ -4,8 +4,6 @@
 //! resident is a [`Want`], which [`Pool::fetch`] turns into a [`Keep`] asynchronously. The pool keeps the write-ahead
 //! rule through [`WalBarrier`] without knowing the log, and reaches the disk through [`PageIo`].
 //!
-//! [`SetCache`] is apart from all that: a cache of numbers that threads share, made of the same policy.
-//!
 //! It can be used alone: the crate's README says what an engine owes it, and `examples/counters.rs` is one.
 
 mod cooler;
@@ -27,7 +25,6 @@ mod pool_loom_tests;
 mod replacement;
 mod scan_ring;
 mod second_level;
-mod set_cache;
 mod stats;
 mod table;
 mod unsynced;
@@ -52,6 +49,5 @@ pub use replacement::{
     QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
 pub use second_level::{SECOND_LEVEL_FILE, SecondLevel, SecondLevelConfig, SecondLevelStats};
-pub use set_cache::SetCache;
 pub use stats::Stats;
 pub use write_back::WRITE_BATCH;

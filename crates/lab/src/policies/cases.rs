@@ -6,9 +6,9 @@ use clearway_traces::{FIGURES, Known, Trace, generate, load};
 use std::rc::Rc;
 
 /// The trace that is drawn here, whose pages are used by Zipf's law.
-pub const ZIPF: &str = "zipf";
+const ZIPF: &str = "zipf";
 /// The trace of a transaction-processing database (ARC's paper).
-pub const OLTP: &str = "OLTP";
+const OLTP: &str = "OLTP";
 
 /// Pages, skew (YCSB's), accesses, seed and pool of the Zipf trace.
 const ZIPF_PAGES: u32 = 1_000_000;
@@ -49,7 +49,7 @@ impl Case {
         format!("{} at {}", self.trace.name, self.frames)
     }
 
-    /// Whether caches are held against crates there.
+    /// Whether the rates of caches are drawn for it.
     pub fn is_raced(&self) -> bool {
         [ZIPF, OLTP].contains(&self.trace.name.as_str())
     }

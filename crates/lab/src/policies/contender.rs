@@ -1,10 +1,10 @@
-//! What takes part as a cache: the engine's cache in sets, policies in wrappers in a [`Cache`], and the caches of three crates.
+//! What takes part as a cache: policies in wrappers in a [`Cache`], and the caches of three crates.
 //!
 //! All have the same capacity in entries of weight one, keys and values of eight bytes, and hash by the same function but for the [`Cache`],
 //! which hashes as the pool does. Else the crates are as they come: their numbers of shards and their policies are their defaults.
 
 use super::cache::Cache;
-use clearway_buffer::{ReplacementKind, SetCache};
+use clearway_buffer::ReplacementKind;
 use hashbrown::DefaultHashBuilder;
 use std::fmt;
 
@@ -17,18 +17,6 @@ pub trait Caching: Send + Sync {
 }
 
 impl Caching for Cache {
-    #[inline]
-    fn get(&self, key: u64) -> Option<u64> {
-        Self::get(self, key)
-    }
-    fn insert(&self, key: u64, value: u64) {
-        Self::insert(self, key, value);
-    }
-}
-
-type Sets = SetCache<DefaultHashBuilder>;
-
-impl Caching for Sets {
     #[inline]
     fn get(&self, key: u64) -> Option<u64> {
         Self::get(self, key)
@@ -79,8 +67,6 @@ impl Caching for Foyer {
 pub enum Contender {
     /// A policy in a wrapper.
     Ours(ReplacementKind),
-    /// The engine's cache that is made as one: S3-FIFO in sets.
-    Sets,
     /// quick_cache.
     QuickCache,
     /// moka. Its housekeeping is done by the threads that use it, now and then: until then it holds more than its capacity.
@@ -106,7 +92,6 @@ impl Contender {
         let entries = capacity as usize;
         match self {
             Self::Ours(kind) => used.with(&Cache::new(capacity, kind)),
-            Self::Sets => used.with(&Sets::with_hasher(entries, DefaultHashBuilder::default())),
             Self::QuickCache => {
                 let hash = DefaultHashBuilder::default();
                 let (weighter, lifecycle) = (quick_cache::UnitWeighter, Default::default());
@@ -129,7 +114,6 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours(kind) => kind.fmt(f),
-            Self::Sets => f.write_str("set-cache"),
             Self::QuickCache => f.write_str("quick_cache"),
             Self::Moka => f.write_str("moka"),
             Self::Foyer => f.write_str("foyer"),

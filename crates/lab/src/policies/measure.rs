@@ -69,18 +69,17 @@ impl Measured {
     }
 }
 
-/// The caches that are raced: the one in sets, every policy in the wrapper that always locks and in the default one, what needs no wrapper, and the crates.
-pub fn contenders(part: &Part) -> Vec<Contender> {
+/// The caches that are raced: the pool's default, every policy in the wrapper that always locks and
+/// in the default one, what needs no wrapper, and the crates.
+fn contenders() -> Vec<Contender> {
+    let wrappers = [WrapperKind::Locked, WrapperKind::default()];
+    let wrapped = |policy| wrappers.map(|wrapper| ReplacementKind::Wrapped(policy, wrapper));
     let mut kinds = vec![ReplacementKind::default()];
-    if *part != Part::Bars {
-        let wrappers = [WrapperKind::Locked, WrapperKind::default()];
-        let wrapped = |policy| wrappers.map(|wrapper| ReplacementKind::Wrapped(policy, wrapper));
-        kinds.extend(PolicyKind::ALL.iter().copied().flat_map(wrapped));
-        kinds.push(ReplacementKind::ClockSweep);
-        kinds.extend(MarkedKind::ALL.iter().copied().map(ReplacementKind::Marked));
-    }
+    kinds.extend(PolicyKind::ALL.iter().copied().flat_map(wrapped));
+    kinds.push(ReplacementKind::ClockSweep);
+    kinds.extend(MarkedKind::ALL.iter().copied().map(ReplacementKind::Marked));
     let mut contenders: Vec<Contender> = Vec::new();
-    for contender in std::iter::once(Contender::Sets).chain(kinds.into_iter().map(Contender::Ours)).chain(PEERS) {
+    for contender in kinds.into_iter().map(Contender::Ours).chain(PEERS) {
         if !contenders.contains(&contender) {
             contenders.push(contender);
         }
@@ -106,11 +105,10 @@ pub fn measure(what: &'static str, cases: Vec<Case>, task: &Task) -> Res<Vec<Mea
     cases.into_iter().map(one).collect()
 }
 
-/// All caches in turn, as often as there are repetitions.
+/// All caches in turn, as often as there are repetitions. No bar depends on them.
 fn race(case: &Case, task: &Task) -> Res<Vec<Raced>> {
     let trace = &*case.trace;
-    let wanted = task.part != Part::Bars || case.is_raced();
-    let contenders = if wanted { contenders(&task.part) } else { Vec::new() };
+    let contenders = if task.part == Part::Bars { Vec::new() } else { contenders() };
     let passes = if task.options.quick { 1 } else { RACE_ACCESSES.div_ceil(trace.pages.len().max(1)) };
     let each = contenders
         .into_iter()

@@ -1,6 +1,7 @@
 //! Replacement policies over traces of page accesses: what they hit, and how fast caches made of them are.
 //!
-//! [`alone`] runs a policy over a trace, [`race`] threads over a [`cache`] made of one, over the engine's cache in sets, or over a crate's ([`contender`]).
+//! [`alone`] runs a policy over a trace; [`race`] runs threads over a [`cache`] made of a policy, or
+//! over a crate's cache ([`contender`]).
 
 mod alone;
 mod cache;
@@ -52,7 +53,7 @@ fn configuration(task: &Task, zipf: String) -> Configuration {
     let settings = [
         ("zipf", if task.options.quick { "small, as are all traces that are drawn".into() } else { zipf }),
         ("default", ReplacementKind::default().to_string()),
-        ("cache", "ours: sets of 32 places, S3-FIFO in each; policies in wrappers: a hash table of chains through the frames, searched without a latch, changed under 64; keys and values of 8 bytes".into()),
+        ("cache", "ours: a hash table of chains through the frames, searched without a latch, changed under 64; keys and values of 8 bytes".into()),
         ("crates", "quick_cache 0.7, moka 0.12 (sync), foyer-memory 0.22: their defaults, the same hash function, weight 1, capacity in entries".into()),
         ("threads", "each takes the next 32 accesses of the trace; short traces are run over several times".into()),
         ("repetitions", task.repetitions().to_string()),
