@@ -7,7 +7,8 @@
 //! threads wait for a change of. Both are counted, by class and caller, in [`lockstat`]. [`WaitQueue`] is where threads wait for a latch that is bits of
 //! a word of their own.
 //!
-//! [`Doorbell`] wakes a thread out of its event loop.
+//! [`Doorbell`] wakes a thread out of its event loop. [`AtomicOptionBox`] hands a boxed value from
+//! thread to thread without waiting, and [`prefetch()`] brings a cache line near.
 //!
 //! The others are what the engine's latch is compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]),
 //! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]).
@@ -22,8 +23,10 @@ mod latch;
 pub mod lockstat;
 mod mcs;
 mod monitor;
+mod option_box;
 mod padded;
 mod park;
+mod prefetch;
 mod raw;
 mod s_lock;
 mod spin;
@@ -43,8 +46,10 @@ pub use elide::{ElidedLatch, TRIALS, available as elision_available};
 pub use latch::{Latch, LatchGuard};
 pub use mcs::McsLatch;
 pub use monitor::{Condition, Monitor, MonitorGuard};
+pub use option_box::AtomicOptionBox;
 pub use padded::CachePadded;
 pub use park::{DEFAULT_SPIN_LIMIT, ParkLatch, STARVATION, set_pause, set_spin_limit, spin_limit};
+pub use prefetch::prefetch;
 pub use raw::{Guard, Latched, RawLatch};
 pub use s_lock::{InSLock, SLock, SLockCas, SLockTas};
 pub use spin::SpinLatch;

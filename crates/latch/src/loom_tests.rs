@@ -4,7 +4,9 @@
 //! modifications, which the atomicity of the swap forbids. The stress tests have it, natively and under Miri.
 
 use crate::acquire::{Compare, Tested};
-use crate::{ElidedLatch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SpinLatch, TicketLatch, WaitQueue};
+use crate::{
+    AtomicOptionBox, ElidedLatch, Latched, McsLatch, ParkLatch, RawLatch, SLockCas, SpinLatch, TicketLatch, WaitQueue,
+};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -79,6 +81,27 @@ fn loom_queue_latches_exclude() {
 fn loom_parking_latches_exclude_and_wake_whoever_sleeps() {
     excludes::<ParkLatch>(2, 3, 3);
     excludes::<ParkLatch>(3, 2, 2);
+}
+
+/// Invariants 1 and 2 of [`AtomicOptionBox`]: a value has one owner, who sees what the last one did.
+#[test]
+fn loom_an_option_box_hands_over_whole_values() {
+    bounded(3).check(|| {
+        let place = Arc::new(AtomicOptionBox::<Watched>::empty());
+        let add = |place: &AtomicOptionBox<Watched>| {
+            let mut value = place.take().unwrap_or_else(|| Box::new(Watched(UnsafeCell::new(0))));
+            value.add_one();
+            place.swap(Some(value))
+        };
+        let other = place.clone();
+        let adding = thread::spawn(move || add(&other));
+        let mine = add(&place);
+        let theirs = adding.join().unwrap();
+        let left = [place.take(), mine, theirs].into_iter().flatten();
+        // Each owner adds one more than it made of the value before.
+        let sum: u32 = left.map(|mut value| value.add_one() - 1).sum();
+        assert_eq!(sum, 2);
+    });
 }
 
 /// Shared or exclusive, with a queue: as the latch of a frame, without what else a frame is.

@@ -8,6 +8,7 @@
 
 use super::list::{Links, ListId, Lists};
 use super::uses::Uses;
+use clearway_latch::prefetch;
 use std::sync::Arc;
 
 /// What a hit on a frame touches. The default is nothing.
@@ -62,24 +63,6 @@ impl Footprint {
             neighbours.chain(fronts).flat_map(|node| links.places(node)).for_each(&mut touch);
         }
     }
-}
-
-/// Asks the processor for the cache line of an address, whatever is there; nothing where we know no instruction for it.
-#[inline(always)]
-pub(crate) fn prefetch(address: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which faults at no address and changes nothing that a program can read.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
-    let _ = address;
 }
 
 #[cfg(test)]

@@ -31,7 +31,6 @@ pub use clock::Clock;
 pub use clock_pro::ClockPro;
 pub use directory::Directory;
 pub use footprint::Footprint;
-pub(crate) use footprint::prefetch;
 pub use lirs::Lirs;
 pub(crate) use list::Links;
 pub use list::{ListId, Lists};

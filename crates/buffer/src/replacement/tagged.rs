@@ -5,7 +5,8 @@
 //!
 //! Source: the tag of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), compared at commit.
 
-use crate::policy::{Footprint, Policy, Probe, prefetch};
+use crate::policy::{Footprint, Policy, Probe};
+use clearway_latch::prefetch;
 use clearway_types::{FrameId, PageId};
 
 /// A use of a page in a frame, in a word: frame + 1 above, the page's tag below. Zero: none.

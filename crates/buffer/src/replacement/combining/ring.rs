@@ -20,9 +20,8 @@
 //! Source: FastForward (Giacomoni, Moseley, Vachharajani, PPoPP 2008), for slots that say themselves whether they are free.
 
 use super::super::tagged::{Entry, Tagged};
-use clearway_latch::CachePadded;
-use clearway_sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::ptr;
+use clearway_latch::{AtomicOptionBox, CachePadded};
+use clearway_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Slots of a ring; a power of two.
 pub const ROOM: u32 = if cfg!(loom) { 2 } else { 64 };
@@ -44,7 +43,7 @@ struct Own {
 }
 
 struct Shared {
-    overflow: AtomicPtr<Overflow>,
+    overflow: AtomicOptionBox<Overflow>,
     /// In the list of those handed over, or about to be put there.
     handed: AtomicBool,
     /// The next in that list.
@@ -100,7 +99,7 @@ impl Ring {
                 attached: AtomicBool::new(false),
             }),
             shared: CachePadded::new(Shared {
-                overflow: AtomicPtr::new(ptr::null_mut()),
+                overflow: AtomicOptionBox::empty(),
                 handed: AtomicBool::new(false),
                 next: AtomicU32::new(0),
             }),
@@ -136,22 +135,17 @@ impl Ring {
     /// By the owner: queues the hit, in the ring or beyond it. The length of the overflow then.
     pub fn push_slowly(&self, entry: Entry) -> usize {
         let tail = self.own.tail.load(Ordering::Relaxed);
-        // AcqRel, as the other two exchanges: who takes an overflow sees what was put in it.
-        let overflow = self.shared.overflow.swap(ptr::null_mut(), Ordering::AcqRel);
-        if overflow.is_null() && self.is_free(tail) {
+        let overflow = self.shared.overflow.take();
+        if overflow.is_none() && self.is_free(tail) {
             self.store(tail, entry);
             return 0;
         }
-        let mut overflow = if overflow.is_null() {
-            Box::new(Overflow { from: tail, hits: Vec::new(), shorten_at: self.bound })
-        } else {
-            // SAFETY: an address in `overflow` is from `Box::into_raw` below, and whoever exchanges it out has it alone.
-            unsafe { Box::from_raw(overflow) }
-        };
+        let begun = || Box::new(Overflow { from: tail, hits: Vec::new(), shorten_at: self.bound });
+        let mut overflow = overflow.unwrap_or_else(begun);
         overflow.push(entry);
         let length = overflow.hits.len();
-        let none = self.shared.overflow.swap(Box::into_raw(overflow), Ordering::AcqRel);
-        debug_assert!(none.is_null(), "only the owner puts an overflow there");
+        let none = self.shared.overflow.swap(Some(overflow));
+        debug_assert!(none.is_none(), "only the owner puts an overflow there");
         length
     }
 
@@ -164,8 +158,8 @@ impl Ring {
     /// By the owner: lets it queue `batch` hits, or as many as there is room for, before it must see to them.
     pub fn allow(&self, batch: u32) {
         let tail = self.own.tail.load(Ordering::Relaxed);
-        // Relaxed: only the owner puts an overflow there; that it is gone already is no harm.
-        let in_order = self.shared.overflow.load(Ordering::Relaxed).is_null();
+        // A hint is enough: only the owner puts an overflow there; that it is gone already is no harm.
+        let in_order = self.shared.overflow.is_empty();
         let room = if batch > 0 && in_order && self.is_free(tail.wrapping_add(batch - 1)) { batch } else { 0 };
         self.own.limit.store(tail.wrapping_add(room), Ordering::Relaxed);
     }
@@ -201,18 +195,14 @@ impl Ring {
             }
             (entry != Entry::NONE).then_some(())
         };
-        // Relaxed first: a hint that spares an exchange; the owner hands over what this misses.
-        if !self.shared.overflow.load(Ordering::Relaxed).is_null() {
-            let overflow = self.shared.overflow.swap(ptr::null_mut(), Ordering::AcqRel);
-            if !overflow.is_null() {
-                // SAFETY: as in `push_slowly`.
-                let overflow = unsafe { Box::from_raw(overflow) };
-                // Invariant 2: first what is older.
-                let older = overflow.from.wrapping_sub(began);
-                (0..older).for_each(|_| assert!(next(policy).is_some(), "a hit in the ring is lost"));
-                for (entry, times) in overflow.hits {
-                    (0..times).for_each(|_| policy.hit(entry));
-                }
+        // A hint first, which spares an exchange; the owner hands over what it misses.
+        let overflow = (!self.shared.overflow.is_empty()).then(|| self.shared.overflow.take()).flatten();
+        if let Some(overflow) = overflow {
+            // Invariant 2: first what is older.
+            let older = overflow.from.wrapping_sub(began);
+            (0..older).for_each(|_| assert!(next(policy).is_some(), "a hit in the ring is lost"));
+            for (entry, times) in overflow.hits {
+                (0..times).for_each(|_| policy.hit(entry));
             }
         }
         let _last = (0..ROOM).try_for_each(|_| next(policy));
@@ -234,17 +224,6 @@ impl Ring {
     /// list's head orders it.
     pub fn next(&self) -> &AtomicU32 {
         &self.shared.next
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // Relaxed: nobody else is left.
-        let overflow = self.shared.overflow.swap(ptr::null_mut(), Ordering::Relaxed);
-        if !overflow.is_null() {
-            // SAFETY: as in `push_slowly`.
-            drop(unsafe { Box::from_raw(overflow) });
-        }
     }
 }
 
