@@ -45,8 +45,8 @@ pub use policy::{
 };
 pub use pool::{Pool, PoolConfig, Want};
 pub use replacement::{
-    Batched, ClockSweep, Combining, End, Locked, Maker, Marked, MarkedKind, Multilist, MultilistKind, Prefetched,
-    QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
+    Batched, ClockSweep, Combining, Locked, Maker, Marked, MarkedKind, Multilist, MultilistKind, Prefetched, QUEUE,
+    Replacement, ReplacementKind, THRESHOLD, WrapperKind,
 };
 pub use second_level::{SECOND_LEVEL_FILE, SecondLevel, SecondLevelConfig, SecondLevelStats};
 pub use stats::Stats;

@@ -60,20 +60,6 @@ pub trait Replacement: Send + Sync {
     /// page as a victim. `take` is called once, where a probe is, so that the policy does not hear that the page is back before it has heard that
     /// it has left.
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool);
-    /// Visits some `most` of the frames that are nearest to one end of what it keeps, with their pages, as they are now; under a latch, so that
-    /// what visits must be short. False, and nobody is visited, if what it keeps has no such order or cannot be seen without changing it.
-    fn walk(&self, _from: End, _most: usize, _visit: &mut dyn FnMut(FrameId, PageId)) -> bool {
-        false
-    }
-}
-
-/// An end of what a replacement keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// What is kept longest.
-    Hot,
-    /// What leaves next.
-    Cold,
 }
 
 /// How threads share a policy.

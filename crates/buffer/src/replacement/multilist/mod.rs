@@ -29,7 +29,7 @@ mod ghosts;
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests;
 
-use super::{End, POLICY, Replacement};
+use super::{POLICY, Replacement};
 use crate::policy::{Links, ListId, PolicyKind, Probe};
 use clearway_latch::{CachePadded, Latch, LatchGuard};
 use clearway_types::{FrameId, PageId};
@@ -333,23 +333,5 @@ impl Replacement for Multilist {
         if self.kind == MultilistKind::Arc {
             self.forget();
         }
-    }
-
-    fn walk(&self, from: End, most: usize, visit: &mut dyn FnMut(FrameId, PageId)) -> bool {
-        let share = most.div_ceil(self.sublists.len());
-        for at in self.in_turn() {
-            let _sublist = self.lock(at);
-            let mut left = share;
-            for state in if from == End::Hot { [MFU, MRU] } else { [MRU, MFU] } {
-                let list = Self::list(at, state);
-                let mut next = if from == End::Hot { self.links.front(list) } else { self.links.back(list) };
-                while let Some(frame) = next.filter(|_| left > 0) {
-                    visit(FrameId(frame), PageId::from_u64(self.page(frame)));
-                    next = if from == End::Hot { self.links.next(frame) } else { self.links.prev(frame) };
-                    left -= 1;
-                }
-            }
-        }
-        true
     }
 }
