@@ -9,8 +9,9 @@
 #[path = "../../latch/benches/steps/mod.rs"]
 mod steps;
 
-use clearway_buffer::{Files, Pool, PoolConfig, ReplacementKind, WalBarrier, Want};
+use clearway_buffer::{Files, Pool, PoolConfig, WalBarrier, Want};
 use clearway_env::{Disk, IoPool, MemDisk, SeededEntropy};
+use clearway_replacement::ReplacementKind;
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::hint::black_box;
 use std::path::Path;

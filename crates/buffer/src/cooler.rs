@@ -6,11 +6,11 @@
 
 use crate::error::PageError;
 use crate::frame::FreeFrame;
-use crate::policy::Probe;
 use crate::pool::Core;
 use crate::second_level::{Filling, Victim};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
+use clearway_replacement::Probe;
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::panics::caught;
 use clearway_sync::thread::{self, JoinHandle};

@@ -11,7 +11,7 @@
 //!
 //! # Locking
 //! In this order: a page's exclusive latch (by the partition's thread, several at a time) · write-back turn · policy latch
-//! (of `replacement`) · page-table shard · free list, list of unsynced pages, or directory
+//! (of the crate `clearway-replacement`) · page-table shard · free list, list of unsynced pages, or directory
 //! of the second level. A page's shared latch is held by the
 //! write-back only to copy the page, taking nothing meanwhile. Callbacks run with none of them held.
 //!
@@ -32,8 +32,6 @@ use crate::free::{FrameWaits, FreeList};
 use crate::guard::{Keep, PageMut, PageRef, Reservation};
 use crate::io::{PageIo, WalBarrier};
 use crate::optimistic::Glimpse;
-use crate::policy::Uses;
-use crate::replacement::{Replacement, ReplacementKind};
 use crate::scan_ring::ScanRing;
 use crate::second_level::{SecondLevel, Victim};
 use crate::stats::{Counters, Stats, count};
@@ -41,6 +39,7 @@ use crate::table::PageTable;
 use crate::unsynced::Unsynced;
 use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
 use clearway_env::IoPool;
+use clearway_replacement::{Replacement, ReplacementKind, Uses};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::io;

@@ -9,8 +9,9 @@ pub use values::{Address, DirectIo, DispatchChoice, HotRows, IoEngine, Level, Lo
 
 use crate::latches::{LatchChoice, LatchSpins};
 use clap::Args;
-use clearway_coordinator::{ReplacementKind, SecondLevelConfig};
+use clearway_coordinator::SecondLevelConfig;
 use clearway_plan::statement::Isolation;
+use clearway_replacement::ReplacementKind;
 use file::File;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;

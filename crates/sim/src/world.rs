@@ -27,9 +27,10 @@ pub use caches::{bad_second_level, bad_versions};
 
 use crate::generate::Mix;
 use crate::rng::Rng;
-use clearway_buffer::{FrameWaits, PAGE_SIZE, ReplacementKind, SecondLevelConfig};
+use clearway_buffer::{FrameWaits, PAGE_SIZE, SecondLevelConfig};
 use clearway_coordinator::{Dispatch, EngineConfig, Limits, NodeConfig};
 use clearway_env::{FOR_EVER, Fault, FaultPlan, Role, When, Zone};
+use clearway_replacement::ReplacementKind;
 use clearway_storage::SpaceWaits;
 use std::time::Duration;
 

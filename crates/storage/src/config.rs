@@ -1,8 +1,9 @@
 //! What a node is opened with: each knob with its unit, its default and its bounds. A value that would stand still is taken for the least that
 //! does not.
 
-use clearway_buffer::{FrameWaits, ReplacementKind, SecondLevelConfig, WRITE_BATCH};
+use clearway_buffer::{FrameWaits, SecondLevelConfig, WRITE_BATCH};
 use clearway_env::QUEUE_LIMIT;
+use clearway_replacement::ReplacementKind;
 
 use crate::wal::{SpaceWaits, WalConfig};
 

@@ -47,7 +47,7 @@ pub mod wal;
 
 pub use addends::{Addend, Addends, Incremented};
 pub use attempt::{Missed, patiently};
-pub use clearway_buffer::{ReplacementKind, SecondLevelConfig};
+pub use clearway_buffer::SecondLevelConfig;
 pub use config::NodeConfig;
 pub use cursor::Cursor;
 pub use error::{Blocked, Hindrance, MAX_KEY, OpenError, StorageError};

@@ -8,7 +8,7 @@
 //! None. All accesses are relaxed: a count is advice by itself, and orders nothing.
 
 use super::{COLDER, Frame, NO_PAGE, UNCOUNTED};
-use crate::policy::Uses;
+use clearway_replacement::Uses;
 use clearway_sync::atomic::Ordering::Relaxed;
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Uses for FrameUses {
 mod tests {
     use super::super::Arena;
     use super::*;
-    use crate::policy::all_are_counted;
+    use clearway_replacement::conformance::uses_are_all_counted;
     use clearway_types::PartitionId;
     use std::sync::atomic::AtomicBool;
 
@@ -97,7 +97,7 @@ mod tests {
         for (free, id) in free.into_iter().zip([a, b]) {
             frames[free.id().0 as usize].publish(free, id, 0, None);
         }
-        all_are_counted(&FrameUses::new(frames, MOST), MOST);
+        uses_are_all_counted(&FrameUses::new(frames, MOST), MOST);
     }
 
     /// Invariant 1, and a page is hot exactly while its uses are at the bound.

@@ -2,6 +2,7 @@
 
 use clearway_buffer::*;
 use clearway_env::{Disk, IoPool, MemDisk};
+use clearway_replacement::ReplacementKind;
 use clearway_types::{Lsn, PageId, PartitionId};
 use std::io;
 use std::path::Path;

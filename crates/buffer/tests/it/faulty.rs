@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::*;
 use clearway_buffer::*;
 use clearway_env::{Disk, Duty, FOR_EVER, Fault, FaultPlan, MemDisk, Open, Role, When, Zone};
+use clearway_replacement::ReplacementKind;
 use clearway_types::Lsn;
 
 const PAGES: u32 = 64;

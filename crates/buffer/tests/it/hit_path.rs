@@ -1,8 +1,8 @@
 //! What a hit costs: `cargo test -p clearway-buffer --release hit_path -- --nocapture` for a figure that means something.
 
 use crate::common::*;
-use clearway_buffer::*;
 use clearway_env::{Clock, MemDisk, OsClock, SeededEntropy};
+use clearway_replacement::ReplacementKind;
 use clearway_types::PageId;
 use std::hint::black_box;
 

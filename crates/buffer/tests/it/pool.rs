@@ -3,6 +3,7 @@
 use crate::common::*;
 use clearway_buffer::*;
 use clearway_env::{IoPool, MemDisk};
+use clearway_replacement::{PolicyKind, ReplacementKind, WrapperKind};
 use clearway_types::Lsn;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, mpsc};

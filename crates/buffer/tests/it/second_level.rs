@@ -4,6 +4,7 @@ use crate::common::*;
 use crate::stress::{FRAMES, compare, work};
 use clearway_buffer::*;
 use clearway_env::{Disk, FOR_EVER, Fault, FaultPlan, MemDisk, OpKind, Open, Role, When, Zone};
+use clearway_replacement::ReplacementKind;
 use clearway_types::Lsn;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};

@@ -3,6 +3,7 @@
 use crate::common::*;
 use clearway_buffer::*;
 use clearway_env::{DirectDisk, Disk, Entropy, IoPool, MemDisk, OsDisk, SeededEntropy};
+use clearway_replacement::{MultilistKind, PolicyKind, ReplacementKind, UseCountedKind, WrapperKind};
 use clearway_types::Lsn;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -147,7 +148,7 @@ fn every_policy_keeps_every_page_through_eviction_and_checkpoints() {
 fn every_wrapper_keeps_every_page_through_eviction_and_checkpoints() {
     WrapperKind::ALL.iter().for_each(|wrapper| run(ReplacementKind::Wrapped(PolicyKind::Lru, *wrapper), 2_000));
     MultilistKind::ALL.iter().for_each(|kind| run(ReplacementKind::Multilist(*kind), 2_000));
-    MarkedKind::ALL.iter().for_each(|kind| run(ReplacementKind::Marked(*kind), 2_000));
+    UseCountedKind::ALL.iter().for_each(|kind| run(ReplacementKind::UseCounted(*kind), 2_000));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use crate::common::*;
 use clearway_buffer::*;
 use clearway_env::{MemDisk, OpKind, SeededEntropy};
+use clearway_replacement::{ClockSweep, Probe, Replacement, ReplacementFactory, ReplacementKind};
 use clearway_types::{FrameId, Lsn, PageId};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -44,7 +45,7 @@ fn what_a_user_makes_hears_of_every_hit() {
     fn make(frames: u32) -> Box<dyn Replacement> {
         ReplacementKind::default().build(frames)
     }
-    let f = pool_on(&MemDisk::new(), FRAMES, ReplacementKind::Custom(Maker::Told(make)));
+    let f = pool_on(&MemDisk::new(), FRAMES, ReplacementKind::Custom(ReplacementFactory::Notified(make)));
     use_once(&f, Want::Page(page(0, 0)));
     for no in 0..10 * FRAMES {
         (0..3).for_each(|_| drop(f.pool.read(page(0, 0)).expect("what is always in use stays")));
@@ -174,7 +175,7 @@ fn a_page_that_had_to_be_written_leaves_before_the_policys_eyes() {
     fn make(frames: u32) -> Box<dyn Replacement> {
         Box::new(Looking { clock: ClockSweep::new(frames), pages: Mutex::new(vec![None; frames as usize]) })
     }
-    let f = pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(Maker::Told(make)));
+    let f = pool_on(&MemDisk::new(), 16, ReplacementKind::Custom(ReplacementFactory::Notified(make)));
     *LOOKED_AT.lock().unwrap() = Arc::downgrade(&f.pool);
     // A panic of the cooler ends the pool, so that the next one is refused.
     (0..200).for_each(|no| put(&f, page(0, no), 1));

@@ -6,8 +6,8 @@
 use super::systems::Sized;
 use super::workload::Workload;
 use crate::spinlock::Work;
-use clearway_buffer::Replacement;
 use clearway_harness::Res;
+use clearway_replacement::Replacement;
 use clearway_traces::Rng;
 use clearway_types::FrameId;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,7 +9,7 @@ use crate::bars::{Bar, Bound, Reading};
 use crate::experiment::{Part, Task};
 use crate::result::Findings;
 use crate::table::FEW;
-use clearway_buffer::PolicyKind;
+use clearway_replacement::PolicyKind;
 
 /// The workloads whose runs on this machine are judged.
 pub const KINDS: [Kind; 2] = [Kind::Dbt1, Kind::TableScan];

@@ -16,7 +16,7 @@ mod tuning;
 pub mod workload;
 
 use crate::experiment::Experiment;
-use clearway_buffer::PolicyKind;
+use clearway_replacement::PolicyKind;
 use scaling::Figure;
 use systems::{How, POLICY, Shared};
 

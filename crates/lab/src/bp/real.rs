@@ -5,10 +5,11 @@
 
 use super::workload::Workload;
 use crate::spinlock::{Work, voluntary_switches};
-use clearway_buffer::{Pool, ReplacementKind, Want};
+use clearway_buffer::{Pool, Want};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_latch::lockstat;
+use clearway_replacement::ReplacementKind;
 use clearway_storage::{Node, NodeConfig};
 use clearway_traces::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -271,7 +271,7 @@ fn configuration(source: &Source, workloads: Vec<(&'static str, String)>, task: 
         ("simulated machine", format!("{}: {}", source.machine, source.costs.described())),
         ("threads of a simulated processor", THREADS_PER_CORE.to_string()),
         ("pool", "holds all pages, warmed up".into()),
-        ("queues", format!("S = {}, T = {}", clearway_buffer::QUEUE, clearway_buffer::THRESHOLD)),
+        ("queues", format!("S = {}, T = {}", clearway_replacement::QUEUE, clearway_replacement::THRESHOLD)),
         ("repetitions", task.repetitions().to_string()),
         ("seconds", task.options.seconds.to_string()),
     ];

@@ -1,8 +1,8 @@
 //! The source's five systems, and ours: one policy, shared by threads in one way or another.
 
 use crate::simulator::{Blocks, Called, System, Wrap};
-use clearway_buffer::{
-    Batched, ClockSweep, Maker, PolicyKind, QUEUE, Replacement, ReplacementKind, THRESHOLD, WrapperKind,
+use clearway_replacement::{
+    Batched, ClockSweep, PolicyKind, QUEUE, Replacement, ReplacementFactory, ReplacementKind, THRESHOLD, WrapperKind,
 };
 
 /// A policy, shared so.
@@ -144,7 +144,7 @@ impl Sized {
 
     /// As the pool is configured.
     pub fn kind(&self) -> ReplacementKind {
-        ReplacementKind::Custom(Maker::Told(self.build))
+        ReplacementKind::Custom(ReplacementFactory::Notified(self.build))
     }
 
     /// As it is simulated.

@@ -3,10 +3,10 @@
 //! The pool has room for all pages. What it tells its replacement of hits and creations on the recording thread is what is recorded; the engine
 //! that descends its B+trees, splits their nodes and logs its changes does not know of it.
 
-use clearway_buffer::{ClockSweep, Maker, Probe, Replacement, ReplacementKind};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_harness::tools::TempDir;
+use clearway_replacement::{ClockSweep, Probe, Replacement, ReplacementFactory, ReplacementKind};
 use clearway_storage::{Blocked, Node, NodeConfig, Store};
 use clearway_types::{FrameId, Lsn, PageId, TreeId};
 use std::cell::RefCell;
@@ -75,7 +75,7 @@ impl Database {
         let config = NodeConfig {
             partitions: Some(1),
             frames,
-            replacement: ReplacementKind::Custom(Maker::Told(recorder)),
+            replacement: ReplacementKind::Custom(ReplacementFactory::Notified(recorder)),
             ..NodeConfig::default()
         };
         let mut node = Node::open(Arc::new(OsDisk), directory.path(), config).map_err(|e| e.to_string())?;

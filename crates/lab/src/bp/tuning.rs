@@ -14,8 +14,8 @@ use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::simulator::{Machine, Outcome, System, simulate};
 use crate::spinlock::calibrate_work;
-use clearway_buffer::ReplacementKind;
 use clearway_harness::Res;
+use clearway_replacement::ReplacementKind;
 use std::time::Duration;
 
 /// Threads on this machine: more than it has cores, as in the source.

@@ -10,10 +10,11 @@ use crate::experiment::{Experiment, Part, Task};
 use crate::progress::Progress;
 use crate::result::{Axis, Configuration, Findings};
 use crate::table::{self, Column, FEW, Table};
-use clearway_buffer::{PAGE_SIZE, Pool, ReplacementKind, WrapperKind};
+use clearway_buffer::{PAGE_SIZE, Pool};
 use clearway_env::OsDisk;
 use clearway_harness::Res;
 use clearway_latch::lockstat;
+use clearway_replacement::{ReplacementKind, WrapperKind};
 use clearway_storage::{Node, NodeConfig};
 use clearway_traces::Rng;
 use std::hint::black_box;
@@ -287,7 +288,7 @@ mod tests {
     use super::*;
     use crate::experiment::Options;
     use crate::result::Record;
-    use clearway_buffer::{ClockSweep, Maker, Probe, Replacement};
+    use clearway_replacement::{ClockSweep, Probe, Replacement, ReplacementFactory};
     use clearway_types::{FrameId, PageId};
     use std::sync::atomic::AtomicU64;
 
@@ -317,7 +318,8 @@ mod tests {
     fn a_read_is_told_to_the_policy_as_often_as_simulated() {
         let size = Size::of(true);
         let workload = Workload::record(Kind::TableScan, size).unwrap();
-        let replacement = ReplacementKind::Custom(Maker::Told(|frames| Box::new(Counting(ClockSweep::new(frames)))));
+        let replacement =
+            ReplacementKind::Custom(ReplacementFactory::Notified(|frames| Box::new(Counting(ClockSweep::new(frames)))));
         let config = NodeConfig { frames: size.frames, replacement, ..NodeConfig::default() };
         let node = Node::open(Arc::new(OsDisk), workload.directory.path(), config).unwrap();
         for page in &workload.pages {

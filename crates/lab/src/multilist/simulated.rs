@@ -13,7 +13,8 @@ use crate::number::median;
 use crate::simulator::costs::Costs;
 use crate::simulator::{Blocks, Called, Machine, Outcome, System, TOLERANCE, Transactions, simulate};
 use crate::table::{self, Column, Table};
-use clearway_buffer::{MultilistKind, PAGE_SIZE, PolicyKind, WrapperKind};
+use clearway_buffer::PAGE_SIZE;
+use clearway_replacement::{MultilistKind, PolicyKind, WrapperKind};
 use clearway_traces::Rng;
 
 /// CPUs, and MB/s after and before, as published; those of one CPU are KB/s there.

@@ -2,7 +2,7 @@
 //!
 //! A page that is resident is a hit. For one that is not, a frame that was never used is taken, or else the policy's first proposal.
 
-use clearway_buffer::{Policy, Probe};
+use clearway_replacement::{Policy, Probe};
 use clearway_traces::Trace;
 use clearway_types::{FrameId, PageId, PartitionId};
 
@@ -67,7 +67,7 @@ pub fn misses(told: &mut impl Told, trace: &Trace, frames: u32) -> Result<u64, S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clearway_buffer::PolicyKind;
+    use clearway_replacement::PolicyKind;
     use clearway_traces::{generate, opt_misses};
 
     #[test]

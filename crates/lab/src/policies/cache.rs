@@ -15,8 +15,8 @@
 //!
 //! Source: the page table of `clearway-buffer`; sequence locks (Boehm, MSPC 2012).
 
-use clearway_buffer::{Probe, Replacement, ReplacementKind};
 use clearway_latch::{CachePadded, Latched, ParkLatch};
+use clearway_replacement::{Probe, Replacement, ReplacementKind};
 use clearway_types::{FrameId, PageId};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 

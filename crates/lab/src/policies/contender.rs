@@ -4,7 +4,7 @@
 //! which hashes as the pool does. Else the crates are as they come: their numbers of shards and their policies are their defaults.
 
 use super::cache::Cache;
-use clearway_buffer::ReplacementKind;
+use clearway_replacement::ReplacementKind;
 use hashbrown::DefaultHashBuilder;
 use std::fmt;
 

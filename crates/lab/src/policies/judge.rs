@@ -3,7 +3,7 @@
 use super::measure::Measured;
 use super::wrapped::{Late, THREADS};
 use crate::bars::{Bar, Bound, Reading};
-use clearway_buffer::{PolicyKind, ReplacementKind, WrapperKind};
+use clearway_replacement::{PolicyKind, ReplacementKind, WrapperKind};
 
 /// All of them.
 pub const BARS: [&str; 3] = [LOST[0], LOST[1], BEHIND];

@@ -8,8 +8,8 @@ use super::wrapped::{self, Late, Wrapped};
 use crate::experiment::{Part, Task};
 use crate::number::median;
 use crate::progress::Progress;
-use clearway_buffer::{MarkedKind, PolicyKind, ReplacementKind, WrapperKind};
 use clearway_harness::Res;
+use clearway_replacement::{PolicyKind, ReplacementKind, UseCountedKind, WrapperKind};
 use clearway_traces::opt_misses;
 
 /// Threads of a race.
@@ -77,7 +77,7 @@ fn contenders() -> Vec<Contender> {
     let mut kinds = vec![ReplacementKind::default()];
     kinds.extend(PolicyKind::ALL.iter().copied().flat_map(wrapped));
     kinds.push(ReplacementKind::ClockSweep);
-    kinds.extend(MarkedKind::ALL.iter().copied().map(ReplacementKind::Marked));
+    kinds.extend(UseCountedKind::ALL.iter().copied().map(ReplacementKind::UseCounted));
     let mut contenders: Vec<Contender> = Vec::new();
     for contender in kinds.into_iter().map(Contender::Ours).chain(PEERS) {
         if !contenders.contains(&contender) {

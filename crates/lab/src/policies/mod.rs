@@ -15,8 +15,8 @@ mod wrapped;
 
 use crate::experiment::{Experiment, Part, Task};
 use crate::result::{Configuration, Findings};
-use clearway_buffer::ReplacementKind;
 use clearway_harness::Res;
+use clearway_replacement::ReplacementKind;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {

@@ -95,7 +95,7 @@ impl Use for Race<'_> {
 mod tests {
     use super::super::contender::PEERS;
     use super::*;
-    use clearway_buffer::ReplacementKind;
+    use clearway_replacement::ReplacementKind;
     use clearway_traces::generate;
 
     #[test]

@@ -6,7 +6,7 @@ use super::race::Ran;
 use super::wrapped::Late;
 use crate::result::{Axis, Point, Samples, Series};
 use crate::table::{Cell, Column, Table};
-use clearway_buffer::PolicyKind;
+use clearway_replacement::PolicyKind;
 
 /// Beyond so many points a published ratio and ours do not agree.
 const AGREES: f64 = 0.3;

@@ -6,9 +6,11 @@
 
 use super::alone::{self, Told};
 use super::cases::Case;
-use clearway_buffer::{Batched, MarkedKind, PolicyKind, Probe, QUEUE, Replacement, ReplacementKind, WrapperKind};
 use clearway_harness::Res;
 use clearway_latch::thread_index::act_as;
+use clearway_replacement::{
+    Batched, PolicyKind, Probe, QUEUE, Replacement, ReplacementKind, UseCountedKind, WrapperKind,
+};
 use clearway_types::{FrameId, PageId};
 use std::fmt;
 
@@ -19,7 +21,7 @@ pub const THREADS: [u32; 2] = [64, 128];
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
     /// Hits are marks in the frames, for policies that this suits.
-    Marked,
+    UseCounted,
     /// One of the engine's.
     Kind(WrapperKind),
     /// The source's queues, of which each is full before it is committed.
@@ -31,18 +33,18 @@ impl Late {
     pub fn all() -> Vec<Self> {
         let prompt = [WrapperKind::Locked, WrapperKind::Prefetched, WrapperKind::BatchedPrefetched];
         let kinds = WrapperKind::ALL.iter().filter(|kind| !prompt.contains(kind) || **kind == WrapperKind::default());
-        std::iter::once(Self::Marked).chain(kinds.map(|kind| Self::Kind(*kind))).chain([Self::Full]).collect()
+        std::iter::once(Self::UseCounted).chain(kinds.map(|kind| Self::Kind(*kind))).chain([Self::Full]).collect()
     }
 
     /// What the bars need: the default, and beside it the default wrapper and the source's.
     pub fn judged() -> Vec<Self> {
-        vec![Self::Marked, Self::Kind(WrapperKind::default()), Self::Kind(WrapperKind::Batched)]
+        vec![Self::UseCounted, Self::Kind(WrapperKind::default()), Self::Kind(WrapperKind::Batched)]
     }
 
     /// The policy of a replacement, and how threads share it.
     pub fn of(kind: ReplacementKind) -> Option<(PolicyKind, Self)> {
         match kind {
-            ReplacementKind::Marked(kind) => Some((kind.policy(), Self::Marked)),
+            ReplacementKind::UseCounted(kind) => Some((kind.policy(), Self::UseCounted)),
             ReplacementKind::Wrapped(policy, wrapper) => Some((policy, Self::Kind(wrapper))),
             ReplacementKind::ClockSweep | ReplacementKind::Multilist(_) | ReplacementKind::Custom(_) => None,
         }
@@ -51,9 +53,9 @@ impl Late {
     /// None if it does not suit the policy.
     fn wrap(self, policy: PolicyKind, frames: u32) -> Option<Box<dyn Replacement>> {
         match self {
-            Self::Marked => {
-                let kind = MarkedKind::ALL.iter().find(|kind| kind.policy() == policy)?;
-                Some(ReplacementKind::Marked(*kind).build(frames))
+            Self::UseCounted => {
+                let kind = UseCountedKind::ALL.iter().find(|kind| kind.policy() == policy)?;
+                Some(ReplacementKind::UseCounted(*kind).build(frames))
             }
             Self::Kind(kind) => Some(kind.wrap(policy.build(frames), frames)),
             Self::Full => Some(Box::new(Batched::with_sizes(policy.build(frames), frames, false, QUEUE, QUEUE))),
@@ -64,7 +66,7 @@ impl Late {
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Marked => f.write_str("marked"),
+            Self::UseCounted => f.write_str("marked"),
             Self::Kind(kind) => f.write_str(kind.name()),
             Self::Full => write!(f, "batched, queues of {QUEUE} full"),
         }
@@ -143,7 +145,7 @@ mod tests {
         let case = Case { trace, frames: 500, known: &[] };
         let lates = Late::all();
         let wrapped = measure(&case, &lates).unwrap();
-        let suited = PolicyKind::ALL.len() * (lates.len() - 1) + MarkedKind::ALL.len();
+        let suited = PolicyKind::ALL.len() * (lates.len() - 1) + UseCountedKind::ALL.len();
         assert_eq!(wrapped.len(), suited * THREADS.len());
         assert!(wrapped.iter().all(|w| w.misses > 500 && w.misses < 8_000));
     }

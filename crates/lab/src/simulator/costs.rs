@@ -1,7 +1,7 @@
 //! What time things take on a machine: measured on this one, or given for one that a source had.
 
-use clearway_buffer::PolicyKind;
 use clearway_latch::CachePadded;
+use clearway_replacement::PolicyKind;
 use clearway_traces::Rng;
 use clearway_types::{FrameId, PageId, PartitionId};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

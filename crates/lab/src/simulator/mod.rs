@@ -22,8 +22,8 @@ mod schedule;
 mod tests;
 mod timed;
 
-use clearway_buffer::{Multilist, MultilistKind, Policy, PolicyKind, Replacement};
 use clearway_latch::thread_index::act_as;
+use clearway_replacement::{Multilist, MultilistKind, Policy, PolicyKind, Replacement};
 use clearway_types::{FrameId, PageId, PartitionId};
 use costs::Costs;
 use schedule::Schedule;

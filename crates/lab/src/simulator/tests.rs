@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::*;
-use clearway_buffer::{Batched, ClockSweep, MultilistKind, QUEUE, THRESHOLD, WrapperKind};
+use clearway_replacement::{Batched, ClockSweep, MultilistKind, QUEUE, THRESHOLD, WrapperKind};
 
 const COSTS: Costs = Costs {
     work_ns: 1_000.0,

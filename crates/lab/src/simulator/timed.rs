@@ -1,7 +1,7 @@
 //! A policy whose operations take virtual time.
 
 use super::{play_until, with_playing};
-use clearway_buffer::{Policy, Probe};
+use clearway_replacement::{Policy, Probe};
 use clearway_types::{FrameId, PageId};
 
 /// A policy whose hits take virtual time while a machine is played on this thread.

@@ -7,25 +7,26 @@
 //! 2. Only a frame that holds a page is proposed.
 //! 3. The policy hears the same from its wrapper, and its invariants hold after each thing that it hears.
 
-use clearway_buffer::{Footprint, Maker, Policy, Pool, Probe, Replacement, ReplacementKind, Uses};
+use clearway_buffer::Pool;
+use clearway_replacement::{Footprint, Policy, Probe, Replacement, ReplacementFactory, ReplacementKind, Uses};
 use clearway_types::{FrameId, PageId};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 thread_local! {
-    /// What the next pool that this thread of the operating system makes has, and who looks at it: a [`Maker`]'s is a plain function.
+    /// What the next pool that this thread of the operating system makes has, and who looks at it: a [`ReplacementFactory`]'s is a plain function.
     static NEXT: RefCell<(ReplacementKind, Arc<View>)> = RefCell::default();
 }
 
 /// What the pool has told its replacement.
 #[derive(Default)]
 pub struct View {
-    state: Mutex<Told>,
+    state: Mutex<Reported>,
     pool: OnceLock<Weak<Pool>>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Reported {
     /// The page that has come into each frame and not left it.
     pages: Vec<Option<PageId>>,
     /// The frame whose page may be taken away at this moment.
@@ -33,7 +34,7 @@ struct Told {
 }
 
 impl View {
-    fn state(&self) -> MutexGuard<'_, Told> {
+    fn state(&self) -> MutexGuard<'_, Reported> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,8 +71,8 @@ impl View {
 /// The same replacement, with witnesses.
 pub fn witnessed(kind: ReplacementKind, view: &Arc<View>) -> ReplacementKind {
     NEXT.set((kind, view.clone()));
-    let told = Maker::Told(|frames| make(frames, None));
-    let counted = |most| Maker::Counted(most, |frames, uses| make(frames, Some(uses)));
+    let told = ReplacementFactory::Notified(|frames| make(frames, None));
+    let counted = |most| ReplacementFactory::UseCounted(most, |frames, uses| make(frames, Some(uses)));
     ReplacementKind::Custom(kind.counts_uses().map_or(told, counted))
 }
 
@@ -83,7 +84,7 @@ fn make(frames: u32, uses: Option<Arc<dyn Uses>>) -> Box<dyn Replacement> {
     let witness = |policy| Box::new(PolicyWitness { policy, pages });
     let replacement = match kind {
         ReplacementKind::Wrapped(policy, wrapper) => wrapper.wrap(witness(policy.build(frames)), frames),
-        ReplacementKind::Marked(kind) => {
+        ReplacementKind::UseCounted(kind) => {
             let uses = uses.expect("it counts uses");
             kind.wrap(witness(kind.build(frames, uses.clone())), uses)
         }

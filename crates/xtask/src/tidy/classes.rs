@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 pub const TABLE: &str = "docs/lockstat.md";
 
 /// Crates whose latches and locks are counted.
-const COUNTED: [&str; 8] = ["env", "latch", "buffer", "storage", "partition", "coordinator", "planner", "server"];
+const COUNTED: [&str; 9] =
+    ["env", "latch", "replacement", "buffer", "storage", "partition", "coordinator", "planner", "server"];
 /// Nobody waits for the disk in memory but tests.
 const FOR_TESTS: [&str; 2] = ["tests", "/mem_disk/"];
 /// Where the counted ones are made of the others.

@@ -1,0 +1,136 @@
+//! How often the page in each frame was used, up to a bound: all that a hit is to some policies.
+//!
+//! Who hits a page needs nothing of such a policy but the frame's count, wherever that is: the pool has it in the frame, in the word that the
+//! page was found by (`frame::uses`). A page that is hot has its count at the bound, and is then only read.
+//!
+//! # Invariants
+//! 1. Hits only raise a count, up to the bound, one at a time; no hit on a count below it is lost. Only the policy sets and lowers counts, one
+//!    evicting thread at a time.
+//!
+//! # Locking
+//! None. All accesses are relaxed: a count is advice by itself, and orders nothing.
+
+use clearway_types::FrameId;
+// Plain std, also under a model checker: nothing is communicated by it.
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// A count for each frame, up to a bound that all have in common.
+pub trait Uses: Send + Sync {
+    /// The frame's; `None` if uses of it are not counted, as when it holds no page.
+    fn of(&self, frame: FrameId) -> Option<u8>;
+    /// Counts on from so many, which are not above the bound, or no more.
+    fn set(&self, frame: FrameId, uses: Option<u8>);
+    /// Counts a use, if uses of this frame are counted and it is below the bound.
+    fn count(&self, frame: FrameId);
+    /// Counts one fewer. False if there was none.
+    fn take(&self, frame: FrameId) -> bool;
+    /// Address of the first frame's count, and bytes from one frame's to the next one's.
+    fn place(&self) -> (usize, usize);
+}
+
+/// Counts that a policy has for itself.
+pub(crate) struct Counts {
+    counts: Box<[AtomicU8]>,
+    most: u8,
+}
+
+/// In the place of a count.
+const UNCOUNTED: u8 = u8::MAX;
+
+impl Counts {
+    /// For frames `0 .. frames`, up to `most`, which is less than 255; none is counted yet.
+    pub fn new(frames: u32, most: u8) -> Self {
+        let counts = (0..frames).map(|_| AtomicU8::new(UNCOUNTED)).collect();
+        Self { counts, most: most.min(UNCOUNTED - 1) }
+    }
+
+    fn at(&self, frame: FrameId) -> &AtomicU8 {
+        &self.counts[frame.0 as usize]
+    }
+}
+
+impl Uses for Counts {
+    #[inline]
+    fn of(&self, frame: FrameId) -> Option<u8> {
+        let count = self.at(frame).load(Relaxed);
+        (count != UNCOUNTED).then_some(count)
+    }
+
+    fn set(&self, frame: FrameId, uses: Option<u8>) {
+        self.at(frame).store(uses.unwrap_or(UNCOUNTED), Relaxed);
+    }
+
+    #[inline]
+    fn count(&self, frame: FrameId) {
+        let count = self.at(frame);
+        if count.load(Relaxed) < self.most {
+            // An exchange, not a store: else uses by two threads at once would count once. What fails is a count at the bound by now.
+            let _at_bound = count.fetch_update(Relaxed, Relaxed, |now| (now < self.most).then(|| now + 1));
+        }
+    }
+
+    fn take(&self, frame: FrameId) -> bool {
+        let fewer = |now: u8| if now == UNCOUNTED { None } else { now.checked_sub(1) };
+        self.at(frame).fetch_update(Relaxed, Relaxed, fewer).is_ok()
+    }
+
+    fn place(&self) -> (usize, usize) {
+        (self.counts.as_ptr().addr(), size_of::<AtomicU8>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Policy, Probe, S3Fifo, Sieve};
+    use super::*;
+    use crate::conformance::uses_are_all_counted;
+    use clearway_types::{PageId, PartitionId};
+    use std::sync::Arc;
+
+    /// Every page is used whenever it is looked at.
+    struct Hot(Counts);
+
+    impl Uses for Hot {
+        fn of(&self, frame: FrameId) -> Option<u8> {
+            self.0.set(frame, Some(self.0.most));
+            self.0.of(frame)
+        }
+        fn set(&self, frame: FrameId, uses: Option<u8>) {
+            self.0.set(frame, uses);
+        }
+        fn count(&self, frame: FrameId) {
+            self.0.count(frame);
+        }
+        fn take(&self, frame: FrameId) -> bool {
+            self.0.set(frame, Some(self.0.most));
+            self.0.take(frame)
+        }
+        fn place(&self) -> (usize, usize) {
+            self.0.place()
+        }
+    }
+
+    #[test]
+    fn an_eviction_comes_to_its_end_however_fast_pages_are_used() {
+        const FRAMES: u32 = 100;
+        let hot = |most| Arc::new(Hot(Counts::new(FRAMES, most)));
+        let policies: [Box<dyn Policy>; 2] =
+            [Box::new(S3Fifo::over(FRAMES, hot(3))), Box::new(Sieve::over(FRAMES, hot(1)))];
+        for mut policy in policies {
+            (0..FRAMES).for_each(|frame| policy.miss(FrameId(frame), PageId::new(PartitionId(0), frame)));
+            let mut probes = 0;
+            assert!(policy.evict(None, &mut |_| Probe::Take).is_some());
+            let found = policy.evict(None, &mut |_| {
+                probes += 1;
+                Probe::Skip
+            });
+            assert!(found.is_none() && (FRAMES - 1..100 * FRAMES).contains(&probes), "{found:?} after {probes}");
+        }
+    }
+
+    /// Invariant 1.
+    #[test]
+    fn uses_of_many_threads_are_all_counted() {
+        uses_are_all_counted(&Counts::new(2, 250), 250);
+    }
+}

@@ -1,0 +1,88 @@
+//! Marking: a policy to which a hit is one use more of the frame, up to a bound, hears of hits without its latch, and at once.
+//!
+//! The frames' uses are where the policy and who hits can both reach them (`policy::uses`): in the pool in the frame itself, so that a hit touches
+//! no line that finding the page has not, and a hit on a hot page, whose uses are at the bound, writes nothing. No queue is needed, as hits
+//! commute: the policy chooses as it would alone.
+//!
+//! # Locking
+//! The policy's latch, for misses, evictions and removals.
+//!
+//! # Source
+//! The lock-free hits of S3-FIFO (Yang and others, SOSP 2023) and SIEVE (Zhang and others, NSDI 2024).
+
+use super::{POLICY, Replacement};
+use crate::policy::{Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses};
+use clearway_latch::Latch;
+use clearway_types::{FrameId, PageId};
+use std::sync::Arc;
+
+/// The policies to which a hit is a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UseCountedKind {
+    /// S3-FIFO: uses up to three.
+    S3Fifo,
+    /// SIEVE: a bit.
+    Sieve,
+}
+
+impl UseCountedKind {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::S3Fifo, Self::Sieve];
+
+    /// The policy.
+    pub const fn policy(self) -> PolicyKind {
+        match self {
+            Self::S3Fifo => PolicyKind::S3Fifo,
+            Self::Sieve => PolicyKind::Sieve,
+        }
+    }
+
+    /// Uses are counted up to this.
+    pub(super) const fn most_uses(self) -> u8 {
+        match self {
+            Self::S3Fifo => S3_FIFO_MOST_USES,
+            Self::Sieve => SIEVE_MOST_USES,
+        }
+    }
+
+    /// The policy, of `frames` frames, whose uses are counted there.
+    pub fn build(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Policy> {
+        match self {
+            Self::S3Fifo => Box::new(S3Fifo::over(frames, uses)),
+            Self::Sieve => Box::new(Sieve::over(frames, uses)),
+        }
+    }
+
+    /// That policy, marked; its frames' uses are counted there, up to its bound.
+    pub fn wrap(self, policy: Box<dyn Policy>, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
+        Box::new(UseCounted { policy: Latch::new(&POLICY, policy), uses })
+    }
+}
+
+/// A policy that finds hits marked in the frames.
+pub struct UseCounted {
+    policy: Latch<Box<dyn Policy>>,
+    uses: Arc<dyn Uses>,
+}
+
+impl Replacement for UseCounted {
+    #[inline]
+    fn hit(&self, frame: FrameId, _page: PageId) {
+        self.uses.count(frame);
+    }
+
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.policy.lock().miss(frame, page);
+    }
+
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.policy.lock().evict(incoming, probe)
+    }
+
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        let mut policy = self.policy.lock();
+        if take() {
+            policy.remove(frame);
+        }
+    }
+}

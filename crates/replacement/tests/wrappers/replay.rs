@@ -1,0 +1,42 @@
+//! A trace played by many threads in turn through a wrapped policy: one operating system's thread that acts as each.
+
+use clearway_latch::thread_index::act_as;
+use clearway_replacement::{Probe, Replacement};
+use clearway_traces::Trace;
+use clearway_types::{FrameId, PageId, PartitionId};
+
+pub fn page(no: u32) -> PageId {
+    PageId::new(PartitionId((no % 3) as u16), no / 3)
+}
+
+/// The misses of a cache of so many frames, empty at first, whose accesses come from `threads` threads, each in its turn.
+pub fn misses(pages: &dyn Replacement, frames: u32, trace: &Trace, threads: u32) -> u64 {
+    let mut frame_of: Vec<Option<FrameId>> = vec![None; trace.distinct as usize];
+    let mut page_of = Vec::with_capacity(frames as usize);
+    let mut misses = 0;
+    for (at, no) in trace.pages.iter().enumerate() {
+        act_as(at as u32 % threads, || {
+            if let Some(frame) = frame_of[*no as usize] {
+                return pages.hit(frame, page(*no));
+            }
+            misses += 1;
+            let frame = if page_of.len() < frames as usize {
+                page_of.push(*no);
+                FrameId(page_of.len() as u32 - 1)
+            } else {
+                let frame = pages.evict(Some(page(*no)), &mut |_| Probe::Take).expect("a full cache has a victim");
+                let left = std::mem::replace(&mut page_of[frame.0 as usize], *no);
+                frame_of[left as usize] = None;
+                frame
+            };
+            pages.miss(frame, page(*no));
+            frame_of[*no as usize] = Some(frame);
+        });
+    }
+    misses
+}
+
+/// The hit ratio in percent of a kind of replacement, as `lru/combining`.
+pub fn hit_percent(kind: clearway_replacement::ReplacementKind, frames: u32, trace: &Trace, threads: u32) -> f64 {
+    trace.hit_percent(misses(&*kind.build(frames), frames, trace, threads))
+}
