@@ -10,28 +10,26 @@
 //! [`Doorbell`] wakes a thread out of its event loop. [`AtomicOptionBox`] hands a boxed value from
 //! thread to thread without waiting, and [`prefetch()`] brings a cache line near.
 //!
-//! The others are what the engine's latch is compared with: spinning by one instruction or another ([`SpinLatch`] over [`acquire`]),
-//! PostgreSQL's [`SLock`], queues ([`TicketLatch`], [`McsLatch`]), memory transactions ([`ElidedLatch`]).
+//! [`SpinLatch`] only spins, by one instruction or another ([`acquire`]). Other latches are made of
+//! [`RawLatch`], whose promises [`conformance`] checks.
 
 pub mod acquire;
 mod choice;
 pub mod combiner;
+#[cfg(not(shuttle))]
+pub mod conformance;
 mod doorbell;
-mod elide;
 mod futex;
 mod latch;
 pub mod lockstat;
-mod mcs;
 mod monitor;
 mod option_box;
 mod padded;
 mod park;
 mod prefetch;
 mod raw;
-mod s_lock;
 mod spin;
 pub mod thread_index;
-mod ticket;
 mod wait_queue;
 
 #[cfg(not(any(loom, shuttle)))]
@@ -42,16 +40,12 @@ mod loom_tests;
 pub use choice::{Choice, choose, chosen};
 pub use combiner::{Combiner, DRAIN_LIMIT, Submitted};
 pub use doorbell::{Doorbell, Wake};
-pub use elide::{ElidedLatch, TRIALS, available as elision_available};
 pub use latch::{Latch, LatchGuard};
-pub use mcs::McsLatch;
 pub use monitor::{Condition, Monitor, MonitorGuard};
 pub use option_box::AtomicOptionBox;
 pub use padded::CachePadded;
 pub use park::{DEFAULT_SPIN_LIMIT, ParkLatch, STARVATION, set_pause, set_spin_limit, spin_limit};
 pub use prefetch::prefetch;
 pub use raw::{Guard, Latched, RawLatch};
-pub use s_lock::{InSLock, SLock, SLockCas, SLockTas};
 pub use spin::SpinLatch;
-pub use ticket::TicketLatch;
 pub use wait_queue::WaitQueue;

@@ -23,7 +23,7 @@ pub struct SpinLatch<A> {
 impl<A: Acquisition> SpinLatch<A> {
     /// Waits a moment for the word to change.
     #[inline]
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         A::pause(&self.word);
     }
 }

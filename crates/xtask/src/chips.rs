@@ -1,6 +1,6 @@
 //! `cargo xtask chips`: the latches on another architecture, and the instructions that they are taken by.
 //!
-//! The tests of the latch crate are built for aarch64 and run under qemu's emulation, and the disassembly of each acquisition, on both
+//! The tests of the latch crate, and of the latches that the lab compares with it, are built for aarch64 and run under qemu's emulation, and the disassembly of each acquisition, on both
 //! architectures, is held against what `latch::acquire` promises. Times under emulation say nothing and are not looked at.
 
 use clearway_harness::{Res, tools};
@@ -56,7 +56,7 @@ pub fn run() -> Res<()> {
         compares_first(function, &instructions[*function])?;
     }
     println!("chips: aarch64: {} acquisitions are what they say", ON_ARM.len());
-    succeed(arm(tools::cargo().args(["test", "-p", "clearway-latch", "--target", ARM])))?;
+    succeed(arm(tools::cargo().args(["test", "-p", "clearway-latch", "-p", "clearway-specimens", "--target", ARM])))?;
     succeed(arm(tools::cargo().args(["run", "-p", "clearway-latch", "--example", "acquisitions", "--target", ARM])))
 }
 

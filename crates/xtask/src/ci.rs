@@ -10,7 +10,7 @@ const CRASH_ROUNDS: u32 = 3;
 
 /// What loom runs, every interleaving of a few threads: the crates with orderings of their own. Other flags get another directory, so that what
 /// is built already stays.
-const LOOM: &str = "-p clearway-latch -p clearway-replacement -p clearway-buffer -p clearway-storage -p clearway-partition --lib \
+const LOOM: &str = "-p clearway-latch -p clearway-specimens -p clearway-replacement -p clearway-buffer -p clearway-storage -p clearway-partition --lib \
     --target-dir target/loom";
 const LOOM_FLAGS: (&str, &str) = ("RUSTFLAGS", "--cfg loom");
 

@@ -31,7 +31,7 @@ usage: cargo xtask COMMAND
   history [--minutes M | --transactions N | --rounds N] [--clients N] [--seed S] [--quick]
                      many clients on a real server, killed now and then; a check of what they saw for anomalies
                      (docs/history.md; default 1 minute, 24 clients)
-  chips              the latch crate's tests on aarch64, emulated, and the instructions of its acquisitions on aarch64 and x86-64
+  chips              the latches' tests on aarch64, emulated, and the instructions of its acquisitions on aarch64 and x86-64
   fuzz [--target NAME] [--minutes M | --runs N] [--merge] [--seed N]
                      coverage-guided search for bytes that a reader does not bear (default 1 minute a target; needs a C++
                      compiler); --merge: keep in crates/fuzz/corpus what reaches new code

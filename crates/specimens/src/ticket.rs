@@ -10,7 +10,7 @@
 //!
 //! Both numbers wrap; there are never 2^32 waiting threads. Source: Mellor-Crummey and Scott, TOCS 1991, section 2.2.
 
-use crate::raw::RawLatch;
+use clearway_latch::RawLatch;
 use clearway_sync::atomic::{AtomicU32, Ordering};
 use clearway_sync::hint;
 

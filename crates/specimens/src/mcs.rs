@@ -16,7 +16,7 @@
 //! Source: Mellor-Crummey and Scott, TOCS 1991; Auslander and others, US patent application 2003/0200457 (K42), as given by Scott, "Shared-Memory
 //! Synchronization", 2013, section 4.3.1.
 
-use crate::raw::RawLatch;
+use clearway_latch::RawLatch;
 use clearway_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use clearway_sync::hint;
 

@@ -8,9 +8,9 @@
 //!
 //! Source: PostgreSQL 17, `src/backend/storage/lmgr/s_lock.c`.
 
-use crate::acquire::{Acquisition, Compare, Swap, Tested};
-use crate::raw::RawLatch;
-use crate::spin::SpinLatch;
+use clearway_latch::RawLatch;
+use clearway_latch::SpinLatch;
+use clearway_latch::acquire::{Acquisition, Compare, Swap, Tested};
 use std::cell::Cell;
 
 const MIN_SPINS: u32 = 10;

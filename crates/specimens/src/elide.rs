@@ -19,8 +19,8 @@
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 16; Rajwar and Goodman, MICRO 2001.
 
-use crate::acquire::{Acquisition, Compare, FREE, Tested};
-use crate::raw::RawLatch;
+use clearway_latch::RawLatch;
+use clearway_latch::acquire::{Acquisition, Compare, FREE, Tested};
 use clearway_sync::atomic::{AtomicU32, Ordering};
 use clearway_sync::hint;
 use std::marker::PhantomData;
@@ -197,7 +197,7 @@ unsafe impl Transactions for Rtm {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::raw::Latched;
+    use clearway_latch::Latched;
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 

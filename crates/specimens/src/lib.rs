@@ -1,0 +1,44 @@
+//! Latches that exist to be measured: the lab races them against the engine's latch, and no path of
+//! the server takes one.
+//!
+//! [`SLock`] is PostgreSQL's, [`TicketLatch`] and [`McsLatch`] are queues, and [`ElidedLatch`] runs
+//! sections as memory transactions. Latches that only spin, by each instruction, are
+//! [`clearway_latch::SpinLatch`]. All of them are a [`clearway_latch::RawLatch`], as one of a user is.
+//!
+//! The crate is apart from the lab because it needs `unsafe`, and because loom runs on it.
+
+mod elide;
+mod mcs;
+mod s_lock;
+mod ticket;
+
+pub use elide::{ElidedLatch, TRIALS, Transactions, available as elision_available};
+pub use mcs::McsLatch;
+pub use s_lock::{InSLock, SLock, SLockCas, SLockTas};
+pub use ticket::TicketLatch;
+
+/// Every interleaving of a few threads at each latch:
+/// `RUSTFLAGS="--cfg loom" cargo test -p clearway-specimens --release --lib loom`.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use clearway_latch::conformance::excludes_in_every_interleaving as excludes;
+
+    #[test]
+    fn loom_compare_and_swap_excludes() {
+        excludes::<SLockCas>(2, 2, 3);
+        excludes::<ElidedLatch>(2, 2, 3);
+    }
+
+    #[test]
+    fn loom_ticket_latches_exclude() {
+        excludes::<TicketLatch>(2, 2, 3);
+        excludes::<TicketLatch>(3, 1, 1);
+    }
+
+    #[test]
+    fn loom_queue_latches_exclude() {
+        excludes::<McsLatch>(2, 2, 3);
+        excludes::<McsLatch>(3, 1, 1);
+    }
+}

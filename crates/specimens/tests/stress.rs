@@ -1,0 +1,37 @@
+//! Every latch under more threads than cores: nothing is lost, nobody waits for ever.
+#![cfg(not(any(loom, shuttle)))]
+
+use clearway_latch::conformance::{excludes_a_crowd, excludes_its_holder};
+use clearway_specimens::{ElidedLatch, McsLatch, SLockCas, SLockTas, TicketLatch};
+
+const THREADS: u64 = if cfg!(miri) { 3 } else { 8 };
+/// Where every hand-over may take a time slice, fewer of them.
+const IN_LINE: u64 = if cfg!(miri) { 5 } else { 40 };
+const FREE_FOR_ALL: u64 = if cfg!(miri) { 20 } else { 20_000 };
+
+#[test]
+fn latches_without_a_line_exclude_a_crowd() {
+    excludes_a_crowd::<ElidedLatch>(THREADS, FREE_FOR_ALL);
+    excludes_a_crowd::<SLockTas>(THREADS, FREE_FOR_ALL);
+    excludes_a_crowd::<SLockCas>(THREADS, FREE_FOR_ALL);
+}
+
+#[test]
+fn latches_with_a_line_exclude_a_crowd() {
+    excludes_a_crowd::<TicketLatch>(THREADS, IN_LINE);
+    excludes_a_crowd::<McsLatch>(THREADS, IN_LINE);
+}
+
+#[test]
+fn a_holder_cannot_take_its_latch_again() {
+    excludes_its_holder::<ElidedLatch>();
+    excludes_its_holder::<SLockTas>();
+    excludes_its_holder::<SLockCas>();
+    excludes_its_holder::<TicketLatch>();
+    excludes_its_holder::<McsLatch>();
+}
+
+#[test]
+fn a_ticket_latch_is_two_words() {
+    assert_eq!(size_of::<TicketLatch>(), 8);
+}
