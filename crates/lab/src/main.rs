@@ -27,6 +27,7 @@ mod remote_locks;
 mod report;
 mod result;
 mod rival;
+mod serve;
 mod simulator;
 mod spinlock;
 mod table;
@@ -109,6 +110,8 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
+    /// Run the real server with a replacement that exists only to be measured, until SIGINT or SIGTERM
+    Serve(serve::ServeFlags),
     /// Copy records of whole runs of a committed tree, compressed, to docs/records/
     Publish {
         /// The experiment's name, what several names have before a slash, or `all`
@@ -162,6 +165,7 @@ fn command(command: Command) -> Result<(), Failure> {
             return run(&chosen(&name)?, &task, json);
         }
         Command::Bars { name, options } => return judge(&chosen(&name)?, &Task { options, part: Part::Bars }),
+        Command::Serve(flags) => serve::serve(flags).map_err(|failure| failure.to_string())?,
         Command::Publish { name } => {
             for experiment in chosen(&name)? {
                 publish(experiment, &directory(false), &published())?;

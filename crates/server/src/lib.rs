@@ -24,6 +24,7 @@ pub mod metrics;
 mod net;
 mod page_io;
 mod plans;
+pub mod serve;
 mod session;
 mod sessions;
 mod settings;

@@ -2,6 +2,9 @@
 //!
 //! The latch is the one before the pool's replacement policy: with `lru/locked` every use of a page takes it. What waiting for it costs is the
 //! server's own account, `clearway.contention`, set to zero before each run and read when pgbench has ended.
+//!
+//! The source's "before" is the same server with PostgreSQL's `s_lock` in the latch's place: the lab
+//! serves it itself ([`Specimen`]).
 
 use super::waits::Waits;
 use crate::compare::{Contender, Sample, seeds, sized};
@@ -12,8 +15,10 @@ use crate::pgbench::{clearway, configuration};
 use crate::progress::Progress;
 use crate::result::{Axis, Findings, Point, Samples, Series};
 use crate::rival::Sizes;
+use crate::serve::Specimen;
 use crate::table::{Cell, Column, Table};
 use clearway_harness::pgbench::{Length, Mode, Run, Script};
+use clearway_harness::server::Kind;
 use clearway_harness::{Res, tools};
 use clearway_latch::Choice;
 use std::time::Instant;
@@ -34,6 +39,8 @@ pub const EXPERIMENT: Experiment = Experiment {
 struct Variant {
     name: String,
     args: Vec<String>,
+    /// Served by the lab.
+    specimen: Option<Specimen>,
 }
 
 /// A variant with so many workers.
@@ -115,7 +122,10 @@ impl Case {
 }
 
 fn variants() -> Vec<Variant> {
-    let variant = |name: String, args: &[&str]| Variant { name, args: args.iter().map(|a| (*a).to_owned()).collect() };
+    let variant = |name: String, args: &[&str]| {
+        let args = args.iter().map(|a| (*a).to_owned()).collect();
+        Variant { name, args, specimen: None }
+    };
     let mut variants = vec![variant(format!("{UNLATCHED}, no latch on a hit"), &["--replacement", UNLATCHED])];
     variants.extend(Choice::all().into_iter().map(|choice| {
         variant(format!("{LATCHED}, {}", choice.name()), &["--replacement", LATCHED, "--latch", choice.name()])
@@ -123,7 +133,28 @@ fn variants() -> Vec<Variant> {
     variants.push(variant(format!("{LATCHED}, sleeps at once"), &["--replacement", LATCHED, "--latch-spins", "0"]));
     variants
         .push(variant(format!("{LATCHED}, hardly sleeps"), &["--replacement", LATCHED, "--latch-spins", ONLY_SPINS]));
+    variants.extend(Specimen::ALL.map(|specimen| Variant {
+        name: specimen.name(),
+        args: vec!["--specimen".into(), specimen.name()],
+        specimen: Some(specimen),
+    }));
     variants
+}
+
+impl Variant {
+    /// The server, with as many workers. A specimen's is this program.
+    fn kind(&self, task: &Task, sizes: &Sizes, workers: usize) -> Res<Kind> {
+        let workers = workers.to_string();
+        let args = self.args.iter().map(String::as_str).chain(["--workers", workers.as_str()]);
+        let kind = clearway(task, sizes, &args.collect::<Vec<_>>())?;
+        Ok(match (kind, self.specimen) {
+            (Kind::Clearway { args, .. }, Some(_)) => {
+                let binary = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
+                Kind::Clearway { binary, args }
+            }
+            (kind, _) => kind,
+        })
+    }
 }
 
 /// The cases of this part of the experiment: as many workers as cores, and a crowd. It has no bar.
@@ -164,9 +195,7 @@ fn run(task: &Task) -> Res<Findings> {
 fn measure(task: &Task, cases: Vec<Case>, sizes: &Sizes) -> Res<Vec<(Case, Vec<Figures>)>> {
     let mut contenders = Vec::new();
     for case in &cases {
-        let workers = case.workers.to_string();
-        let args = case.variant.args.iter().map(String::as_str).chain(["--workers", workers.as_str()]);
-        let kind = clearway(task, sizes, &args.collect::<Vec<_>>())?;
+        let kind = case.variant.kind(task, sizes, case.workers)?;
         contenders.push(Contender::start(&case.name(), &kind, sizes.scale)?);
     }
     let mut progress = Progress::new(EXPERIMENT.name, cases.len() * seeds(task).len());
@@ -245,7 +274,8 @@ fn worker_counts(measured: &[(Case, Vec<Figures>)]) -> Vec<usize> {
 }
 
 fn found(measured: &[(Case, Vec<Figures>)]) -> Vec<String> {
-    let mut found: Vec<String> = worker_counts(measured).into_iter().filter_map(|w| found_with(measured, w)).collect();
+    let of = |workers| [found_with(measured, workers), found_before(measured, workers)];
+    let mut found: Vec<String> = worker_counts(measured).into_iter().flat_map(of).flatten().collect();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     found.push(format!(
         "This machine has {cores} cores, which pgbench shares: no more threads than that can want the latch at a moment, and what one holds \
@@ -272,6 +302,27 @@ fn found_with(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Strin
     Some(format!(
         "{workers} workers: {least} to {most} transactions a second by acquisition and spinning ({ratio} times){without}. {waited_least} to \
          {waited_most} % of the requests for the policy's latch waited, {share_least} to {share_most} % of the workers' time."
+    ))
+}
+
+/// A sentence on the source's "before": `s_lock` by test-and-set and by compare-and-swap.
+fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<String> {
+    let of = |specimen: Specimen, of: fn(&Figures) -> f64| {
+        let is = |(case, _): &&(Case, Vec<Figures>)| case.workers == workers && case.variant.specimen == Some(specimen);
+        middle(&measured.iter().find(is)?.1, of)
+    };
+    let ours = middle(latched(measured, workers).first()?.1, MEASURES[0].of)?;
+    let [tas, cas] = Specimen::ALL.map(|specimen| of(specimen, MEASURES[0].of));
+    let [tas_waits, cas_waits] = Specimen::ALL.map(|specimen| of(specimen, MEASURES[1].of));
+    let (tas, cas, tas_waits, cas_waits) = (tas?, cas?, tas_waits?, cas_waits?);
+    Some(format!(
+        "{workers} workers, with s_lock in the latch's place: by test-and-set {} transactions a second and {} % of the workers' time waited \
+         for it, by compare-and-swap {} and {} %; with the engine's latch {}.",
+        number::shown(tas, 0),
+        number::shown(tas_waits, 2),
+        number::shown(cas, 0),
+        number::shown(cas_waits, 2),
+        number::shown(ours, 0)
     ))
 }
 
@@ -333,7 +384,7 @@ mod tests {
     #[test]
     fn every_acquisition_of_the_processor_is_a_case_and_no_bar_needs_one() {
         let whole = cases(&task(false, Part::Whole));
-        assert_eq!(whole.len(), 2 * (Choice::all().len() + 3));
+        assert_eq!(whole.len(), 2 * (Choice::all().len() + 3 + Specimen::ALL.len()));
         assert!(
             Choice::all().iter().all(|c| whole.iter().any(|case| case.variant.args.contains(&c.name().to_owned())))
         );
@@ -357,7 +408,8 @@ mod tests {
         let published: Vec<String> = table.rows[measured.len()..].iter().map(|row| row[8].to_string()).collect();
         assert_eq!(published, ["805", "577", "3,652", "2,985"], "TPS, as the source has them without and with LSE");
         let found = found(&measured);
-        assert_eq!(found.len(), 3);
+        assert_eq!(found.len(), 5);
+        assert!(found[1].contains("s_lock") && found[1].contains("the engine's latch 200."), "{}", found[1]);
         assert!(found[0].contains("; without the latch 100."), "{}", found[0]);
         let variants = variants().len();
         let samples = samples(&measured, &MEASURES[0]);

@@ -1,0 +1,149 @@
+//! `clearway-lab serve`: the real server, with a replacement that exists only to be measured.
+//!
+//! The replacement comes in through the seam that users have, [`ReplacementKind::Custom`]; nothing
+//! else of the server is another.
+
+use clearway_latch::RawLatch;
+use clearway_latch::lockstat::Class;
+use clearway_replacement::{Policy, PolicyKind, Probe, Replacement, ReplacementFactory, ReplacementKind};
+use clearway_server::config::Flags;
+use clearway_server::exit::{self, Failure};
+use clearway_server::{Config, serve};
+use clearway_specimens::{SLockCas, SLockTas};
+use clearway_types::{FrameId, PageId};
+use std::panic::Location;
+use std::str::FromStr;
+
+/// Flags of `serve`: those of `clearway serve`, and what replaces its replacement.
+#[derive(Debug, clap::Args)]
+pub struct ServeFlags {
+    /// Replacement that exists only to be measured: lru/s_lock(tas) or lru/s_lock(cas), LRU behind
+    /// PostgreSQL's spin lock, which every use of a page takes [default: that of --replacement]
+    #[arg(long, value_name = "NAME")]
+    specimen: Option<Specimen>,
+    #[command(flatten)]
+    flags: Box<Flags>,
+}
+
+/// Runs the server until a signal ends it.
+pub fn serve(flags: ServeFlags) -> Result<(), Failure> {
+    let config = Config::load(*flags.flags).map_err(|message| Failure::new(exit::ExitCode::Usage, message));
+    let mut config = config?;
+    if let Some(specimen) = flags.specimen {
+        config.replacement = specimen.kind();
+    }
+    serve::serve(config)
+}
+
+/// A replacement that no server offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Specimen {
+    /// LRU behind `s_lock` by test-and-set.
+    LruSLockTas,
+    /// LRU behind `s_lock` by compare-and-swap.
+    LruSLockCas,
+}
+
+impl Specimen {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::LruSLockTas, Self::LruSLockCas];
+
+    /// The policy and its latch, as `lru/locked` is written.
+    pub fn name(self) -> String {
+        let latch = match self {
+            Self::LruSLockTas => SLockTas::NAME,
+            Self::LruSLockCas => SLockCas::NAME,
+        };
+        format!("lru/{latch}")
+    }
+
+    /// As the pool is configured.
+    fn kind(self) -> ReplacementKind {
+        ReplacementKind::Custom(ReplacementFactory::Notified(match self {
+            Self::LruSLockTas => behind::<SLockTas>,
+            Self::LruSLockCas => behind::<SLockCas>,
+        }))
+    }
+}
+
+impl FromStr for Specimen {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let names = || Self::ALL.map(Self::name).join(", ");
+        let found = Self::ALL.into_iter().find(|specimen| specimen.name() == name);
+        found.ok_or_else(|| format!("unknown specimen \"{name}\"; there are {}", names()))
+    }
+}
+
+fn behind<L: RawLatch + 'static>(frames: u32) -> Box<dyn Replacement> {
+    Box::new(Behind(clearway_latch::Latched::<_, L>::new(PolicyKind::Lru.build(frames))))
+}
+
+/// The class of the pool's own replacements, so that `clearway.contention` has them in one row.
+static POLICY: Class = Class::new("buffer.policy");
+
+/// A policy behind a latch that every access takes.
+struct Behind<L: RawLatch>(clearway_latch::Latched<Box<dyn Policy>, L>);
+
+impl<L: RawLatch> Behind<L> {
+    /// Calls the policy under the latch.
+    fn with<R>(&self, caller: &'static Location<'static>, call: impl FnOnce(&mut dyn Policy) -> R) -> R {
+        POLICY.request();
+        let mut policy = match self.0.try_lock() {
+            Some(policy) => policy,
+            None => POLICY.timed(caller, || self.0.lock()),
+        };
+        call(&mut **policy)
+    }
+}
+
+impl<L: RawLatch> Replacement for Behind<L> {
+    fn hit(&self, frame: FrameId, _page: PageId) {
+        self.with(Location::caller(), |policy| policy.hit(frame));
+    }
+
+    fn miss(&self, frame: FrameId, page: PageId) {
+        self.with(Location::caller(), |policy| policy.miss(frame, page));
+    }
+
+    fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
+        self.with(Location::caller(), |policy| policy.evict(incoming, probe))
+    }
+
+    fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool) {
+        self.with(Location::caller(), |policy| {
+            if take() {
+                policy.remove(frame);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clearway_latch::lockstat;
+    use clearway_types::PartitionId;
+
+    #[test]
+    fn a_specimen_evicts_as_its_policy_and_counts_its_requests() {
+        let page = |no| PageId::new(PartitionId(0), no);
+        for specimen in Specimen::ALL {
+            assert_eq!(specimen.name().parse(), Ok(specimen));
+            let requests =
+                || lockstat::contention().iter().find(|row| row.name == "buffer.policy").map_or(0, |row| row.requests);
+            let before = requests();
+            let pages = specimen.kind().build(3);
+            (0..3).for_each(|no| pages.miss(FrameId(no), page(no)));
+            pages.hit(FrameId(0), page(0));
+            pages.remove(FrameId(2), &mut || true);
+            pages.remove(FrameId(0), &mut || false);
+            let evict = || pages.evict(Some(page(9)), &mut |_| Probe::Take);
+            assert_eq!([evict(), evict(), evict()], [Some(FrameId(1)), Some(FrameId(0)), None]);
+            assert!(requests() >= before + 9, "every call asks for the latch");
+        }
+        let error = "lru/mcs".parse::<Specimen>().unwrap_err();
+        assert!(error.contains("lru/s_lock(tas), lru/s_lock(cas)"), "{error}");
+    }
+}
