@@ -6,7 +6,7 @@
 
 use crate::error::PageError;
 use crate::frame::FreeFrame;
-use crate::pool::Core;
+use crate::loader::PoolCore;
 use crate::second_level::{Filling, Victim};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;
@@ -28,7 +28,7 @@ pub(crate) struct Cooler {
 }
 
 impl Cooler {
-    pub fn start(core: Arc<Core>) -> io::Result<Self> {
+    pub fn start(core: Arc<PoolCore>) -> io::Result<Self> {
         let run = move || {
             core.cool_or_fail(|core| core.keep_cool());
         };
@@ -49,7 +49,7 @@ impl Cooler {
     }
 }
 
-impl Core {
+impl PoolCore {
     /// Runs the cooler's work. After a panic the pool has failed and gives out no more frames, and so says the answer to all who wait.
     fn cool_or_fail(self: &Arc<Self>, work: impl FnOnce(&Arc<Self>)) {
         if let Err(message) = caught(|| work(self)) {
@@ -90,7 +90,7 @@ impl Core {
             self.dispatch(self.free.put(frames));
         }
         if freed == 0 {
-            self.dispatch(self.free.age(self.failed.get()));
+            self.dispatch(self.free.age(self.health.failed()));
         }
         freed > 0
     }
@@ -117,7 +117,7 @@ impl Core {
     fn choose_victims(&self, need: usize) -> Victims {
         let mut victims = Victims::default();
         self.choose_of_scans(need, false, &mut victims);
-        let writable = self.failed.get().is_none();
+        let writable = self.health.failed().is_none();
         while self.may_choose(need, &victims) {
             let Victims { clean, of_scans, dirty } = &mut victims;
             let mut claimed = None;
@@ -144,7 +144,7 @@ impl Core {
         victims
     }
 
-    /// As [`Core::claim`], of a page that the policy does not propose now: it hears that the page has left before the page can be read again.
+    /// As [`crate::core::Core::claim`], of a page that the policy does not propose now: it hears that the page has left before the page can be read again.
     fn claim_unproposed(&self, frame: FrameId) -> Option<Victim> {
         let mut claimed = if canary::on(Bug::LateLeaving) { self.claim(frame) } else { None };
         self.replacement.remove(frame, &mut || {
@@ -180,7 +180,7 @@ impl Core {
                 dirty => {
                     // It is let go when it has been written: then the entry is stale.
                     self.scans.keep(entry);
-                    if dirty.is_some() && self.failed.get().is_none() && !victims.dirty.contains(&frame) {
+                    if dirty.is_some() && self.health.failed().is_none() && !victims.dirty.contains(&frame) {
                         victims.dirty.push(frame);
                     }
                 }
@@ -234,7 +234,8 @@ mod tests {
     use super::*;
     use crate::files::Files;
     use crate::io::WalBarrier;
-    use crate::pool::{Pool, PoolConfig, Want};
+    use crate::loader::Want;
+    use crate::pool::{Pool, PoolConfig};
     use clearway_env::{Disk, IoPool, MemDisk};
     use clearway_types::{Lsn, PartitionId};
     use std::path::Path;

@@ -32,9 +32,8 @@
 //! The double-write buffer of InnoDB.
 
 use crate::error::PageError;
-use crate::io::{PageIo, Place};
+use crate::io::{PageIo, Place, WRITE_BATCH};
 use crate::page::{PAGE_SIZE, lsn, stored_crc, verify};
-use crate::write_back::WRITE_BATCH;
 use clearway_env::{Aligned, Disk, File, IoPool, Open, Write};
 use clearway_latch::lockstat::Class;
 use clearway_latch::{Latch, LatchGuard};

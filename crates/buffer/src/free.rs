@@ -14,7 +14,6 @@
 //! come here.
 
 use crate::error::PageError;
-use crate::fetch::FetchDone;
 use crate::frame::FreeFrame;
 use clearway_latch::Monitor;
 use clearway_latch::lockstat::{Class, Wait};
@@ -61,18 +60,18 @@ static FREE_LIST: Class = Class::new("buffer.free_list");
 /// Frames for reads and for promises: who waits found too few free.
 static FREE_FRAME: Class = Class::new("buffer.free_frame");
 
-pub(crate) struct FreeList {
+pub(crate) struct FreeList<W> {
     /// The cooler waits for work.
-    state: Monitor<State>,
+    state: Monitor<State<W>>,
     /// Below so many free frames the cooler works, until there are twice as many.
     low: usize,
 }
 
-struct State {
+struct State<W> {
     limits: FrameWaits,
     frames: Vec<FreeFrame>,
     promised: usize,
-    starved: VecDeque<Starved>,
+    starved: VecDeque<Starved<W>>,
     cooler_awake: bool,
     /// Why nobody gets a frame any more.
     stopped: Option<PageError>,
@@ -80,20 +79,20 @@ struct State {
     waits: u64,
 }
 
-struct Starved {
-    need: Need,
+struct Starved<W> {
+    need: Need<W>,
     rounds: u32,
     wait: Wait,
 }
 
-pub(crate) enum Need {
+pub(crate) enum Need<W> {
     /// A frame to read the page into.
     Page(PageId),
     /// So many free frames.
-    Frames(u32, FetchDone),
+    Frames(u32, W),
 }
 
-impl Need {
+impl<W> Need<W> {
     /// The frames of a need that must have them all at once; none of a page.
     fn many(&self) -> usize {
         match self {
@@ -104,19 +103,19 @@ impl Need {
 }
 
 /// What became of a need; to be acted on without any latch.
-pub(crate) enum Granted {
+pub(crate) enum Granted<W> {
     Page(PageId, FreeFrame),
-    Frames(u32, FetchDone),
-    Refused(Need, PageError),
+    Frames(u32, W),
+    Refused(Need<W>, PageError),
 }
 
-impl State {
+impl<W> State<W> {
     fn wanting(&self, low: usize) -> bool {
         self.frames.len() < low + self.promised || !self.starved.is_empty()
     }
 
     /// How many frames must be free for the need to be granted, as it leaves those that are promised and collected; `starved` has who waits longer.
-    fn least(&self, need: &Need, over_promises: bool) -> usize {
+    fn least(&self, need: &Need<W>, over_promises: bool) -> usize {
         match need {
             Need::Page(_) if over_promises => 1,
             Need::Page(_) => {
@@ -129,7 +128,7 @@ impl State {
     }
 
     /// Grants a need for which enough frames are free.
-    fn grant(&mut self, need: Need) -> Option<Granted> {
+    fn grant(&mut self, need: Need<W>) -> Option<Granted<W>> {
         match need {
             Need::Page(id) => self.frames.pop().map(|frame| Granted::Page(id, frame)),
             Need::Frames(n, done) => {
@@ -140,7 +139,7 @@ impl State {
     }
 
     /// Grants what can be granted, oldest first; a need that must wait longer does not hold up those behind it.
-    fn serve(&mut self) -> Vec<Granted> {
+    fn serve(&mut self) -> Vec<Granted<W>> {
         let (mut granted, mut at) = (Vec::new(), 0);
         // Most often the oldest get all that is free, however many wait behind them.
         while !self.frames.is_empty()
@@ -157,7 +156,7 @@ impl State {
     }
 }
 
-impl FreeList {
+impl<W> FreeList<W> {
     pub fn new(frames: Vec<FreeFrame>, waits: FrameWaits) -> Self {
         let low = (frames.len() / 16).clamp(2, 1024);
         let starved = VecDeque::new();
@@ -171,7 +170,7 @@ impl FreeList {
         self.state.lock().limits = waits.at_least();
     }
 
-    fn wake_cooler(&self, state: &mut State) {
+    fn wake_cooler(&self, state: &mut State<W>) {
         if !state.cooler_awake && state.wanting(self.low) {
             state.cooler_awake = true;
             if !canary::on(Bug::LostWakeUp) {
@@ -182,7 +181,7 @@ impl FreeList {
 
     /// Grants the need now, or later through [`FreeList::put`] and its like.
     #[track_caller]
-    pub fn ask(&self, need: Need) -> Option<Granted> {
+    pub fn ask(&self, need: Need<W>) -> Option<Granted<W>> {
         FREE_FRAME.request();
         let mut state = self.state.lock();
         let granted = if state.frames.len() >= state.least(&need, false) {
@@ -216,14 +215,14 @@ impl FreeList {
     }
 
     #[must_use]
-    pub fn put(&self, frames: impl IntoIterator<Item = FreeFrame>) -> Vec<Granted> {
+    pub fn put(&self, frames: impl IntoIterator<Item = FreeFrame>) -> Vec<Granted<W>> {
         let mut state = self.state.lock();
         state.frames.extend(frames);
         state.serve()
     }
 
     #[must_use]
-    pub fn end_promise(&self, n: u32) -> Vec<Granted> {
+    pub fn end_promise(&self, n: u32) -> Vec<Granted<W>> {
         let mut state = self.state.lock();
         state.promised -= n as usize;
         state.serve()
@@ -244,7 +243,7 @@ impl FreeList {
 
     /// After a fruitless round: who has waited too long, or everyone if the pool has failed.
     #[must_use]
-    pub fn age(&self, failed: Option<&PageError>) -> Vec<Granted> {
+    pub fn age(&self, failed: Option<&PageError>) -> Vec<Granted<W>> {
         let mut state = self.state.lock();
         let (mut refused, mut waiting) = (Vec::new(), VecDeque::new());
         for Starved { need, rounds, wait } in std::mem::take(&mut state.starved) {
@@ -281,7 +280,7 @@ impl FreeList {
 
     /// Lets the cooler end, and refuses all who wait now or later; the first error says why.
     #[must_use]
-    pub fn stop(&self, why: PageError) -> Vec<Granted> {
+    pub fn stop(&self, why: PageError) -> Vec<Granted<W>> {
         let mut state = self.state.lock();
         let why = state.stopped.get_or_insert(why).clone();
         self.state.notify_all();
@@ -306,7 +305,7 @@ mod tests {
         let list = FreeList::new(Vec::new(), FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
         assert!(list.ask(Need::Page(id)).is_none());
-        assert!(list.ask(Need::Frames(2, Box::new(drop))).is_none());
+        assert!(list.ask(Need::Frames(2, ())).is_none());
         for _ in 0..FrameWaits::default().starved_rounds {
             assert!(list.age(None).is_empty());
         }
@@ -324,7 +323,7 @@ mod tests {
         let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
         let mut frames = list.take(4).unwrap();
         let id = PageId::new(PartitionId(0), 0);
-        assert!(list.ask(Need::Page(id)).is_none() && list.ask(Need::Frames(2, Box::new(drop))).is_none());
+        assert!(list.ask(Need::Page(id)).is_none() && list.ask(Need::Frames(2, ())).is_none());
         assert_eq!(list.deficit(), 2 * list.low + 3);
         assert!(matches!(list.put(frames.pop())[..], [Granted::Page(..)]), "it came before");
         assert!(list.put(frames.pop()).is_empty());
@@ -338,7 +337,7 @@ mod tests {
     fn reads_leave_promised_frames_until_they_have_waited() {
         let list = FreeList::new(Arena::new(4).1, FrameWaits::default());
         let id = PageId::new(PartitionId(0), 0);
-        assert!(matches!(list.ask(Need::Frames(4, Box::new(drop))), Some(Granted::Frames(4, _))));
+        assert!(matches!(list.ask(Need::Frames(4, ())), Some(Granted::Frames(4, _))));
         assert!(list.ask(Need::Page(id)).is_none());
         assert!(list.put([]).is_empty());
         assert_eq!(list.take(1).map(|f| f.len()), Some(1), "a creation may take it");
@@ -391,7 +390,7 @@ mod tests {
                     2 => {
                         let many = 1 + random.below(4);
                         model.waiting.push(many as usize);
-                        list.ask(Need::Frames(many as u32, Box::new(drop))).into_iter().collect()
+                        list.ask(Need::Frames(many as u32, ())).into_iter().collect()
                     }
                     3 if !promises.is_empty() => {
                         let many: u32 = promises.swap_remove(random.below(promises.len() as u64) as usize);

@@ -1,14 +1,13 @@
-//! What holds a page: a latch and a pin ([`PageRef`], [`PageMut`]), a pin ([`Keep`]), or free frames ([`Reservation`]).
+//! What holds a page under a latch: [`PageRef`] and [`PageMut`].
 
+use crate::core::Core;
 use crate::error::PageError;
-use crate::frame::{Frame, FreeFrame, Mode};
+use crate::frame::{Frame, Mode};
+use crate::health::Health;
 use crate::page::{self, PAGE_SIZE};
-use crate::pool::Core;
 use clearway_types::{FrameId, Lsn, PageId};
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// A page under the shared latch. It cannot change or leave until this is dropped. Hold it for a short time: no I/O, no wait.
 pub struct PageRef<'a> {
@@ -19,7 +18,7 @@ pub struct PageRef<'a> {
 impl<'a> PageRef<'a> {
     /// Takes over a shared latch.
     #[inline]
-    pub(crate) fn new(core: &'a Core, id: FrameId) -> Self {
+    pub(crate) fn new<W>(core: &'a Core<W>, id: FrameId) -> Self {
         // SAFETY: there is such a frame, as `Core::frame` has just checked, and the arena has been made for as many.
         Self { frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
     }
@@ -58,7 +57,7 @@ impl Drop for PageRef<'_> {
 ///
 /// If a thread panics while it has one, the page may be half changed: the pool has failed then, and nobody sees or writes the page again.
 pub struct PageMut<'a> {
-    core: &'a Core,
+    health: &'a Health,
     frame: &'a Frame,
     bytes: NonNull<[u8; PAGE_SIZE]>,
 }
@@ -66,9 +65,9 @@ pub struct PageMut<'a> {
 impl<'a> PageMut<'a> {
     /// Takes over an exclusive latch.
     #[inline]
-    pub(crate) fn new(core: &'a Core, id: FrameId) -> Self {
+    pub(crate) fn new<W>(core: &'a Core<W>, id: FrameId) -> Self {
         // SAFETY: as in `PageRef::new`.
-        Self { core, frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
+        Self { health: &core.health, frame: core.frame(id), bytes: unsafe { core.arena.bytes_of(id) } }
     }
 
     /// The page's id.
@@ -85,7 +84,7 @@ impl<'a> PageMut<'a> {
     /// marked must not be changed: it may be dropped from the pool without being written.
     #[inline]
     pub fn mark_dirty_begin(&self) {
-        self.frame.mark_dirty(|| self.core.wal.appended());
+        self.frame.mark_dirty(|| self.health.wal.appended());
     }
 
     /// Sets the page's LSN to the end of the change's log record, so that the page is not written before that is durable.
@@ -117,11 +116,11 @@ impl PageMut<'_> {
     /// Instead of letting go of a page that a panicking thread may have half changed. Not by reference to the guard, which stays in registers.
     #[cold]
     #[inline(never)]
-    fn lose(core: &Core, frame: &Frame) {
+    fn lose(health: &Health, frame: &Frame) {
         let thread = std::thread::current();
         let who = format!("{}, thread {}", frame.page(), thread.name().unwrap_or("without a name"));
         // First, so that whoever finds the page lost finds the reason, too.
-        core.fail(PageError::panicked("changing a page", &who));
+        health.fail(PageError::panicked("changing a page", &who));
         frame.lose();
     }
 }
@@ -130,84 +129,8 @@ impl Drop for PageMut<'_> {
     #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            return Self::lose(self.core, self.frame);
+            return Self::lose(self.health, self.frame);
         }
         self.frame.unlatch(Mode::Exclusive);
-    }
-}
-
-/// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations. Excludes nobody from
-/// the page. It may outlive the [`crate::Pool`].
-pub struct Keep {
-    core: Arc<Core>,
-    kept: Kept,
-}
-
-enum Kept {
-    Page(FrameId),
-    Frames(u32),
-    Nothing,
-}
-
-impl Keep {
-    /// Takes over a pin.
-    pub(crate) fn page(core: Arc<Core>, frame: FrameId) -> Self {
-        Self { core, kept: Kept::Page(frame) }
-    }
-
-    /// What was wanted is there without anything to be kept.
-    pub(crate) fn nothing(core: Arc<Core>) -> Self {
-        Self { core, kept: Kept::Nothing }
-    }
-
-    /// Takes over a promise.
-    pub(crate) fn frames(core: Arc<Core>, frames: u32) -> Self {
-        Self { core, kept: Kept::Frames(frames) }
-    }
-}
-
-impl Drop for Keep {
-    fn drop(&mut self) {
-        match self.kept {
-            Kept::Page(frame) => self.core.frame(frame).unpin(),
-            Kept::Frames(n) => self.core.dispatch(self.core.free.end_promise(n)),
-            Kept::Nothing => {}
-        }
-    }
-}
-
-impl fmt::Debug for Keep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kept {
-            Kept::Page(frame) => write!(f, "Keep({:?})", self.core.frame(frame).page()),
-            Kept::Frames(n) => write!(f, "Keep({n} frames)"),
-            Kept::Nothing => f.write_str("Keep(nothing)"),
-        }
-    }
-}
-
-/// Free frames set aside, so that a change of several pages cannot run out of frames half way.
-pub struct Reservation {
-    pub(crate) core: Arc<Core>,
-    pub(crate) frames: Vec<FreeFrame>,
-}
-
-impl Reservation {
-    /// How many more pages can be created in it.
-    pub fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// Whether it is used up.
-    pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        if !self.frames.is_empty() {
-            self.core.dispatch(self.core.free.put(self.frames.drain(..)));
-        }
     }
 }

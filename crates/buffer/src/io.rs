@@ -7,6 +7,9 @@ use clearway_types::{Lsn, PageId};
 use std::io;
 use std::sync::Arc;
 
+/// The most pages written at once: what the double-write file has room for.
+pub const WRITE_BATCH: usize = 256;
+
 /// Where a page lies.
 pub struct Place {
     /// The file.

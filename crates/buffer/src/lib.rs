@@ -7,16 +7,21 @@
 //!
 //! It can be used alone: the crate's README says what an engine owes it, and `examples/counters.rs` is one.
 
+mod access;
+mod batch;
 mod cooler;
 mod copy;
+mod core;
+mod counters;
 mod error;
 mod fair;
-mod fetch;
 mod files;
 mod frame;
 mod free;
 mod guard;
+mod health;
 mod io;
+mod loader;
 mod optimistic;
 mod page;
 mod pool;
@@ -30,14 +35,13 @@ mod unsynced;
 mod write_back;
 
 pub use error::{Damage, PageError};
-pub use fetch::FetchDone;
 pub use files::{Files, data_file_name};
 pub use free::FrameWaits;
-pub use guard::{Keep, PageMut, PageRef, Reservation};
-pub use io::{PageIo, Place, WalBarrier};
+pub use guard::{PageMut, PageRef};
+pub use io::{PageIo, Place, WRITE_BATCH, WalBarrier};
+pub use loader::{FetchDone, Keep, Reservation, Want};
 pub use optimistic::Glimpse;
 pub use page::{FORMAT_VERSION, HEADER, PAGE_SIZE, kind, lsn, seal, set_kind, set_lsn, verify};
-pub use pool::{Pool, PoolConfig, Want};
+pub use pool::{Pool, PoolConfig};
 pub use second_level::{SECOND_LEVEL_FILE, SecondLevel, SecondLevelConfig, SecondLevelStats};
 pub use stats::Stats;
-pub use write_back::WRITE_BATCH;

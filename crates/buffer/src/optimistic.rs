@@ -14,8 +14,9 @@
 //! Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?", MSPC 2012; Leis, Haubenschild, Neumann, "Optimistic Lock
 //! Coupling", IEEE Data Eng. Bull. 2019.
 
+use crate::core::Core;
+use crate::frame::Arena;
 use crate::page::PAGE_SIZE;
-use crate::pool::Core;
 use clearway_types::{FrameId, Lsn};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -25,7 +26,7 @@ const WORD: usize = size_of::<u64>();
 /// A page as it is at a moment, or at several: what is read counts only if [`crate::Pool::read_optimistic`] says so, by returning it.
 pub struct Glimpse<'a> {
     bytes: NonNull<u8>,
-    pool: PhantomData<&'a Core>,
+    pool: PhantomData<&'a Arena>,
 }
 
 impl<'a> Glimpse<'a> {
@@ -37,7 +38,7 @@ impl<'a> Glimpse<'a> {
     /// # Safety
     /// The pool has such a frame.
     #[inline]
-    pub(crate) unsafe fn new(core: &'a Core, frame: FrameId) -> Self {
+    pub(crate) unsafe fn new<W>(core: &'a Core<W>, frame: FrameId) -> Self {
         // SAFETY: the caller's.
         Self { bytes: unsafe { core.arena.bytes_of(frame) }.cast(), pool: PhantomData }
     }

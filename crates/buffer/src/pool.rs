@@ -23,34 +23,33 @@
 //! Frame states and the cooler follow shared practice (PostgreSQL's buffer descriptors, LeanStore's cooling); the seam
 //! between pool and policy is BP-Wrapper's (Ding, Jiang, Zhang, ICDE 2009).
 
+use crate::batch::Batch;
 use crate::cooler::Cooler;
+use crate::core::Core;
+use crate::counters::{Counters, load};
 use crate::error::PageError;
 use crate::fair::Fair;
-use crate::fetch::FetchDone;
-use crate::frame::{Arena, Frame, FrameUses, FreeFrame, Latched, Mode};
+use crate::frame::{Arena, Frame, FrameUses, Mode};
 use crate::free::{FrameWaits, FreeList};
-use crate::guard::{Keep, PageMut, PageRef, Reservation};
-use crate::io::{PageIo, WalBarrier};
+use crate::guard::{PageMut, PageRef};
+use crate::health::Health;
+use crate::io::{PageIo, WRITE_BATCH, WalBarrier};
+use crate::loader::{FetchDone, Keep, PoolCore, Reservation, Want};
 use crate::optimistic::Glimpse;
 use crate::scan_ring::ScanRing;
-use crate::second_level::{SecondLevel, Victim};
-use crate::stats::{Counters, Stats, count};
+use crate::second_level::SecondLevel;
+use crate::stats::Stats;
 use crate::table::PageTable;
 use crate::unsynced::Unsynced;
-use crate::write_back::{Batch, WRITE_BACK, WRITE_BATCH};
+use crate::write_back::WRITE_BACK;
 use clearway_env::IoPool;
-use clearway_replacement::{Replacement, ReplacementKind, Uses};
-use clearway_sync::canary::{self, Bug};
-use clearway_types::{FrameId, Lsn, PageId};
+use clearway_replacement::{ReplacementKind, Uses};
+use clearway_types::{Lsn, PageId};
 use std::io;
-use std::panic::Location;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// The fewest frames a pool has: a B+tree's split latches a handful of pages at once.
 pub const MIN_FRAMES: u32 = 16;
-/// Looks at a page without a latch before one is taken.
-const GLIMPSES: u32 = 4;
-
 /// How large the pool is and how it chooses victims.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
@@ -71,235 +70,10 @@ impl Default for PoolConfig {
     }
 }
 
-/// What an attempt needs before it can be made again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Want {
-    /// This page in the pool.
-    Page(PageId),
-    /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon. Unless it is missed again soon, it leaves
-    /// before those that were wanted otherwise, so that a scan of any length leaves the pool nearly as it was.
-    Scan(PageId),
-    /// So many free frames.
-    Frames(u32),
-    /// Space on the disk for a page that is to be created; `last`: in what is kept for those who cannot be refused.
-    Space {
-        /// The page.
-        page: PageId,
-        /// Whether the last space is meant.
-        last: bool,
-    },
-    /// Room in the log.
-    Log {
-        /// How much.
-        bytes: u64,
-        /// Whoever wants it cannot be refused, and waits on if there is none.
-        must: bool,
-    },
-}
-
 /// The buffer pool. Dropping it stops its thread and writes nothing.
 pub struct Pool {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<PoolCore>,
     cooler: Cooler,
-}
-
-/// What the pool's threads and guards share.
-pub(crate) struct Core {
-    frames: Arc<[Frame]>,
-    pub arena: Arena,
-    pub table: PageTable<FetchDone>,
-    pub replacement: Box<dyn Replacement>,
-    /// Whether a hit is only counted in the frame; else the replacement is told.
-    counts_uses: bool,
-    pub scans: ScanRing,
-    pub free: FreeList,
-    pub io: Arc<dyn PageIo>,
-    pub wal: Arc<dyn WalBarrier>,
-    pub io_pool: Arc<IoPool>,
-    pub write_back: Fair<Batch>,
-    /// What was written and may still be lost.
-    pub unsynced: Unsynced,
-    pub second_level: Option<Arc<SecondLevel>>,
-    /// Pages of one batch.
-    pub write_batch: usize,
-    /// Set by the first failed write or panic; nothing is written after it.
-    pub failed: OnceLock<PageError>,
-    pub counters: Counters,
-}
-
-/// The page in this frame is latched in a way that excludes the wanted one.
-struct Busy(FrameId);
-
-impl Core {
-    #[inline]
-    pub fn frame(&self, id: FrameId) -> &Frame {
-        &self.frames[id.0 as usize]
-    }
-
-    pub fn frames(&self) -> &[Frame] {
-        &self.frames
-    }
-
-    /// Pins and latches a resident page; waits while the latch is held in a way that excludes `mode`.
-    #[inline]
-    #[track_caller]
-    fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
-        mode.class().request();
-        match self.table.find(&self.frames, id) {
-            Some((frame, state)) if state.try_latch(id, mode) == Latched::Yes => Some(frame),
-            None if canary::on(Bug::UnconfirmedMiss) => None,
-            _ => self.latch_slowly(id, mode, Location::caller()),
-        }
-    }
-
-    /// Tells the replacement of a hit, if that changes anything.
-    #[inline(always)]
-    fn hit(&self, frame: FrameId, state: &Frame, id: PageId) {
-        if !state.is_hot(id) {
-            self.hit_cold(frame, state, id);
-        }
-    }
-
-    /// Out of line, so that the usual hit saves no registers for it.
-    #[cold]
-    #[inline(never)]
-    fn hit_cold(&self, frame: FrameId, state: &Frame, id: PageId) {
-        if self.counts_uses {
-            state.count_use(id);
-        } else {
-            self.replacement.hit(frame, id);
-        }
-    }
-
-    /// A look without a latch at a page that `is_here`, in that frame of the pool, if it is not changed meanwhile.
-    #[inline(always)]
-    fn glimpse<T>(
-        &self,
-        (frame, state): (FrameId, &Frame),
-        is_here: impl FnOnce(&Frame) -> bool,
-        look: &mut impl FnMut(&Glimpse<'_>) -> T,
-    ) -> Option<T> {
-        if !Glimpse::POSSIBLE {
-            return None;
-        }
-        let version = state.glimpse(is_here)?;
-        // SAFETY: it is one of `frames`, and the arena has been made for as many.
-        let found = look(&unsafe { Glimpse::new(self, frame) });
-        state.unchanged_since(version).then_some(found)
-    }
-
-    /// A look at a page that is not hot, if it is in the first frame of its chain. Out of line, so that the look at a hot one is short.
-    #[inline(never)]
-    #[track_caller]
-    fn read_cold<T>(&self, first: FrameId, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
-        if let Some(state) = self.frames.get(first.0 as usize)
-            && let Some(found) = self.glimpse((first, state), |state| state.holds(id), &mut look)
-        {
-            self.hit_cold(first, state, id);
-            return Ok(found);
-        }
-        self.read_again(id, look)
-    }
-
-    /// The page was not in the first frame of its chain, or changed while it was looked at.
-    #[cold]
-    #[inline(never)]
-    #[track_caller]
-    fn read_again<T>(&self, id: PageId, mut look: impl FnMut(&Glimpse<'_>) -> T) -> Result<T, Want> {
-        for _ in 1..GLIMPSES {
-            if let Some(at @ (frame, state)) = self.table.find(&self.frames, id)
-                && let Some(found) = self.glimpse(at, |state| state.holds(id), &mut look)
-            {
-                self.hit(frame, state, id);
-                return Ok(found);
-            }
-            clearway_sync::hint::spin_loop();
-        }
-        let frame = self.latch(id, Mode::Shared).ok_or(Want::Page(id))?;
-        let _latched = PageRef::new(self, frame);
-        self.hit(frame, self.frame(frame), id);
-        // SAFETY: it has just been found.
-        Ok(look(&unsafe { Glimpse::new(self, frame) }))
-    }
-
-    #[cold]
-    fn latch_slowly(&self, id: PageId, mode: Mode, caller: &'static Location<'static>) -> Option<FrameId> {
-        let mut attempt = self.latch_confirmed(id, mode);
-        if attempt.is_err() {
-            mode.class().timed(caller, || {
-                while let Err(Busy(frame)) = attempt {
-                    attempt = match self.frame(frame).latch_in_turn(id, mode) {
-                        Latched::Yes => Ok(Some(frame)),
-                        Latched::Busy | Latched::Gone => self.latch_confirmed(id, mode),
-                    };
-                }
-            });
-        }
-        attempt.unwrap_or(None)
-    }
-
-    /// One attempt, in which a page that is not found is not resident, or lost in a panic; an error if it is busy.
-    fn latch_confirmed(&self, id: PageId, mode: Mode) -> Result<Option<FrameId>, Busy> {
-        let shard = self.table.latch(id);
-        let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else { return Ok(None) };
-        match self.frame(frame).try_latch(id, mode) {
-            Latched::Yes => Ok(Some(frame)),
-            // Whoever then fetches the page is told why.
-            Latched::Busy if self.frame(frame).is_lost() => Ok(None),
-            Latched::Busy => Err(Busy(frame)),
-            Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
-        }
-    }
-
-    /// A zeroed page under the exclusive latch, in the frame that has it already or in a free one, if `free` has one.
-    #[track_caller]
-    fn create(self: &Arc<Self>, id: PageId, free: &mut dyn FnMut() -> Option<FreeFrame>) -> Option<PageMut<'_>> {
-        loop {
-            if let Some(frame) = self.latch(id, Mode::Exclusive) {
-                let mut page = PageMut::new(self, frame);
-                page.fill(0);
-                return Some(page);
-            }
-            let mut frame = free()?;
-            self.arena.free_bytes(&mut frame).fill(0);
-            let mut shard = self.table.latch(id);
-            if let Some(resident) = self.table.find_latched(&shard, &self.frames, id) {
-                // A read that was under way has just brought it; or it was lost in a panic.
-                drop(shard);
-                self.dispatch(self.free.put([frame]));
-                if self.frame(resident).is_lost() {
-                    return None;
-                }
-                continue;
-            }
-            if let Some(loading) = shard.loading.get_mut(&id) {
-                loading.superseded = true;
-            }
-            let frame = self.publish(frame, id, 0, Some(Mode::Exclusive));
-            self.table.link(&shard, &self.frames, id, frame);
-            drop(shard);
-            self.replacement.miss(frame, id);
-            return Some(PageMut::new(self, frame));
-        }
-    }
-
-    /// See [`Frame::publish`].
-    pub fn publish(&self, frame: FreeFrame, id: PageId, pins: u64, mode: Option<Mode>) -> FrameId {
-        self.frame(frame.id()).publish(frame, id, pins, mode)
-    }
-
-    /// Takes the frame from its page, if that is clean and nobody holds it. The policy is to be told.
-    pub fn claim(&self, frame: FrameId) -> Option<Victim> {
-        let id = self.frame(frame).page();
-        let shard = self.table.latch(id);
-        if self.table.find_latched(&shard, &self.frames, id) != Some(frame) {
-            return None;
-        }
-        let free = self.frame(frame).try_claim(frame)?;
-        self.table.unlink(&shard, &self.frames, id, frame);
-        count(&self.counters.evictions, 1);
-        Some(Victim { page: id, frame: free })
-    }
 }
 
 impl Pool {
@@ -337,13 +111,12 @@ impl Pool {
             scans: ScanRing::new(count),
             free: FreeList::new(free, config.waits),
             io,
-            wal,
+            health: Health::new(wal),
             io_pool,
             write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
             unsynced: Unsynced::default(),
             second_level: second_level.map(Arc::new),
             write_batch,
-            failed: OnceLock::new(),
             counters: Counters::default(),
         });
         let cooler = Cooler::start(core.clone())?;
@@ -461,12 +234,24 @@ impl Pool {
 
     /// Why pages can no longer be written, if so (a write has failed, or a thread panicked with a page or in the pool): the process must stop, and the next start recovers from the log.
     pub fn failed(&self) -> Option<&PageError> {
-        self.core.failed.get()
+        self.core.health.failed()
     }
 
     /// What the pool has done, and how it stands; walks over all frames.
     pub fn stats(&self) -> Stats {
-        self.core.stats()
+        let core = &*self.core;
+        let (free, waits) = core.free.counts();
+        Stats {
+            frames: core.frames().len() as u32,
+            free: free as u32,
+            dirty: core.frames().iter().filter(|f| f.is_dirty()).count() as u32,
+            pinned: core.frames().iter().filter(|f| f.is_pinned()).count() as u32,
+            reads: load(&core.counters.reads),
+            writes: load(&core.counters.writes),
+            evictions: load(&core.counters.evictions),
+            waits,
+            second_level: core.second_level.as_ref().map(|second| second.stats()).unwrap_or_default(),
+        }
     }
 
     /// Sets how long a free frame is waited for from now on.

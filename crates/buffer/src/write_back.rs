@@ -14,33 +14,22 @@
 //! # Locking
 //! Turns ([`crate::fair`]), each as long as a batch's I/O. That is no latch: only the cooler, checkpoints and `min_rec_lsn` take it.
 
+use crate::batch::Batch;
+use crate::core::Core;
+use crate::counters::count;
 use crate::error::PageError;
 use crate::frame::{CLEAN, Latched, Mode};
 use crate::page::{self, PAGE_SIZE};
-use crate::pool::Core;
-use crate::stats::count;
 use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
-use clearway_sync::panics::caught;
 use clearway_types::{FrameId, Lsn, PageId};
 use std::panic::Location;
 use std::sync::Arc;
-
-/// The most pages written at once: what the double-write file has room for.
-pub const WRITE_BATCH: usize = 256;
 
 /// The write-back's turns.
 pub(crate) static WRITE_BACK: Class = Class::new("buffer.write_back");
 /// Latches of pages that are to be copied, or whose write has failed.
 static COPIED_PAGE: Class = Class::new("buffer.page_write_back");
-
-/// What belongs to whose turn it is to write.
-#[derive(Default)]
-pub(crate) struct Batch {
-    copies: Vec<[u8; PAGE_SIZE]>,
-    /// The least rec-LSN of the pages written since the last sync.
-    unsynced: u64,
-}
 
 /// A page in a batch.
 struct Copied {
@@ -51,18 +40,12 @@ struct Copied {
     at: usize,
 }
 
-impl Batch {
-    pub fn new(pages: usize) -> Self {
-        Self { copies: vec![[0; PAGE_SIZE]; pages], unsynced: CLEAN }
-    }
-}
-
-impl Core {
+impl<W> Core<W> {
     /// Writes those of `frames` (a batch at most) that are dirty, and returns them. With `wait` it waits for exclusive
     /// latches, otherwise it leaves out the pages that are latched so.
     pub fn write_batch(self: &Arc<Self>, frames: &[FrameId], wait: bool) -> Result<Vec<FrameId>, PageError> {
         let mut batch = self.write_back.lock();
-        self.check_not_failed()?;
+        self.health.check()?;
         let mut copied: Vec<Copied> = Vec::with_capacity(frames.len());
         // Here, as what is behind must be done after a panic, too.
         let result = self.guarded("writing pages", || {
@@ -98,15 +81,15 @@ impl Core {
         if copied.is_empty() {
             return Ok(());
         }
-        if self.wal.durable() < upto && !canary::on(Bug::PageBeforeLog) {
-            self.wal.ensure_durable(upto).map_err(|error| PageError::Log(Arc::new(error)))?;
+        if self.health.wal.durable() < upto && !canary::on(Bug::PageBeforeLog) {
+            self.health.wal.ensure_durable(upto).map_err(|error| PageError::Log(Arc::new(error)))?;
         }
         // Before the newer version can leave the pool: our pins keep it.
         if let Some(second) = &self.second_level {
             second.invalidate(copied.iter().map(|c| c.page));
         }
         let pages: Vec<_> = copied.iter().map(|c| (c.page, &batch.copies[c.at])).collect();
-        self.check_not_failed()?;
+        self.health.check()?;
         self.io.write(&pages)?;
         self.unsynced.replace(pages.iter().map(|&(id, copy)| (id, page::lsn(copy))));
         count(&self.counters.writes, copied.len() as u64);
@@ -157,7 +140,7 @@ impl Core {
         }
         // Also waits for the cooler's batch under way, which may have a page that this walk found clean.
         let mut batch = self.write_back.lock();
-        self.check_not_failed()?;
+        self.health.check()?;
         self.guarded("syncing pages", || self.io.sync()).map_err(|error| self.fail(error))?;
         self.unsynced.replace(std::iter::empty());
         batch.unsynced = CLEAN;
@@ -168,19 +151,5 @@ impl Core {
         let batch = self.write_back.lock();
         let least = self.frames().iter().map(|f| f.rec_lsn()).fold(batch.unsynced, u64::min);
         (least != CLEAN).then_some(Lsn(least))
-    }
-
-    fn check_not_failed(&self) -> Result<(), PageError> {
-        self.failed.get().map_or(Ok(()), |error| Err(error.clone()))
-    }
-
-    /// Does what may panic, as the disk and the log are not the pool's own: a panic fails the pool.
-    pub fn guarded<T>(&self, doing: &'static str, work: impl FnOnce() -> Result<T, PageError>) -> Result<T, PageError> {
-        caught(work).unwrap_or_else(|message| Err(self.fail(PageError::panicked(doing, &message))))
-    }
-
-    /// Writes nothing any more: the first error says why.
-    pub fn fail(&self, error: PageError) -> PageError {
-        self.failed.get_or_init(|| error).clone()
     }
 }

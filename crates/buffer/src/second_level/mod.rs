@@ -30,9 +30,9 @@
 
 mod directory;
 
+use crate::counters::{count, load};
 use crate::frame::{Arena, FreeFrame};
 use crate::page::{PAGE_SIZE, lsn, seal, stored_crc, verify};
-use crate::stats::{count, load};
 use clearway_env::{Aligned, Disk, DiskLock, File, IoPool, Job, Open, is_full};
 use clearway_latch::Latch;
 use clearway_latch::lockstat::Class;

@@ -5,6 +5,7 @@
 mod classes;
 mod layers;
 mod links;
+mod modules;
 mod ratchet;
 mod source;
 mod tree;
@@ -24,7 +25,7 @@ pub fn run(update: bool) -> Res<()> {
     let mut findings = Vec::new();
     let map = read(&root, "ARCHITECTURE.md")?;
     findings.extend(layers::check(&map, &layers::from_metadata(&metadata()?)?));
-    let (mut sizes, mut names) = (Vec::new(), BTreeSet::new());
+    let (mut sizes, mut names, mut imports) = (Vec::new(), BTreeSet::new(), modules::Imports::default());
     for file in &files {
         let text = read(&root, file)?;
         findings.extend(source::machine_paths(file, &text));
@@ -32,11 +33,13 @@ pub fn run(update: bool) -> Res<()> {
             findings.extend(links::check(&root, file, &text));
         }
         if file.ends_with(".rs") {
+            imports.add(file, &text);
             findings.extend(source::check(file, &text));
             findings.extend(classes::check(file, &text, &mut names));
             sizes.push((file.clone(), text.lines().count()));
         }
     }
+    findings.extend(imports.cycles());
     findings.extend(classes::compare(&read(&root, classes::TABLE)?, &names));
     let recorded = std::fs::read_to_string(root.join(RATCHET)).unwrap_or_default();
     if update {

@@ -1,4 +1,5 @@
-//! Bringing pages in, asynchronously: each page is read once however many wait for it.
+//! Bringing pages in, asynchronously: each page is read once however many wait for it. What was fetched is kept by a [`Keep`], free frames by a
+//! [`Reservation`].
 //!
 //! A read that is under way has an entry in the page table's `loading`, with its waiters. The frame enters the page table
 //! only when the page is in it, so that no frame ever holds half a page. If the page is created meanwhile
@@ -8,30 +9,135 @@
 //!
 //! A page that was written and is not synced counts only as it was written (module `unsynced`).
 
+use crate::core::Core;
+use crate::counters::count;
 use crate::error::{Damage, PageError};
 use crate::frame::{FreeFrame, KEEPS};
 use crate::free::{Granted, Need};
-use crate::guard::Keep;
 use crate::io::Place;
 use crate::page::{PAGE_SIZE, lsn};
-use crate::pool::{Core, Want};
 use crate::second_level::{Copy, SecondLevel};
-use crate::stats::count;
 use crate::table::{Loading, Shard};
 use clearway_env::{Read, ReadTarget};
 use clearway_sync::canary::{self, Bug};
 use clearway_sync::mpsc;
 use clearway_sync::panics::caught;
 use clearway_types::{FrameId, PageId};
+use std::fmt;
 use std::io;
 use std::sync::Arc;
+
+/// What an attempt needs before it can be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// This page in the pool.
+    Page(PageId),
+    /// This page in the pool, for a scan: one of many pages, and most likely not needed again soon. Unless it is missed again soon, it leaves
+    /// before those that were wanted otherwise, so that a scan of any length leaves the pool nearly as it was.
+    Scan(PageId),
+    /// So many free frames.
+    Frames(u32),
+    /// Space on the disk for a page that is to be created; `last`: in what is kept for those who cannot be refused.
+    Space {
+        /// The page.
+        page: PageId,
+        /// Whether the last space is meant.
+        last: bool,
+    },
+    /// Room in the log.
+    Log {
+        /// How much.
+        bytes: u64,
+        /// Whoever wants it cannot be refused, and waits on if there is none.
+        must: bool,
+    },
+}
 
 /// Gets what was fetched.
 pub type FetchDone = Box<dyn FnOnce(Result<Keep, PageError>) + Send>;
 
-impl Core {
+/// What the pool's threads share: whoever waits is called back.
+pub(crate) type PoolCore = Core<FetchDone>;
+
+/// Keeps what was fetched until dropped: a page in its frame, or so many frames free for creations. Excludes nobody from
+/// the page. It may outlive the [`crate::Pool`].
+pub struct Keep {
+    core: Arc<PoolCore>,
+    kept: Kept,
+}
+
+enum Kept {
+    Page(FrameId),
+    Frames(u32),
+    Nothing,
+}
+
+impl Keep {
+    /// Takes over a pin.
+    pub(crate) fn page(core: Arc<PoolCore>, frame: FrameId) -> Self {
+        Self { core, kept: Kept::Page(frame) }
+    }
+
+    /// What was wanted is there without anything to be kept.
+    pub(crate) fn nothing(core: Arc<PoolCore>) -> Self {
+        Self { core, kept: Kept::Nothing }
+    }
+
+    /// Takes over a promise.
+    pub(crate) fn frames(core: Arc<PoolCore>, frames: u32) -> Self {
+        Self { core, kept: Kept::Frames(frames) }
+    }
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        match self.kept {
+            Kept::Page(frame) => self.core.frame(frame).unpin(),
+            Kept::Frames(n) => self.core.dispatch(self.core.free.end_promise(n)),
+            Kept::Nothing => {}
+        }
+    }
+}
+
+impl fmt::Debug for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kept {
+            Kept::Page(frame) => write!(f, "Keep({:?})", self.core.frame(frame).page()),
+            Kept::Frames(n) => write!(f, "Keep({n} frames)"),
+            Kept::Nothing => f.write_str("Keep(nothing)"),
+        }
+    }
+}
+
+/// Free frames set aside, so that a change of several pages cannot run out of frames half way.
+pub struct Reservation {
+    pub(crate) core: Arc<PoolCore>,
+    pub(crate) frames: Vec<FreeFrame>,
+}
+
+impl Reservation {
+    /// How many more pages can be created in it.
+    pub fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Whether it is used up.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.frames.is_empty() {
+            self.core.dispatch(self.core.free.put(self.frames.drain(..)));
+        }
+    }
+}
+
+impl PoolCore {
     pub fn fetch(self: &Arc<Self>, want: Want, done: FetchDone) {
-        if let Some(error @ PageError::Panicked { .. }) = self.failed.get() {
+        if let Some(error @ PageError::Panicked { .. }) = self.health.failed() {
             return self.answer(done, Err(error.clone()));
         }
         let need = match want {
@@ -74,7 +180,7 @@ impl Core {
                     let kept = room.map(|()| Keep::nothing(core.clone()));
                     core.answer(done, kept.map_err(|error| PageError::LogRoom(Arc::new(error))));
                 };
-                return self.wal.when_room(bytes, must, Box::new(answer));
+                return self.health.wal.when_room(bytes, must, Box::new(answer));
             }
         };
         self.dispatch(self.free.ask(need));
@@ -88,7 +194,7 @@ impl Core {
     }
 
     /// Acts on what the free list has granted or refused.
-    pub fn dispatch(self: &Arc<Self>, granted: impl IntoIterator<Item = Granted>) {
+    pub fn dispatch(self: &Arc<Self>, granted: impl IntoIterator<Item = Granted<FetchDone>>) {
         for one in granted {
             match one {
                 Granted::Page(id, frame) => self.load(id, frame),
@@ -157,7 +263,7 @@ impl Core {
 
     /// A page that has changes which the log does not have is as damaged as the log that has lost them.
     fn check_lsn(&self, id: PageId, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
-        let (found, end) = (lsn(page), self.wal.appended());
+        let (found, end) = (lsn(page), self.health.wal.appended());
         if found <= end {
             return Ok(());
         }
@@ -214,7 +320,7 @@ impl Core {
 
 /// A read into a free frame.
 struct Target {
-    core: Arc<Core>,
+    core: Arc<PoolCore>,
     id: PageId,
     frame: FreeFrame,
     /// The copy that is read, if it is one.

@@ -1,0 +1,23 @@
+//! What the pool counts.
+//!
+//! # Locking
+//! None: counters are relaxed, and each figure is as of its own moment.
+
+use clearway_sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub reads: AtomicU64,
+    pub writes: AtomicU64,
+    pub evictions: AtomicU64,
+}
+
+/// Adds to a counter.
+pub(crate) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed); // Relaxed: a statistic.
+}
+
+/// A counter's value.
+pub(crate) fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed) // Relaxed: a statistic.
+}

@@ -1,0 +1,117 @@
+//! Modules of a crate form layers: their imports of each other have no cycle.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Crates that are held to it.
+const LAYERED: [&str; 6] = ["sync", "types", "latch", "specimens", "replacement", "buffer"];
+/// How a module of the same crate is named.
+const OWN: &str = "crate::";
+
+/// What each top-level module of each layered crate imports of its own crate, tests left out.
+#[derive(Default)]
+pub struct Imports(BTreeMap<&'static str, BTreeMap<String, BTreeSet<String>>>);
+
+impl Imports {
+    /// Adds what one Rust file imports.
+    pub fn add(&mut self, file: &str, text: &str) {
+        let inside = |name: &&str| file.starts_with(&format!("crates/{name}/src/"));
+        let Some(name) = LAYERED.into_iter().find(inside) else { return };
+        let path = &file[format!("crates/{name}/src/").len()..];
+        let module = path.split(['/', '.']).next().unwrap_or_default();
+        if matches!(module, "lib" | "main") || path.contains("tests") {
+            return;
+        }
+        let modules = self.0.entry(name).or_default();
+        let imported = modules.entry(module.to_owned()).or_default();
+        for line in text.lines().take_while(|line| !line.starts_with("mod tests {")) {
+            let code = line.split("//").next().unwrap_or_default();
+            // What stands first is no import.
+            for rest in code.split(OWN).skip(1) {
+                let end = rest.find(|c: char| !c.is_ascii_lowercase() && c != '_' && !c.is_ascii_digit());
+                let other = &rest[..end.unwrap_or(rest.len())];
+                if !other.is_empty() && other != module {
+                    imported.insert(other.to_owned());
+                }
+            }
+        }
+    }
+
+    /// One finding for each crate whose modules import each other in a cycle.
+    pub fn cycles(&self) -> Vec<String> {
+        let of = |(name, modules): (&&str, &BTreeMap<String, BTreeSet<String>>)| {
+            let cycle = cycle(modules)?;
+            Some(format!("crates/{name}/src: modules import each other in a cycle: {}", cycle.join(" -> ")))
+        };
+        self.0.iter().filter_map(of).collect()
+    }
+}
+
+/// Modules of which each imports the next, and the last is the first again.
+fn cycle(modules: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<&str>> {
+    let mut left: BTreeMap<&str, BTreeSet<&str>> =
+        modules.iter().map(|(name, used)| (&**name, used.iter().map(String::as_str).collect())).collect();
+    // Takes away layer for layer what imports nothing that is left.
+    loop {
+        let names: BTreeSet<&str> = left.keys().copied().collect();
+        let before = left.len();
+        left.retain(|_, used| {
+            used.retain(|other| names.contains(other));
+            !used.is_empty()
+        });
+        if left.len() == before {
+            break;
+        }
+    }
+    // All that is left imports something that is left: a walk comes back to where it was.
+    let mut walk = vec![*left.keys().next()?];
+    loop {
+        let next = *left.get(walk[walk.len() - 1])?.first()?;
+        if let Some(at) = walk.iter().position(|seen| *seen == next) {
+            walk.push(next);
+            return Some(walk.split_off(at));
+        }
+        walk.push(next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(files: &[(&str, &str)]) -> Vec<String> {
+        let mut imports = Imports::default();
+        files.iter().for_each(|(file, text)| imports.add(file, text));
+        imports.cycles()
+    }
+
+    #[test]
+    fn layers_give_no_finding() {
+        let files = [
+            ("crates/buffer/src/lib.rs", "pub use crate::pool::Pool;"),
+            ("crates/buffer/src/pool.rs", "use crate::core::Core;\nuse crate::PageIo;\n/// [`crate::pool::Pool`]\n"),
+            (
+                "crates/buffer/src/core.rs",
+                "use crate::frame::Frame; // crate::pool\nmod tests {\nuse crate::pool::Pool;\n",
+            ),
+            ("crates/buffer/src/frame/uses.rs", "use crate::frame::Frame;"),
+            ("crates/buffer/src/frame/tests.rs", "use crate::pool::Pool;"),
+            ("crates/coordinator/src/a.rs", "use crate::b::B;"),
+            ("crates/coordinator/src/b.rs", "use crate::a::A;"),
+        ];
+        assert_eq!(findings(&files), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_cycle_is_found() {
+        let files = [
+            ("crates/buffer/src/above.rs", "use crate::pool::Pool;"),
+            ("crates/buffer/src/pool.rs", "use crate::guard::Keep;"),
+            ("crates/buffer/src/guard/mod.rs", "let core: crate::core::Core = crate::frame::f();"),
+            ("crates/buffer/src/core.rs", "use crate::pool::{Pool, Want};"),
+            ("crates/buffer/src/frame.rs", ""),
+        ];
+        let found = findings(&files);
+        let cycle = "crates/buffer/src: modules import each other in a cycle: pool -> guard -> core -> pool";
+        assert!(found.len() == 1 && cycle.split(" -> ").all(|part| found[0].contains(part)), "{found:?}");
+    }
+}
