@@ -1,19 +1,24 @@
-//! Batching: each thread keeps its hits in a queue of its own, and asks for the policy's latch once in many.
+//! Batching: each thread queues its hits, and takes the policy's latch once for many of them.
 //!
-//! A queue is first in, first out, and has room for S hits. From the T-th on each hit tries the latch; only a full queue waits for it. Who has
-//! the latch for a miss, an eviction or a removal commits its own queue first. A hit whose page has left its frame is skipped at commit. With
-//! prefetching, what the commit will touch is asked for before the latch is ([`crate::Footprint`] says what that is): the latch's line, for each
-//! hit in the queue what the wrapper keeps of the frame and the policy's own of it, its links, then the links of its neighbours.
+//! A queue is first in, first out, with room for S hits. From the T-th hit on, each hit tries the latch;
+//! only a full queue waits for it. A miss, an eviction or a removal first commits the calling thread's
+//! queue. Commit skips a hit whose page has left its frame.
+//!
+//! With prefetching, a commit first prefetches what it will touch ([`crate::Footprint`]): the latch's
+//! line; for each hit the element of the wrapper and that of the policy, and its links; then the links of
+//! its neighbours.
 //!
 //! # Invariants
-//! 1. Only a queue's thread touches it (or, in a simulation, who acts as that thread). What is in it is committed in its order, each hit once.
-//! 2. A thread that ends commits what is in its queue.
+//! 1. Only its thread touches a queue (in a simulation, whoever acts as that thread). Its hits are
+//!    committed in order, each once.
+//! 2. A thread that ends commits its queue.
 //!
 //! # Locking
-//! The policy's latch. The queues' atomics are all relaxed: a queue is one thread's at a time, and the next thread of that index comes after
-//! the latch of `thread_index`.
+//! The policy's latch. The queues' atomics are relaxed: a queue belongs to one thread at a time, and the
+//! latch of `thread_index` orders its thread before the next one with the same index.
 //!
-//! Source: BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009): pgBatching and pgBat-Pre.
+//! # Source
+//! pgBatching and pgBat-Pre of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 use super::per_thread::PerThread;
 use super::tagged::{Entry, Tagged, Warm};

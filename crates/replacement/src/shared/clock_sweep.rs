@@ -1,10 +1,14 @@
 //! CLOCK without a lock: one atomic mark a frame, and an atomic hand.
 //!
-//! The mark is the frame's count of uses, up to one (`policy::uses`). A hit reads the mark and writes it only if it is not set, so that hits on a hot
-//! page write no shared memory. All orderings are relaxed: marks and hand are advice, and the pool probes every victim. What a race can do is
-//! give a page one round more or less.
+//! The mark is the frame's count of uses with a bound of 1 (`policy::uses`). A hit reads the mark and
+//! writes it only if it is not set, so that hits on a hot page write no shared memory.
 //!
-//! Source: BP-Wrapper's pgClock, PostgreSQL's clock sweep with a usage count of one.
+//! # Locking
+//! None. All orderings are relaxed: marks and hand are advice, and the pool probes every victim. A race
+//! gives a page one round more or less.
+//!
+//! # Source
+//! BP-Wrapper's pgClock: PostgreSQL's clock sweep with a usage count of one.
 
 use super::Replacement;
 use crate::policy::{Counts, Probe, Uses};

@@ -1,8 +1,10 @@
 //! A policy behind a latch that every access takes.
 //!
-//! A policy only chooses victims: whatever state a panic leaves, its choices are probed by the pool.
+//! A panic may leave the policy in any state. That is harmless: it only proposes victims, and the pool
+//! probes each of them.
 //!
-//! Source: BP-Wrapper's pg2Q.
+//! # Source
+//! pg2Q of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 use super::{POLICY, Replacement};
 use crate::policy::{Policy, Probe};
@@ -20,7 +22,7 @@ impl Locked {
 }
 
 impl Replacement for Locked {
-    /// Needs no check of the page: a hit is told at once, so that it comes before whatever happens to the frame later.
+    /// Needs no check of the page: a hit is applied at once, before anything else happens to the frame.
     fn hit(&self, frame: FrameId, _page: PageId) {
         self.0.lock().hit(frame);
     }

@@ -1,18 +1,28 @@
-//! What lets the pool's threads share a replacement policy.
+//! How threads share a replacement policy.
 //!
-//! A [`Replacement`] is what the pool calls from every thread. [`Locked`] takes a latch at each access, and [`Prefetched`] asks for what it will
-//! touch first; [`Batched`] takes it once for many hits; with [`Combining`], the default of those, no hit waits for it; [`ClockSweep`], which is no wrapper, needs none on a hit because it keeps one
-//! reference bit a frame, nor does [`UseCounted`], of the policies to which a hit is no more than that. [`Multilist`] is no wrapper either: LRU and ARC over sublists with a latch each.
+//! A [`Replacement`] is called from every thread. Wrappers make one of any policy:
 //!
-//! A wrapper knows its callers by the index of their thread ([`clearway_latch::thread_index`]). A simulation that plays many threads on one
-//! calls `thread_index::act_as(index, || pages.hit(frame, page))`, and likewise for misses and evictions: what runs is the real thing.
+//! - [`Locked`] takes the policy's latch on every access.
+//! - [`Prefetched`] does the same, but first prefetches what the access will touch.
+//! - [`Batched`] queues hits by thread and takes the latch once for many of them.
+//! - [`Combining`], the default wrapper, does so without ever waiting on a hit.
+//! - [`UseCounted`] needs no latch on a hit, for policies to which a hit only counts a use.
+//!
+//! Two are not wrappers: [`ClockSweep`] keeps one reference bit a frame and takes no latch at all, and
+//! [`Multilist`] is LRU or ARC over sublists that have a latch each.
+//!
+//! A wrapper identifies its callers by thread index ([`clearway_latch::thread_index`]). A simulation
+//! that plays many threads on one calls `thread_index::act_as(index, || pages.hit(frame, page))`.
 //!
 //! # Locking
-//! The policy's latch (`buffer.policy`) is taken under no other but the write-back's turn, and what [`Replacement::evict`] and `remove` are given takes
-//! the latch of a page-table shard under it.
+//! A caller of the pool holds no latch except the write-back's turn when it takes the policy's latch
+//! (`buffer.policy`). The closures passed to [`Replacement::evict`] and [`Replacement::remove`] run
+//! under it, and take the latch of a page-table shard.
 //!
-//! Source: Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009; its five systems are [`ClockSweep`] (pgClock), [`Locked`] (pg2Q),
-//! [`Prefetched`] (pgPref), and [`Batched`] without and with prefetching (pgBatching, pgBat-Pre).
+//! # Source
+//! Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009. Its five systems are [`ClockSweep`] (pgClock),
+//! [`Locked`] (pg2Q), [`Prefetched`] (pgPref), and [`Batched`] without and with prefetching
+//! (pgBatching, pgBat-Pre).
 
 mod batched;
 mod clock_sweep;
@@ -43,22 +53,22 @@ use std::sync::Arc;
 
 static POLICY: Class = Class::new("buffer.policy");
 
-/// What stands behind the policy's name for [`Multilist`].
+/// Follows the policy's name in the name of a [`Multilist`].
 const MULTILIST: &str = "multilist";
-/// What stands behind the policy's name for [`UseCounted`].
+/// Follows the policy's name in the name of a [`UseCounted`].
 const MARKED: &str = "marked";
 
-/// A replacement policy over frames, for all threads. The methods are those of [`crate::Policy`].
+/// A replacement policy over frames that all threads call. Its methods are those of [`crate::Policy`].
 pub trait Replacement: Send + Sync {
-    /// `page` was used in `frame`, which it may have left since.
+    /// Reports a use of `page` in `frame`. The page may have left the frame since.
     fn hit(&self, frame: FrameId, page: PageId);
-    /// `page` was brought into `frame`.
+    /// Reports that `page` was brought into `frame`.
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
     fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
-    /// Has `take` take away the page in `frame`, which was proposed but could not be taken then; if it says that it has, the policy forgets the
-    /// page as a victim. `take` is called once, where a probe is, so that the policy does not hear that the page is back before it has heard that
-    /// it has left.
+    /// Removes the page in `frame`, which could not be taken when it was proposed. Calls `take` once; if
+    /// that returns true, the page is gone and the policy forgets it as it forgets a victim. `take` runs
+    /// where a probe would, so that the policy hears of the page's return only after its departure.
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool);
 }
 
@@ -82,7 +92,7 @@ impl WrapperKind {
     /// All of them.
     pub const ALL: &[Self] = &[Self::Combining, Self::Locked, Self::Prefetched, Self::Batched, Self::BatchedPrefetched];
 
-    /// A policy of `frames` frames, wrapped.
+    /// Wraps a policy of `frames` frames.
     pub fn wrap(self, policy: Box<dyn Policy>, frames: u32) -> Box<dyn Replacement> {
         match self {
             Self::Combining => Box::new(Combining::new(policy, frames)),
@@ -115,17 +125,18 @@ impl FromStr for WrapperKind {
     }
 }
 
-/// Makes a replacement, for a pool of so many frames.
+/// A function that builds a replacement for a pool of the given number of frames.
 #[derive(Clone, Copy, Debug)]
 pub enum ReplacementFactory {
-    /// Of one that is told of hits.
+    /// Builds one that must be notified of every hit.
     Notified(fn(u32) -> Box<dyn Replacement>),
-    /// Of one to which a hit is nothing but one more in the frame's count, up to this bound, less than 255: the pool counts by itself.
+    /// Builds one to which a hit only raises the frame's count, up to this bound, which is less than 255.
+    /// The pool counts by itself and passes its counts in.
     UseCounted(u8, fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>),
 }
 
 impl PartialEq for ReplacementFactory {
-    /// Of one function: functions that do the same may be equal or not.
+    /// Compares the functions' addresses: two functions that do the same may be unequal.
     fn eq(&self, other: &Self) -> bool {
         match (*self, *other) {
             (Self::Notified(make), Self::Notified(other)) => std::ptr::fn_addr_eq(make, other),
@@ -139,19 +150,22 @@ impl PartialEq for ReplacementFactory {
 
 impl Eq for ReplacementFactory {}
 
-/// How the pool chooses victims: written `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`, as `lru/locked`; `lru/multilist`, `arc/multilist`, `s3-fifo/marked` and `sieve/marked`. A policy alone is in the
-/// wrapper that suits it: [`UseCounted`], if it is one of those, else the default one. By default `s3-fifo/marked`.
+/// How a pool chooses victims.
+///
+/// Its name is `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`: `lru/locked`, `lru/multilist`,
+/// `s3-fifo/marked`. A policy alone is put into the wrapper that suits it: [`UseCounted`] (`marked`) if
+/// it is one of those, otherwise the default. The default is `s3-fifo/marked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementKind {
-    /// [`ClockSweep`]: no lock on a hit.
+    /// [`ClockSweep`]: takes no lock on a hit.
     ClockSweep,
     /// Any policy in any wrapper.
     Wrapped(PolicyKind, WrapperKind),
-    /// [`Multilist`]: no wrapper of any policy, but written as one.
+    /// [`Multilist`]: no wrapper, but named like one.
     Multilist(MultilistKind),
-    /// [`UseCounted`]: for policies that it suits, but written as any wrapper.
+    /// [`UseCounted`]: only for the policies that it suits, but named like a wrapper.
     UseCounted(UseCountedKind),
-    /// One that the pool's user makes. It has no name to be chosen by.
+    /// One that the pool's user builds. It has no name that selects it.
     Custom(ReplacementFactory),
 }
 
@@ -162,12 +176,13 @@ impl Default for ReplacementKind {
 }
 
 impl ReplacementKind {
-    /// For a pool of `frames` frames.
+    /// Builds it for a pool of `frames` frames.
     pub fn build(self, frames: u32) -> Box<dyn Replacement> {
         self.build_over(frames, |most| Arc::new(Counts::new(frames, most)))
     }
 
-    /// The same, where the frames' uses are counted, if they are, in what `uses` makes for a bound.
+    /// As [`Self::build`]; if uses of frames are counted, they are counted in what `uses` returns for the
+    /// bound.
     pub fn build_over(self, frames: u32, uses: impl FnOnce(u8) -> Arc<dyn Uses>) -> Box<dyn Replacement> {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::over(frames, uses(clock_sweep::USED))),
@@ -182,8 +197,8 @@ impl ReplacementKind {
         }
     }
 
-    /// The bound, if to what [`ReplacementKind::build_over`] makes a hit is nothing but one more in the frame's count, up to it: who has the counts
-    /// then counts by himself.
+    /// Returns the bound of the count if a hit only raises the frame's count. Whoever has the counts then
+    /// counts by itself, instead of calling [`Replacement::hit`].
     pub const fn counts_uses(self) -> Option<u8> {
         match self {
             Self::ClockSweep => Some(clock_sweep::USED),
@@ -193,7 +208,7 @@ impl ReplacementKind {
         }
     }
 
-    /// Every policy in every wrapper, and the others.
+    /// Returns every policy in every wrapper, and the others except [`ReplacementKind::Custom`].
     pub fn all() -> impl Iterator<Item = Self> {
         let wrapped = |policy| WrapperKind::ALL.iter().map(move |wrapper| Self::Wrapped(policy, *wrapper));
         let multilists = MultilistKind::ALL.iter().copied().map(Self::Multilist);

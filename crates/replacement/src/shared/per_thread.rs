@@ -1,7 +1,8 @@
-//! A part for each thread, found by the thread's index without a latch, whatever the number of threads.
+//! A part for each thread, found by the thread's index without a latch, for any number of threads.
 //!
-//! The parts lie in segments, each twice as long as the one before, made when the first thread comes that needs them. They stay until all go:
-//! indices are given out smallest first, so that there are at most twice as many as threads have lived at once.
+//! The parts lie in segments, each twice as long as the one before. A segment is made when the first
+//! thread needs it, and stays as long as the whole. Indices are given out smallest first, so that there
+//! are at most twice as many parts as threads have lived at once.
 
 use clearway_latch::CachePadded;
 use std::sync::OnceLock;

@@ -1,9 +1,11 @@
-//! Prefetching: a latch at each access, but what the access will touch under it is asked for before, so that the cache misses happen outside.
+//! A policy behind a latch that every access takes, with prefetching before the latch.
 //!
-//! What is prefetched: the latch's line, the policy's element of the frame, its links and those of its neighbours ([`crate::Footprint`]); at a
-//! miss, what there is of the frame. Sound without the latch, since nothing is read through an address but links that are atomic.
+//! Prefetched are the latch's line, the policy's element of the frame, and its links with those of its
+//! neighbours ([`crate::Footprint`]), so that the cache misses happen outside the latch. Sound without
+//! the latch: nothing is read through an address except links, which are atomic.
 //!
-//! Source: BP-Wrapper's pgPref (Ding, Jiang, Zhang, ICDE 2009).
+//! # Source
+//! pgPref of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 use super::tagged::{Entry, Warm};
 use super::{Locked, Replacement};

@@ -1,18 +1,22 @@
-//! A policy that hears of hits late: it knows what each frame holds, so that a hit on a page that has left is skipped.
+//! A policy that hears of hits late. It knows what each frame holds, and skips a hit on a page that has
+//! left.
 //!
-//! A page that was evicted while hits on it waited must not come back to life in the policy, and the frame's next page must not get its
-//! hits. Without the check an eviction can stall for good: the same was found in other caches.
+//! A page that was evicted while hits on it were queued must not return to the policy, and the frame's
+//! next page must not get those hits. Without the check an eviction can fail for ever, as was found in
+//! other caches.
 //!
-//! Source: the tag of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), compared at commit.
+//! # Source
+//! The tag of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), compared at commit.
 
 use crate::policy::{Footprint, Policy, Probe};
 use clearway_latch::prefetch;
 use clearway_types::{FrameId, PageId};
 
-/// A use of a page in a frame, in a word: frame + 1 above, the page's tag below. Zero: none.
+/// A use of a page in a frame, in one word: frame + 1 in the upper half, the page's tag in the lower. 0
+/// means none.
 ///
-/// The tag is the page's number with the partition mixed in, 32 of 48 bits: that two pages that follow each other in a frame have the same is
-/// possible, and gives the second a hit of the first.
+/// The tag is 32 bits of the page's 48: its number with the partition mixed in. Two successive pages of a
+/// frame may have the same tag; then the second gets a hit of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry(u64);
 

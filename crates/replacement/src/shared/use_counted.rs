@@ -1,8 +1,9 @@
-//! Marking: a policy to which a hit is one use more of the frame, up to a bound, hears of hits without its latch, and at once.
+//! Hits without a latch, for policies to which a hit only counts a use of the frame, up to a bound.
 //!
-//! The frames' uses are where the policy and who hits can both reach them (`policy::uses`): in the pool in the frame itself, so that a hit touches
-//! no line that finding the page has not, and a hit on a hot page, whose uses are at the bound, writes nothing. No queue is needed, as hits
-//! commute: the policy chooses as it would alone.
+//! The counts are where both the policy and the thread that hits can reach them (`policy::uses`). In
+//! the pool they are in the frame itself: a hit touches no cache line that finding the page has not
+//! touched, and a hit on a hot page, whose count is at the bound, writes nothing. No queue is needed,
+//! since hits commute. So the policy chooses exactly as it would alone.
 //!
 //! # Locking
 //! The policy's latch, for misses, evictions and removals.
@@ -16,12 +17,12 @@ use clearway_latch::Latch;
 use clearway_types::{FrameId, PageId};
 use std::sync::Arc;
 
-/// The policies to which a hit is a mark.
+/// The policies to which a hit only counts a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UseCountedKind {
-    /// S3-FIFO: uses up to three.
+    /// S3-FIFO: counts up to 3.
     S3Fifo,
-    /// SIEVE: a bit.
+    /// SIEVE: counts up to 1.
     Sieve,
 }
 
@@ -37,7 +38,7 @@ impl UseCountedKind {
         }
     }
 
-    /// Uses are counted up to this.
+    /// The bound of the count.
     pub(super) const fn most_uses(self) -> u8 {
         match self {
             Self::S3Fifo => S3_FIFO_MOST_USES,
@@ -45,7 +46,7 @@ impl UseCountedKind {
         }
     }
 
-    /// The policy, of `frames` frames, whose uses are counted there.
+    /// Builds the policy for `frames` frames, whose uses are counted in `uses`.
     pub fn build(self, frames: u32, uses: Arc<dyn Uses>) -> Box<dyn Policy> {
         match self {
             Self::S3Fifo => Box::new(S3Fifo::over(frames, uses)),
@@ -53,13 +54,13 @@ impl UseCountedKind {
         }
     }
 
-    /// That policy, marked; its frames' uses are counted there, up to its bound.
+    /// Wraps that policy. The uses of its frames are counted in `uses`, up to its bound.
     pub fn wrap(self, policy: Box<dyn Policy>, uses: Arc<dyn Uses>) -> Box<dyn Replacement> {
         Box::new(UseCounted { policy: Latch::new(&POLICY, policy), uses })
     }
 }
 
-/// A policy that finds hits marked in the frames.
+/// A policy that finds hits counted in the frames.
 pub struct UseCounted {
     policy: Latch<Box<dyn Policy>>,
     uses: Arc<dyn Uses>,

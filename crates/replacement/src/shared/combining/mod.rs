@@ -1,28 +1,33 @@
-//! Combining: a hit is a plain store into the thread's own queue, and no thread ever waits on a hit.
+//! Combining: a hit is a plain store into the thread's own queue, and no thread waits on a hit.
 //!
-//! From time to time a thread tries the policy's latch, and tells the policy of its hits if it gets it. If not, it hands its queue to whoever
-//! has the latch, who empties it before letting go; the thread goes on with its queue as it is. Where the holder stays away so long that the ring
-//! of [`ring::ROOM`] hits is full, the thread goes on in an overflow, in which hits on the same page become one entry with their number
-//! once there are [`OVERFLOW`] for each frame: no access is dropped, nobody waits, and the memory is bounded by the pages.
+//! At the end of a batch a thread tries the policy's latch and, if it gets it, applies its hits. Otherwise
+//! it hands its queue to the holder, who empties it before releasing the latch; the thread continues with
+//! the same queue. If the holder takes so long that the ring of [`ring::ROOM`] hits is full, the thread
+//! continues in an overflow. Once that has [`OVERFLOW`] entries a frame, hits on the same page become one
+//! entry with a count. So no access is dropped, no thread waits, and the pages bound the memory.
 //!
-//! How many hits a thread keeps back (the batch) follows the pool and the threads: all threads together at most one for [`FRAMES_A_HIT`] frames,
-//! and each at most [`LARGEST_BATCH`]; none, so that each hit tries the latch, where there are too many threads for the pool. So the policy
-//! chooses as if it had heard of every hit at once, but for the order of few hits of different threads.
+//! The batch (how many hits a thread keeps back) follows the pool and the threads. All threads together
+//! keep back at most one hit for [`FRAMES_A_HIT`] frames, and each at most [`LARGEST_BATCH`]. With too many
+//! threads for the pool the batch is 0, and each hit tries the latch. So the policy chooses as if it heard
+//! of every hit at once, except for the order of a few hits of different threads.
 //!
 //! # Invariants
-//! 1. Each hit is told to the policy once, in its thread's order; skipped if the page has left the frame (see `tagged`).
-//! 2. A hit takes the latch only if that is possible at once; but for one of a thread at its very end, which has given back its queue and waits.
-//! 3. A queue that was handed over is emptied by the one who holds the latch then, before or after letting go; at most [`ROUNDS`] times for one
-//!    holder, who is on a hit of its own, perhaps. What came later is left to the next holder: its owner, at the end of its next batch, at the latest.
-//! 4. A thread that ends has told the policy of its hits.
+//! 1. Each hit is applied to the policy once, in its thread's order. A hit whose page has left the frame is
+//!    skipped (see `tagged`).
+//! 2. A hit only tries the latch. Exception: an exiting thread that has already released its queue waits.
+//! 3. A queue that was handed over is emptied by the current holder, before or after it releases the latch.
+//!    A holder does so at most [`ROUNDS`] times, since it may be on a hit of its own. Later queues are left
+//!    to the next holder: at the latest to their owner, at the end of its next batch.
+//! 4. A thread that ends has applied its hits.
 //!
 //! # Locking
-//! The policy's latch; a miss, an eviction, a removal and the end of a thread wait for it. The list of queues handed over is a stack of their
-//! threads' indices: whoever puts one there exchanges its head, and the holder takes all at once.
+//! The policy's latch. Misses, evictions, removals and ends of threads wait for it. The list of queues
+//! handed over is a stack of thread indices: a thread pushes by exchanging its head, the holder takes all
+//! at once.
 //!
 //! # Source
-//! BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), for private queues, TryLock and tags; flat combining (Hendler, Incze, Shavit, Tzafrir, SPAA 2010), for
-//! the holder that does the work of those who find it busy.
+//! BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009) for private queues, TryLock and tags; flat combining (Hendler,
+//! Incze, Shavit, Tzafrir, SPAA 2010) for the holder that does the work of threads that find it busy.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -39,19 +44,19 @@ use clearway_types::{FrameId, PageId};
 use ring::Ring;
 use std::sync::{Arc, Weak};
 
-/// The most hits that a thread keeps back: half its ring, so that it can go on while the holder is at work.
+/// The most hits that a thread keeps back: half its ring, so that it can continue while the holder works.
 pub const LARGEST_BATCH: u32 = ring::ROOM / 2;
-/// Hits kept back by all threads together: at most one for so many frames.
+/// Frames for each hit that all threads together may keep back.
 pub const FRAMES_A_HIT: u32 = 128;
-/// Entries of a thread's overflow for each frame, from which on it is made shorter.
+/// Entries a frame from which on a thread's overflow is shortened.
 pub const OVERFLOW: usize = 2;
-/// How often one holder looks again for queues that were handed over.
+/// How often a holder checks again for queues that were handed over.
 pub const ROUNDS: u32 = 8;
 
-/// Nobody in the list of those handed over.
+/// The end of the list of queues handed over.
 const NOBODY: u32 = u32::MAX;
 
-/// A policy that is told of hits in batches, by whoever has its latch.
+/// A policy to which hits are applied in batches, by whoever has its latch.
 pub struct Combining(Arc<Shared>);
 
 struct Shared {
@@ -60,11 +65,11 @@ struct Shared {
     policy: CachePadded<Latch<PolicyState>>,
     /// Threads that have a queue.
     threads: AtomicU32,
-    /// The index of the thread that was the last to hand its queue over.
+    /// The index of the last thread to hand its queue over.
     handed: CachePadded<AtomicU32>,
 }
 
-/// What the latch protects: the policy, and how far it has been told of each thread's hits.
+/// What the latch protects: the policy, and up to where each thread's hits have been applied.
 struct PolicyState {
     policy: Tagged,
     heads: Vec<u32>,
@@ -96,12 +101,12 @@ impl Combining {
         }))
     }
 
-    /// How many hits a thread keeps back now.
+    /// Returns how many hits a thread keeps back now.
     pub fn batch(&self) -> u32 {
         self.0.batch()
     }
 
-    /// The thread has come to the end of its batch, or has no queue yet.
+    /// A hit at the end of a batch, or of a thread that has no queue yet.
     #[cold]
     #[inline(never)]
     fn hit_slowly(&self, index: u32, ring: &Ring, entry: Entry) {
@@ -127,7 +132,7 @@ impl Shared {
         (self.frames / FRAMES_A_HIT / threads).min(LARGEST_BATCH)
     }
 
-    /// Tells the policy what is in the calling thread's queue, or leaves that to who has the latch.
+    /// Applies the calling thread's queue to the policy, or leaves it to the holder of the latch.
     fn tell_or_hand_over(&self, index: u32, ring: &Ring) {
         if let Some(mut policy) = self.policy.try_lock() {
             policy.drain(index, ring);
@@ -151,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Empties the queues that were handed over.
+    /// Applies the queues that were handed over.
     fn take_handed(&self, policy: &mut PolicyState) {
         // Acquire: pairs with the Release of every exchange that put one there: each continues the release sequence of those before it.
         let mut at = self.handed.swap(NOBODY, Ordering::Acquire);
@@ -163,7 +168,7 @@ impl Shared {
         }
     }
 
-    /// Lets the latch go, with nothing left that was handed to its holder (invariant 3).
+    /// Releases the latch, with nothing left that was handed to its holder (invariant 3).
     fn let_go<'a>(&'a self, mut policy: LatchGuard<'a, PolicyState>) {
         // Relaxed: a hint; what it misses is found below.
         if self.handed.load(Ordering::Relaxed) != NOBODY {
@@ -182,7 +187,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the latch, and tells the policy what is in the calling thread's queue.
+    /// Waits for the latch, and applies the calling thread's queue to the policy.
     #[track_caller]
     fn lock(&self) -> LatchGuard<'_, PolicyState> {
         let mut policy = self.policy.lock();

@@ -1,23 +1,29 @@
-//! A thread's queue of hits: a ring that its thread fills with plain stores and the holder of the policy's latch empties.
+//! A thread's queue of hits: a ring that its thread fills with plain stores, and that the holder of the
+//! policy's latch empties.
 //!
-//! A slot is free or has a hit, and says so itself: there is no count that both sides write. Positions count on for ever; slot = position mod
-//! [`ROOM`].
+//! Each slot says by itself whether it is free: there is no count that both sides write. Slot = position
+//! mod [`ROOM`].
 //!
-//! | slot      | who writes it next | to |
-//! |-----------|--------------------|----|
-//! | 0         | the owner, at `tail` | a hit |
-//! | a hit     | the holder, at `head` | 0 |
+//! | slot  | who writes it next    | to    |
+//! |-------|-----------------------|-------|
+//! | 0     | the owner, at `tail`  | a hit |
+//! | a hit | the holder, at `head` | 0     |
 //!
-//! While the ring is full the owner keeps its hits in an overflow, which belongs to whoever has exchanged it out of its place.
+//! While the ring is full, the owner keeps its hits in an overflow, which belongs to whoever has exchanged
+//! it out of its place.
 //!
 //! # Invariants
-//! 1. The hits from `head` to `tail` are in the slots; the owner stores only in a slot that it has seen free.
-//! 2. While there is an overflow the owner stores in no slot: all hits in slots below `Overflow::from` are older than it, all above newer.
-//! 3. An overflow is bounded by twice the pages in frames, or [`Ring::new`]'s `bound` if that is more: when it is full, hits on the same page are made
-//!    one entry with their number, in the place of the last. (Hits on pages that have left a frame since are kept apart: few, since no page leaves
-//!    while the policy's latch is taken.)
+//! 1. The hits from `head` to `tail` are in the slots. The owner stores only in a slot that it has seen
+//!    free.
+//! 2. While there is an overflow, the owner stores in no slot. All hits in slots below `Overflow::from` are
+//!    older than the overflow, all above are newer.
+//! 3. An overflow has at most twice as many entries as there are pages in frames, or [`Ring::new`]'s `bound`
+//!    if that is more. When it is full, hits on the same page become one entry with a count, in the place
+//!    of the last. Hits on pages that have left a frame since are kept apart. These are few, since no page
+//!    leaves while the policy's latch is held.
 //!
-//! Source: FastForward (Giacomoni, Moseley, Vachharajani, PPoPP 2008), for slots that say themselves whether they are free.
+//! # Source
+//! FastForward (Giacomoni, Moseley, Vachharajani, PPoPP 2008) for slots that say whether they are free.
 
 use super::super::tagged::{Entry, Tagged};
 use clearway_latch::{AtomicOptionBox, CachePadded};

@@ -1,29 +1,42 @@
-//! OpenZFS's multilist: each list is split into sublists with their own latch, so that threads that use different pages seldom meet.
+//! OpenZFS's multilist: each list is split into sublists with a latch each, so that threads that use
+//! different pages seldom meet.
 //!
-//! A page belongs to the sublist that its hash names: sublists fill evenly, and a page that comes back finds its ghost there. A hit moves the page
-//! within its sublist, under that sublist's latch. An eviction picks a sublist and proposes from its tail: not the oldest page of
-//! all, but old enough, since all tails are about equally old. The source picks at random; here picks follow the multiples of the golden ratio, which come to
-//! all sublists equally often also in a few picks. There is no order between sublists. The capacity is that of the whole: a sublist has
-//! as many frames as its pages happen to take.
+//! A page's hash names its sublist: sublists fill evenly, and a page that comes back finds its ghost there.
+//! A hit moves the page within its sublist, under that sublist's latch. An eviction picks a sublist and
+//! proposes from its tail. That is not the oldest page of all, but all tails are about equally old. OpenZFS
+//! picks at random; here picks follow the multiples of the golden ratio, which reach all sublists equally
+//! often even in a few picks. There is no order between sublists. The capacity is that of the whole: a
+//! sublist has as many frames as its pages take.
 //!
-//! Under LRU there is one state, under ARC there are two, MRU and MFU, each with its ghosts. What differs from ARC's paper (`policy::arc`), as in
-//! OpenZFS: each state is split by sublist; `p`, one atomic for all, moves by whole numbers; a victim comes from MRU if that is larger than `p`,
-//! whatever page it makes room for; ghosts are limited by two sums (MRU with its ghosts, and all ghosts, each at most the pool) and forgotten
-//! at the tails of sublists picked so, too. What differs from OpenZFS: `p` has the paper's bounds, 0 and the pool's size, and begins at 0, where OpenZFS,
-//! whose cache grows and shrinks, begins in the middle and keeps a sixteenth away from both ends; a second use counts however soon it comes;
-//! and pages are all of one size and one kind.
+//! Under LRU there is one state. Under ARC there are two, MRU and MFU, each with its ghosts.
+//!
+//! Differences from ARC's paper (`policy::arc`), as in OpenZFS:
+//!
+//! - Each state is split by sublist; `p` is one atomic for all and moves by whole numbers.
+//! - A victim comes from MRU if that is larger than `p`, whichever page it makes room for.
+//! - Ghosts are limited by two sums (MRU with its ghosts, and all ghosts; each at most the pool), and
+//!   forgotten at the tails of sublists picked in the same way.
+//!
+//! Differences from OpenZFS:
+//!
+//! - `p` has the paper's bounds, 0 and the pool's size, and starts at 0. OpenZFS, whose cache grows and
+//!   shrinks, starts in the middle and keeps a sixteenth away from both ends.
+//! - A second use counts however soon it comes.
+//! - All pages are of one size and one kind.
 //!
 //! # Invariants
-//! 1. A frame is in the lists of the sublist that the hash of its page names, if it has a page, else in none; `pages` says which page, and changes
-//!    under that sublist's latch.
+//! 1. A frame that has a page is in the lists of the sublist that the page's hash names, any other in none.
+//!    `pages` has the page, and changes under that sublist's latch.
 //! 2. `sizes` are the lengths of the states over all sublists.
 //!
 //! # Locking
-//! The latches of the sublists (class `buffer.policy`), one at a time; an eviction's probe is called under one. Links and states of frames are
-//! relaxed atomics, guarded by the latch of the frame's sublist. `p` and `sizes` are relaxed too: advice, of which each is right by itself.
+//! The latches of the sublists (class `buffer.policy`), one at a time. An eviction's probe is called under
+//! one. Links and states of frames are relaxed atomics, guarded by the latch of the frame's sublist. `p`
+//! and `sizes` are relaxed too: advice, each right by itself.
 //!
 //! # Source
-//! Surya, illumos 244781f1 (5497 lock contention on arcs_mtx), 2015; `arc_adapt` and `arc_adjust` of that time for ARC.
+//! Surya, illumos 244781f1 (5497 lock contention on arcs_mtx), 2015; `arc_adapt` and `arc_adjust` of that
+//! time for ARC.
 
 mod ghosts;
 #[cfg(all(test, not(any(loom, shuttle))))]
