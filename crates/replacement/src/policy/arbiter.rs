@@ -1,39 +1,51 @@
-//! Several policies watch the accesses, and one of them, the leader, chooses the victims: the one that would have had the most hits lately.
+//! Several policies watch the accesses. One of them, the leader, chooses the victims: the one that would
+//! have had the most hits recently.
 //!
-//! Every candidate has a shadow ([`Shadow`]): the directory of a cache of its own, which counts the hits that it would have. In a pool
-//! of up to 1024 frames the shadows are as large as the pool and see every access; in a larger one they have 1024 places and see only the pages
-//! whose hash is in a sample of the same proportion, which is known to give nearly the same ratios (miniature simulation).
+//! Every candidate has a shadow ([`Shadow`]): the directory of a cache of its own, which counts the hits
+//! that it would have. In a pool of up to 1024 frames, a shadow is as large as the pool and sees every
+//! access. In a larger pool it has 1024 places and sees a sample of the pages, chosen by hash in the same
+//! proportion (miniature simulation), which is known to give nearly the same ratios.
 //!
-//! **Following.** The pool's pages follow the leader's directory: a frame whose page the leader would not have (a *stranger*) leaves before
-//! any other; if there is none, the leader chooses among its own pages. So a new leader needs no page to be dropped or read: what it
-//! would have and has not comes when it is used, what it would not have leaves when a frame is needed, and once the last stranger
-//! has left it misses what it would have missed alone. Where the shadows are as large as the pool, the leader's directory is its shadow. Where
-//! they are samples, a leader's directory is made anew from the pages in the pool, in the order in which the last leader would have evicted them.
+//! **Following.** The pool's pages follow the leader's directory. A frame whose page the leader would not
+//! have (a *stranger*) leaves before any other; if there is none, the leader chooses among its own pages.
+//! So a new leader drops and reads no page: what it would have comes when it is used, and what it would not
+//! have leaves when a frame is needed. Once the last stranger has left, it misses what it would have missed
+//! alone. Where shadows are as large as the pool, the leader's directory is its shadow. Where they are
+//! samples, a new leader's directory is made from the pages in the pool, in the order in which the last
+//! leader would have evicted them.
 //!
-//! **Taking over.** A switch costs misses: one for each page that the new leader has, the last one has not, and that is used while the new one has it.
-//! How many of them are is seen on those of a moment before ([`Shadow::cost_after`]). The best candidate takes over once its lead, in hits, is as
-//! large as that number, and at least eight and one for every twelve places (ski rental: waiting longer may lose more than the switch, switching
-//! earlier, too). What speaks for the leader counts up to two hits a place (Page's CUSUM test), so that it does not live on what was right
-//! long ago: after a change of the accesses at most so many hits, and the cost of the switch, are lost before the switch.
+//! **Taking over.** A switch costs misses: one for each page that the new leader has, the last one has not,
+//! and that is used while the new one has it. Their number is measured on the pages of a moment before
+//! ([`Shadow::cost_after`]). The best candidate takes over once its lead in hits reaches that number, and
+//! at least 8 and one for every 12 places (ski rental: waiting longer may lose more than the switch, and so
+//! may switching earlier). The leader's own advantage counts up to 2 hits a place (Page's CUSUM test), so
+//! that it does not live on what was right long ago. After a change of the accesses, at most that many hits
+//! and the cost of the switch are lost before the switch.
 //!
-//! **The opening.** Until a page is used again, all that is known of the pages is which came last, and LRU leads: if the accesses turn back they
-//! use the latest pages next, and to a loop all pages are the same. If a page is used again before any has left, as nearly always, or if the first
-//! that is used again is one that LRU would not have (the accesses are a loop), the first candidate takes over; in the latter case
-//! all shadows begin anew with the pages in the pool, so that they stay. A pool without LRU among its candidates has no opening.
+//! **The opening.** Until a page is used again, only the order of arrival is known, and LRU leads. If the
+//! accesses turn back, they use the latest pages next; to a loop all pages are the same. The first
+//! candidate takes over when a page is used again before any has left, as nearly always. It also takes over
+//! when the first page used again is one that LRU would not have (a loop); then all shadows start again
+//! with the pages in the pool, so that these stay. A pool without LRU among its candidates has no opening.
 //!
-//! An access costs, beside the leader's own work, one access of each shadow for pages in the sample: four policies' work more in a pool of 1024
-//! frames, five for one access in a hundred in a pool of 100,000. A comparison of two directories is O(1024), and comes at most once every 32
-//! accesses of the sample; a switch is O(frames), and comes at most once every half as many accesses as there are frames. Metadata: 24 bytes
-//! a frame and 16 to 20 for the leader's directory, beside what the leader itself needs; the shadows have at most 0.7 MB together.
+//! An access costs the leader's own work and one access of each shadow for pages in the sample: the work of
+//! four policies more in a pool of 1024 frames, of five for one access in a hundred in a pool of 100,000. A
+//! comparison of two directories is O(1024), at most once every 32 accesses of the sample. A switch is
+//! O(frames), at most once every half as many accesses as there are frames. Metadata: 24 bytes a frame and
+//! 16 to 20 for the leader's directory, besides what the leader itself needs. The shadows have at most
+//! 0.7 MB together.
 //!
 //! # Invariants
-//! 1. A known frame is either a stranger, or its page is in the leader's directory at the place that it is bound to.
-//! 2. A place of the leader's directory is bound to the frame that has its page, or to none if no frame has.
+//! 1. A known frame is a stranger, or its page is in the leader's directory at the place that it is bound
+//!    to.
+//! 2. A place of the leader's directory is bound to the frame that has its page, or to none.
 //! 3. In the opening LRU leads.
 //!
-//! Source: Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC construction with SHARDS, FAST 2015 (the sampling); Waldspurger, Saemundsson,
-//! Ahmad, Park: Cache modeling and optimization using miniature simulations, USENIX ATC 2017 (the shadows); Subramanian, Smaragdakis, Loh:
-//! Adaptive caches, MICRO 2006 (following a directory, and its bound).
+//! # Source
+//! Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC construction with SHARDS, FAST 2015 (the sampling);
+//! Waldspurger, Saemundsson, Ahmad, Park: Cache modeling and optimization using miniature simulations,
+//! USENIX ATC 2017 (the shadows); Subramanian, Smaragdakis, Loh: Adaptive caches, MICRO 2006 (following a
+//! directory, and its bound).
 
 use super::list::{ListId, Lists};
 use super::shadow::Shadow;

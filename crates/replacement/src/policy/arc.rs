@@ -1,17 +1,21 @@
-//! ARC: what was used once lately and what was used at least twice share the frames; ghosts of both say who should have more.
+//! ARC: pages used once recently and pages used again share the frames; ghosts of both decide the shares.
 //!
-//! `T1` holds the pages used once since they came, `T2` those used again, `B1` and `B2` the pages that left them; each with the most recently
-//! used in front. A miss on a ghost of `B1` raises the size that `T1` should have (the target, `p` in the paper), one on a ghost of `B2`
-//! lowers it. There is no parameter to set. A use costs O(1), the metadata 17 bytes a frame and, for up to two ghosts a frame (one when all
-//! frames are taken), 30 bytes a ghost.
+//! `T1` holds the pages used once since they came, `T2` those used again. `B1` and `B2` are their ghosts.
+//! Each list has its most recently used page in front. A miss on a ghost of `B1` raises the target size of
+//! `T1` (`p` in the paper), one on a ghost of `B2` lowers it. There is no parameter to set.
+//!
+//! A use costs O(1). Metadata: 17 bytes a frame, and 30 bytes a ghost for at most two ghosts a frame (one
+//! when all frames are taken).
 //!
 //! # Invariants
-//! 1. After a miss `T1` and `B1` have at most as many pages as there are frames, all four lists at most twice as many. (The paper drops the
-//!    ghost before it evicts; we drop it at the miss, because a pool evicts ahead of need and does not know then for which page.)
+//! 1. After a miss, `T1` and `B1` together have at most as many pages as there are frames, all four lists
+//!    at most twice as many. The paper drops the ghost before it evicts. Here the miss drops it, because a
+//!    pool evicts ahead of need and does not know for which page.
 //! 2. The target is between 0 and the number of frames.
 //! 3. No page is in two lists.
 //!
-//! Source: Megiddo and Modha: ARC: a self-tuning, low overhead replacement cache, FAST 2003, figure 4.
+//! # Source
+//! Megiddo and Modha: ARC: a self-tuning, low overhead replacement cache, FAST 2003, figure 4.
 
 use super::directory::Directory;
 use super::list::ListId;

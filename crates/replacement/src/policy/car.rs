@@ -1,16 +1,20 @@
 //! CAR: ARC with two clocks instead of its two lists, so that a hit only sets a bit.
 //!
-//! The hand of `T1` (pages used once lately) moves pages found used to `T2`, that of `T2` gives them another round. `B1` and `B2` remember, by
-//! last use, what left them, and misses on these ghosts move the target size of `T1` as in ARC. There is no parameter to set. A use
-//! costs O(1) (of the hands: amortised), the metadata 18 bytes a frame and, for up to two ghosts a frame (one when all frames are taken), 29
-//! bytes a ghost.
+//! The hand of `T1` (pages used once recently) moves pages that were used to `T2`. The hand of `T2` gives
+//! them another round. `B1` and `B2` remember what left them, in the order of last use. Misses on these
+//! ghosts move the target size of `T1` as in ARC. There is no parameter to set.
+//!
+//! A use costs O(1), the hands O(1) amortised. Metadata: 18 bytes a frame, and 29 bytes a ghost for at most
+//! two ghosts a frame (one when all frames are taken).
 //!
 //! # Invariants
-//! 1. After a miss `T1` and `B1` have at most as many pages as there are frames, all four lists at most twice as many.
+//! 1. After a miss, `T1` and `B1` together have at most as many pages as there are frames, all four lists
+//!    at most twice as many.
 //! 2. The target is between 0 and the number of frames.
 //! 3. No page is in two lists.
 //!
-//! Source: Bansal and Modha: CAR: Clock with Adaptive Replacement, FAST 2004, figure 2.
+//! # Source
+//! Bansal and Modha: CAR: Clock with Adaptive Replacement, FAST 2004, figure 2.
 
 use super::directory::Directory;
 use super::list::ListId;

@@ -1,7 +1,9 @@
-//! CLOCK: a hand sweeps the frames; one used since the hand last came by gets another round. A use costs O(1), an eviction O(1) amortised;
-//! the metadata is 1 byte a frame.
+//! CLOCK: a hand sweeps the frames; a frame used since the last sweep gets another round.
 //!
-//! Source: Corbató, A Paging Experiment with the Multics System, 1968.
+//! A use costs O(1), an eviction O(1) amortised. Metadata: 1 byte a frame.
+//!
+//! # Source
+//! Corbató: A paging experiment with the Multics system, 1968.
 
 use super::{Footprint, Policy, Probe, ensure};
 use clearway_types::{FrameId, PageId};

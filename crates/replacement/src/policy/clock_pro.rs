@@ -1,23 +1,32 @@
-//! CLOCK-Pro: what LIRS does, without moving anything on a hit.
+//! CLOCK-Pro: LIRS without moving anything on a hit.
 //!
-//! Pages are hot or cold and lie on one clock, with those cold ones that have left during their test period (ghosts). A hit sets a bit. A
-//! cold page used in its test period becomes hot; the period lasts as long as the hot page used longest ago is not looked at: so the
-//! recency that a page must show is that of the hot ones. Three hands go round: `HAND_cold` looks for a victim among the resident cold
-//! pages, `HAND_hot` for a hot page to make cold, and ends the test periods that it passes, `HAND_test` ends test periods when there are as
-//! many ghosts as frames. The number of frames for cold pages adapts: a page used in its test period adds one, one that was not takes
-//! one.
+//! Pages are hot or cold. They lie on one clock, together with the cold pages that left during their test
+//! period (ghosts). A hit sets a bit. A cold page used in its test period becomes hot. The period ends when
+//! the least recently used hot page is examined, so that the recency a page must show is that of the hot
+//! pages. Three hands go round:
 //!
-//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time it was used or put on the clock. Metadata:
-//! 17 bytes a frame, and 25 to 29 for its ghost.
+//! - `HAND_cold` looks for a victim among the resident cold pages.
+//! - `HAND_hot` looks for a hot page to make cold, and ends the test periods that it passes.
+//! - `HAND_test` ends test periods when there are as many ghosts as frames.
+//!
+//! The number of frames for cold pages adapts: a page used in its test period adds one, a page that was not
+//! used removes one.
+//!
+//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time it was used
+//! or put on the clock. Metadata: 17 bytes a frame, and 25 to 29 for its ghost.
 //!
 //! # Invariants
-//! 1. The clock's front is where `HAND_hot` is, its back the list head: a page that `HAND_hot` passes goes from the front to the back.
-//! 2. A frame with a page is on the clock; a ghost is there, cold and in its test period; there are as many ghosts as frames at most.
+//! 1. The clock's front is at `HAND_hot`, its back is the list head: a page that `HAND_hot` passes moves
+//!    from the front to the back.
+//! 2. A frame with a page is on the clock. A ghost is there too, cold and in its test period. There are at
+//!    most as many ghosts as frames.
 //! 3. `HAND_cold` and `HAND_test` are on the clock, or nowhere if it is empty.
-//! 4. No page is in a frame and a ghost.
+//! 4. No page is both in a frame and a ghost.
 //!
-//! Source: Jiang, Chen and Zhang, CLOCK-Pro: An Effective Improvement of the CLOCK Replacement, USENIX 2005. As in Jiang's program of
-//! September 2005 the first pages are hot, up to the frames that are not for cold ones. If all cold pages are pinned, hot ones are offered.
+//! # Source
+//! Jiang, Chen and Zhang: CLOCK-Pro: An effective improvement of the CLOCK replacement, USENIX 2005. As in
+//! Jiang's program of September 2005, the first pages are hot, up to the frames that are not for cold ones.
+//! If all cold pages are pinned, hot ones are proposed.
 
 use super::directory::Directory;
 use super::list::{ListId, Lists};

@@ -1,12 +1,12 @@
-//! Which page each frame holds, and a bounded number of pages that are in none (ghosts), found by page.
+//! Which page each frame holds, and a bounded number of pages that are in no frame (ghosts), found by page.
 //!
-//! Nodes are numbered as [`super::Lists`] has them: `0 .. frames` are the frames, those from `frames` on are places for ghosts. Nothing is
-//! allocated after the making; 8 bytes a frame, 16 to 20 bytes a ghost. A look-up costs O(1) expected: chains in a table of at least as
-//! many heads as there are ghosts.
+//! Nodes are numbered as in [`super::Lists`]: `0 .. frames` are the frames, the numbers from `frames` on
+//! are places for ghosts. Nothing is allocated after construction. 8 bytes a frame, 16 to 20 bytes a ghost.
+//! A look-up costs O(1) expected: chains in a table of at least as many heads as there are ghosts.
 //!
 //! # Invariants
-//! 1. A ghost's place is in the chain of its page's hash, any other place in the list of free ones.
-//! 2. A page has one ghost at most.
+//! 1. A ghost's place is in the chain of its page's hash, any other place is in the free list.
+//! 2. A page has at most one ghost.
 
 use super::ensure;
 use clearway_types::PageId;

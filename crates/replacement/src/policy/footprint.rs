@@ -1,10 +1,12 @@
-//! What a hit touches, told by a policy so that it can be brought into the cache before the policy's latch is asked for.
+//! What a hit touches: a policy says so, to have it prefetched before the policy's latch is taken.
 //!
-//! Addresses only: nothing is read through them, so that it does no harm when what they lead to changes, moves or is gone. Links are read,
-//! as the atomics that they are, and only followed to further addresses.
+//! These are addresses only. Nothing is read through them, so that it does no harm if what they lead to
+//! changes, moves or is freed. Links are read as the atomics they are, and followed to further addresses
+//! only.
 //!
-//! Source: the prefetching of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), which reads the list neighbours of each queued node and of the end
-//! that they move to.
+//! # Source
+//! The prefetching of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), which reads the list neighbours of each
+//! queued node and of the end that it moves to.
 
 use super::list::{Links, ListId, Lists};
 use super::uses::Uses;
@@ -21,20 +23,21 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// And the frame's element in this array, which has one for each.
+    /// Adds the frame's element of this array, which has one for each frame.
     pub fn array<T>(mut self, elements: &[T]) -> Self {
         self.arrays.push((elements.as_ptr().addr(), size_of::<T>()));
         self
     }
 
-    /// And the frame's count.
+    /// Adds the frame's count.
     pub(super) fn uses(mut self, uses: &dyn Uses) -> Self {
         self.arrays.push(uses.place());
         self
     }
 
-    /// And the links of the frame in these lists, whose nodes from 0 on are the frames; those of its neighbours; those of the ends of the lists to
-    /// whose front it may be moved, and of the nodes there.
+    /// Adds the links of the frame in these lists, whose first nodes are the frames, and those of its
+    /// neighbours; also those of the ends of the lists `to` whose front it may move, and of the nodes
+    /// there.
     pub fn lists(mut self, lists: &Lists, to: impl IntoIterator<Item = ListId>) -> Self {
         let links = lists.links();
         let ends = to.into_iter().map(|list| links.end(list)).collect();
@@ -42,7 +45,8 @@ impl Footprint {
         self
     }
 
-    /// Asks for the lines of each frame's own elements and links, then for those of its neighbours, by when the former have had time to come.
+    /// Prefetches each frame's own elements and links, then those of its neighbours: by then the first have
+    /// had time to arrive.
     pub fn prefetch(&self, frames: impl Iterator<Item = u32> + Clone) {
         self.visit(frames, prefetch);
     }

@@ -1,24 +1,29 @@
-//! LIRS: pages whose last two uses were close together stay; how close is measured by what the resident ones show.
+//! LIRS: keeps the pages whose last two uses were close together, compared with the other resident pages.
 //!
-//! Most frames hold pages of low inter-reference recency (LIR), the others those of high (HIR). The stack `S` has pages in order of last
-//! use, down to the LIR page used longest ago: a HIR page used while it is in `S` was used more recently than that one, and takes its
-//! place. `S` remembers HIR pages that have left. Victims are the HIR pages, in the order of the queue `Q`.
+//! Most frames hold pages of low inter-reference recency (LIR), the others pages of high recency (HIR). The
+//! stack `S` has pages in the order of last use, down to the least recently used LIR page. A HIR page used
+//! while it is in `S` was used more recently than that LIR page, and takes its place. `S` also remembers
+//! HIR pages that have left. Victims are HIR pages, in the order of the queue `Q`.
 //!
-//! A second use in a row is none, as in the authors' program. That program fills its cache once; here frames are freed ahead of need and
-//! pages leave by other ways, so that the LIR pages may be fewer than they could be: then a HIR page used again becomes LIR and none
-//! has to make room, and if there is no LIR page at all, `S` keeps what it has.
+//! Two uses in a row count once, as in the authors' program. That program fills its cache once. Here frames
+//! are freed ahead of need and pages leave in other ways, so that there may be fewer LIR pages than their
+//! bound. Then a HIR page that is used again becomes LIR and no other makes room. If there is no LIR page
+//! at all, `S` keeps its pages.
 //!
-//! A use costs O(1) amortised: `S` is pruned of what was once put on it. Metadata: 25 bytes a frame, and
-//! 33 to 37 for each of up to five ghosts a frame.
+//! A use costs O(1) amortised: `S` is pruned of what was once put on it. Metadata: 25 bytes a frame, and 33
+//! to 37 for each of at most five ghosts a frame.
 //!
 //! # Invariants
-//! 1. A LIR page is in `S` alone, a resident HIR page in `Q` and maybe in `S`, a ghost in `S` and in the list of ghosts.
+//! 1. A LIR page is in `S` alone, a resident HIR page in `Q` and possibly in `S`, a ghost in `S` and in the
+//!    list of ghosts.
 //! 2. The bottom of `S` is a LIR page, if there is one.
-//! 3. There are no more LIR pages and ghosts than their bounds say, and one ghost more from the eviction for the page of one until its miss.
-//! 4. No page is in a frame and a ghost.
+//! 3. LIR pages and ghosts do not exceed their bounds. There is one ghost more from the eviction for a
+//!    ghost's page until its miss.
+//! 4. No page is both in a frame and a ghost.
 //!
-//! Source: Jiang and Zhang, LIRS: An Efficient Low Inter-reference Recency Set Replacement Policy to Improve Buffer Cache Performance,
-//! SIGMETRICS 2002, and Jiang's program of November 2002.
+//! # Source
+//! Jiang and Zhang: LIRS: An efficient low inter-reference recency set replacement policy to improve buffer
+//! cache performance, SIGMETRICS 2002, and Jiang's program of November 2002.
 
 use super::directory::Directory;
 use super::list::{ListId, Lists};

@@ -1,15 +1,18 @@
-//! Doubly linked lists of nodes that are numbers, through two arrays: what most policies keep their order in.
+//! Doubly linked lists whose nodes are numbers, in two arrays: how most policies keep their order.
 //!
-//! A node is in one list at most. Which numbers stand for frames and which for ghosts is the policy's matter; a policy of `n` frames uses
-//! `0 .. n` for the frames. Nothing is allocated after the making; 8 bytes a node.
+//! A node is in at most one list. The policy decides which numbers are frames and which are ghosts; a
+//! policy of `n` frames uses `0 .. n` for the frames. Nothing is allocated after construction. 8 bytes a
+//! node.
 //!
 //! # Invariants
-//! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from front to back.
+//! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from front to
+//!    back.
 //! 2. A node in no list has `UNLINKED` in `next`.
 //!
 //! # Locking
-//! None: who changes lists has them to itself. The links are atomic, all relaxed, so that another thread may look at them to prefetch what they
-//! lead to ([`crate::Footprint`]); what it sees may be of any moment. On the processors that we know they are the loads and stores of plain integers.
+//! None: a caller that changes lists has exclusive access. The links are relaxed atomics, so that another
+//! thread may read them to prefetch what they lead to ([`crate::Footprint`]). It may see links of different
+//! moments. On x86-64 and aarch64 a relaxed access is a plain load or store.
 
 use super::ensure;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! LRU: the page whose last use is longest ago leaves first. A use costs O(1), the metadata 8 bytes a frame.
+//! LRU: the least recently used page leaves first. A use costs O(1). Metadata: 8 bytes a frame.
 
 use super::list::{ListId, Lists};
 use super::{Footprint, Policy, Probe, offer};

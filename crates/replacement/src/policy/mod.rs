@@ -1,7 +1,7 @@
-//! Which page leaves: replacement policies, plain and single-threaded, as their papers have them.
+//! Replacement policies: which page leaves. Plain and single-threaded, as their papers have them.
 //!
-//! What lets threads share one is a wrapper of `replacement`, and any policy works in any wrapper unchanged: that is the seam of BP-Wrapper
-//! (Ding, Jiang, Zhang, ICDE 2009).
+//! Wrappers (`shared`) let threads share one. Any policy works in any wrapper unchanged: that is the seam
+//! of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 mod arbiter;
 mod arc;
@@ -56,7 +56,7 @@ use std::str::FromStr;
 /// The pool's answer to a proposed victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Probe {
-    /// The frame was taken: forget it, and return it.
+    /// The frame was taken: forget it and return it.
     Take,
     /// This frame cannot be taken now; propose the next.
     Skip,
@@ -64,36 +64,41 @@ pub enum Probe {
     Stop,
 }
 
-/// A replacement policy over frames, for one thread. Knows neither pins nor latches nor dirt: it proposes victims.
+/// A replacement policy over frames, for one thread. It knows neither pins nor latches nor dirty pages: it
+/// proposes victims.
 ///
-/// A policy that remembers pages after they have left (ghosts) keeps them by page; frames it knows by the page that they hold.
+/// A policy that remembers pages after they have left (ghosts) identifies them by page.
 pub trait Policy: Send {
-    /// The page in `frame` was used. A frame that the policy does not know is to be ignored.
+    /// Reports a use of the page in `frame`. Ignores a frame that the policy does not know.
     fn hit(&mut self, frame: FrameId);
-    /// `page`, which is in no frame that the policy knows, was brought into `frame`, which it does not know either.
+    /// Reports that `page` was brought into `frame`. The policy knows neither yet.
     fn miss(&mut self, frame: FrameId, page: PageId);
-    /// Proposes victims in order until one is taken, which it forgets and returns; `None` if the answer was
-    /// [`Probe::Stop`] or no frame is left to propose. `incoming` is the page whose miss the frame is for, where that is known: a policy
-    /// whose choice depends on it (ARC) learns then from it, not again at the miss; the pool, which frees frames ahead of need, has none.
+    /// Proposes victims in order until one is taken, which it forgets and returns. Returns `None` if the
+    /// answer was [`Probe::Stop`] or no frame is left to propose.
+    ///
+    /// `incoming` is the page that the frame is for, where that is known. A policy whose choice depends on
+    /// it (ARC) learns from it here, and not again at the miss. A pool that frees frames ahead of need has
+    /// none.
     fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
-    /// The page in `frame` has left, though it was not taken when it was proposed (it had to be written first): what the policy remembers of
-    /// it is what it would remember of a victim. A frame that the policy does not know is to be ignored.
+    /// Reports that the page in `frame` has left, although it was not taken when it was proposed: it had to
+    /// be written first. The policy remembers it as a victim. Ignores a frame that it does not know.
     fn remove(&mut self, frame: FrameId);
-    /// What a hit touches, for the wrappers that prefetch it. Asked for once, when the policy is wrapped.
+    /// Returns what a hit touches, for wrappers that prefetch it. Called once, when the policy is wrapped.
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
-    /// Whether its invariants hold, for tests: that its lists are well-formed, that each frame it knows is in the one place where it belongs,
-    /// that what it remembers of pages that have left is within its bound, and that its counts are those of what they count. O(n).
+    /// Checks the invariants, for tests: lists are well-formed, each known frame is in the one place where
+    /// it belongs, ghosts are within their bound, and counts agree with what they count. O(n).
     fn validate(&self) -> Result<(), String>;
 }
 
-/// What a validator answers: `Ok` if the condition holds, else what does not.
+/// Returns `Ok` if the condition holds, otherwise what does not.
 fn ensure(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(what()) }
 }
 
-/// Offers frames in order: breaks with the one that was taken, or with none if the answer was [`Probe::Stop`]; goes on if all were skipped.
+/// Proposes frames in order. Breaks with the one that was taken, or with `None` if the answer was
+/// [`Probe::Stop`]; continues if all were skipped.
 fn offer(
     frames: impl IntoIterator<Item = u32>,
     probe: &mut dyn FnMut(FrameId) -> Probe,

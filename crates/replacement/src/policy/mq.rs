@@ -1,20 +1,24 @@
-//! MQ: queues by how often a page was used; one not used for a while falls from queue to queue.
+//! MQ: queues by the number of uses; a page that is not used for a while moves down queue by queue.
 //!
-//! A page used `count` times is in the LRU queue `Q[log2 count]`, of eight. At each access the oldest page of each queue falls to the next
-//! lower one if it was neither used nor fell for `lifeTime` accesses. Victims are the oldest of the lowest queue with pages. `Qout`
-//! remembers how often a page that has left was used, four times as many pages as there are frames.
+//! A page used `count` times is in the LRU queue `Q[log2 count]`, of eight. On each access, the oldest page
+//! of each queue moves to the next lower queue if for `lifeTime` accesses it was neither used nor moved.
+//! Victims are the oldest pages of the lowest queue that has pages. `Qout` remembers the number of uses of
+//! pages that have left, for four times as many pages as there are frames.
 //!
-//! The paper takes `lifeTime` from the workload: the peak of the distances between two accesses of a page. A pool cannot know it beforehand; the
-//! default, twice the frames, is what does well over the traces that we have ([docs/policies.md](../../../../docs/policies.md)).
+//! The paper takes `lifeTime` from the workload: the peak of the distances between two accesses of a page.
+//! A pool cannot know it in advance. The default, twice the frames, does well over the traces at hand
+//! ([docs/policies.md](../../../../docs/policies.md)).
 //!
-//! A use costs O(1): a look at each of the eight queues. Metadata: 33 bytes a frame, and 41 to 45 for each of four ghosts a frame.
+//! A use costs O(1): a look at each of the eight queues. Metadata: 33 bytes a frame, and 41 to 45 for each
+//! of four ghosts a frame.
 //!
 //! # Invariants
-//! 1. A frame with a page is in the queue of its count, or in a lower one; a ghost in `Qout`.
+//! 1. A frame with a page is in the queue of its count or in a lower one; a ghost is in `Qout`.
 //! 2. No page expires later than `lifeTime` accesses from now.
-//! 3. No page is in a frame and in `Qout`.
+//! 3. No page is both in a frame and in `Qout`.
 //!
-//! Source: Zhou, Philbin and Li, The Multi-Queue Replacement Algorithm for Second Level Buffer Caches, USENIX 2001.
+//! # Source
+//! Zhou, Philbin and Li: The multi-queue replacement algorithm for second level buffer caches, USENIX 2001.
 
 use super::directory::Directory;
 use super::list::ListId;

@@ -1,4 +1,4 @@
-//! [`Lists`] that know which list a node is in, and how long each list is. 9 bytes a node.
+//! [`Lists`] that also know which list a node is in and how long each list is. 9 bytes a node.
 
 use super::ensure;
 use super::footprint::Footprint;

@@ -1,18 +1,23 @@
-//! S3-FIFO: a small queue that most pages pass once, a main queue of those used again meanwhile, and a queue of ghosts.
+//! S3-FIFO: a small queue that most pages pass once, a main queue for pages used again, and ghosts.
 //!
-//! A new page comes into the small queue (a tenth of the frames), a page whose ghost is remembered into the main one. All queues are first in,
-//! first out. At the end of the small queue a page that was used more than once goes to the main queue, any other leaves and becomes a ghost. At
-//! the end of the main queue a page that was used goes another round, with one use less; uses are counted up to 3. There are as many ghosts as
-//! places in the main queue. A use counts: O(1) (the ends of the queues: amortised); the metadata is 18 bytes a frame, 25 to 30 bytes a ghost.
+//! A new page enters the small queue (a tenth of the frames); a page that is remembered as a ghost enters
+//! the main queue. All queues are first in, first out. At the end of the small queue, a page used more than
+//! once moves to the main queue; any other page leaves and becomes a ghost. At the end of the main queue, a
+//! page that was used goes another round with one use fewer. Uses are counted up to 3. There are as many
+//! ghosts as places in the main queue.
+//!
+//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes a frame, 25 to 30 bytes a
+//! ghost.
 //!
 //! # Invariants
 //! 1. There are at most as many ghosts as the main queue has places.
 //! 2. No page is in two queues.
 //!
 //! # Locking
-//! None but for the uses, which others may count meanwhile (`uses`).
+//! None, except for the uses, which other threads may count at the same time (`uses`).
 //!
-//! Source: Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023, algorithm 1.
+//! # Source
+//! Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023, algorithm 1.
 
 use super::directory::Directory;
 use super::list::ListId;

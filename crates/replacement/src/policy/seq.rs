@@ -1,18 +1,24 @@
-//! SEQ: LRU that notices long sequences of page faults and evicts from within those, most recently used first.
+//! SEQ: LRU that detects long sequences of page faults and evicts from within them, most recent first.
 //!
-//! A sequence is a run of neighbouring pages of one partition's file that were missed one after the other, upwards or downwards, maybe with
-//! other misses in between. When a frame is needed, the sequence of at least 20 pages whose fifth last miss was the most recent of all gives
-//! the first page in the pool that lies 20 pages or more behind its head; without such a page, the least recently used leaves. A use costs
-//! O(1), a miss O(log sequences) and a look at 20 pages; the metadata is 24 bytes a frame, and 64 sequences.
+//! A sequence is a run of neighbouring pages of one partition's file that were missed one after the other,
+//! upwards or downwards, possibly with other misses in between. To free a frame, SEQ takes the sequence of
+//! at least 20 pages whose fifth last miss was the most recent of all. The victim is its first resident
+//! page that lies 20 pages or more behind its head. Without such a page the least recently used page
+//! leaves.
+//!
+//! A use costs O(1), a miss O(log sequences) and a look at 20 pages. Metadata: 24 bytes a frame, and 64
+//! sequences.
 //!
 //! # Invariants
 //! 1. No two sequences have a page in common.
-//! 2. The list of a sequence has those of its pages that are in frames, in the order in which the sequence goes; what a sequence loses its
-//!    list loses.
-//! 3. There are at most `SEQUENCES` sequences: the shortest-lived class goes first (the one with the oldest last miss among those that are not
-//!    long, else among all).
+//! 2. The list of a sequence has those of its pages that are in frames, in the order of the sequence. What
+//!    a sequence loses, its list loses.
+//! 3. There are at most `SEQUENCES` sequences. The one with the oldest last miss goes first, among those
+//!    that are not long if there are any.
 //!
-//! Source: Glass and Cao: Adaptive page replacement based on memory reference behavior, SIGMETRICS 1997, section 4; L, M and N are the paper's.
+//! # Source
+//! Glass and Cao: Adaptive page replacement based on memory reference behavior, SIGMETRICS 1997, section 4.
+//! L, M and N are the paper's.
 
 use super::list::{ListId, Lists};
 use super::{Footprint, Policy, Probe, ensure, offer};

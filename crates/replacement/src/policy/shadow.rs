@@ -1,15 +1,17 @@
 //! A cache without content: a policy, and the pages that it would keep if it were alone.
 //!
-//! Places are to the policy what frames are to that of a pool. There is no place for a page that was not used: the directory is full
-//! after so many different ones, and from then on each new page takes the place of the policy's victim.
+//! Its places are to the policy what frames are to the policy of a pool. A page that was not used has no
+//! place: the directory is full after as many different pages as places, and from then on each new page
+//! takes the place of the policy's victim.
 //!
-//! **What a switch to it would cost** is measured by a *cohort*: the pages that it has and the leader has not, at one moment. Had it taken over then,
-//! it would have missed those of them that are used while it has them. The others leave it unused, and count no more as soon as they have left: of a
-//! loop all are used, of pages that pass by hardly any.
+//! **The cost of a switch** is measured by a *cohort*: the pages that the shadow has and the leader has
+//! not, at one moment. Had the shadow taken over then, it would have missed those of them that are used
+//! while it has them. The others leave unused, and stop counting as soon as they have left. Of a loop all
+//! are used, of a scan hardly any.
 //!
 //! # Invariants
 //! 1. The policy knows exactly the places that have a page.
-//! 2. As many places are of a page of the cohort that waits as the cohort says.
+//! 2. The cohort's count is the number of places whose page is in the waiting cohort.
 
 use super::directory::Directory;
 use super::{Policy, PolicyKind, Probe, ensure};

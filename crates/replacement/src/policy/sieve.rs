@@ -1,16 +1,19 @@
-//! SIEVE: first in, first out, with a hand that spares the pages used since it last came by, and leaves them where they are.
+//! SIEVE: first in, first out, with a hand that spares the pages used since it last passed, in place.
 //!
-//! New pages come to the front; the hand goes from back to front, and starts anew at the back. Unlike CLOCK a page that was spared keeps its
-//! place, so the hand quickly sifts out what came after it. There is no parameter to set. A use sets a bit: O(1) (of the hand: amortised);
-//! the metadata 9 bytes a frame.
+//! New pages enter at the front. The hand goes from back to front, and starts again at the back. Unlike in
+//! CLOCK, a page that was spared keeps its place, so that the hand quickly evicts what came after it. There
+//! is no parameter to set.
+//!
+//! A use sets a bit and costs O(1), the hand O(1) amortised. Metadata: 9 bytes a frame.
 //!
 //! # Invariants
-//! 1. The hand, if it points anywhere, points at a frame in the list.
+//! 1. The hand is unset, or at a frame in the list.
 //!
 //! # Locking
-//! None but for the uses, which others may count meanwhile (`uses`).
+//! None, except for the uses, which other threads may count at the same time (`uses`).
 //!
-//! Source: Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024, algorithm 1.
+//! # Source
+//! Zhang, Yang, Yue, Vigfusson, Rashmi: SIEVE is simpler than LRU, NSDI 2024, algorithm 1.
 
 use super::list::{ListId, Lists};
 use super::uses::{Counts, Uses};

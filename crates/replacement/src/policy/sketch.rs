@@ -1,13 +1,16 @@
-//! How often pages were used lately, roughly: a count-min sketch of 4-bit counters that ages.
+//! Approximate frequency of recent uses: a count-min sketch of 4-bit counters that ages.
 //!
-//! A page has a counter in each of four rows; its frequency is the least of the four, so that strangers in one of them do not count. When ten
-//! uses a frame have been counted, all counters are halved. 8 to 16 bytes a frame. A use costs O(1), the halving amortised.
+//! A page has a counter in each of four rows. Its frequency is the least of the four, so that a page that
+//! shares one counter does not count. After ten uses a frame, all counters are halved. 8 to 16 bytes a
+//! frame. A use costs O(1), the halving O(1) amortised.
 //!
 //! # Invariants
 //! 1. `uses` is below `sample` after every operation.
 //!
-//! Source: Cormode and Muthukrishnan, 2005; the ageing: Einziger, Friedman, Manes: TinyLFU, ACM Transactions on Storage 13(4), 2017, section 3.3;
-//! the layout is that of Ben Manes' Caffeine, which does without the paper's doorkeeper.
+//! # Source
+//! Cormode and Muthukrishnan, 2005. The ageing: Einziger, Friedman, Manes: TinyLFU, ACM Transactions on
+//! Storage 13(4), 2017, section 3.3. The layout is that of Ben Manes' Caffeine, which omits the paper's
+//! doorkeeper.
 
 use super::ensure;
 use clearway_types::PageId;

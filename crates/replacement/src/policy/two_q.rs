@@ -1,16 +1,20 @@
-//! 2Q: a page must be asked for again after it has left before it may stay.
+//! 2Q: a page stays only if it is requested again after it has left.
 //!
-//! A new page goes through a FIFO, `A1in`; who uses it there does nothing, for uses close together are one (correlated references). What
-//! leaves `A1in` is remembered, without its bytes, in `A1out`; a page asked for again while it is remembered there goes to `Am`, an LRU list.
+//! A new page goes through a FIFO, `A1in`. A use of a page there changes nothing, since uses close together
+//! count once (correlated references). A page that leaves `A1in` is remembered, without its bytes, in
+//! `A1out`. A page that is requested while it is remembered there goes to `Am`, an LRU list.
 //!
 //! A use costs O(1). Metadata: 17 bytes a frame, and 25 to 29 for half a ghost.
 //!
 //! # Invariants
-//! 1. A frame with a page is in `A1in` or in `Am`, a ghost in `A1out`.
-//! 2. `A1out` holds `Kout` pages, and one more from the eviction for a page in it until that page's miss.
-//! 3. No page is in a frame and in `A1out`.
+//! 1. A frame with a page is in `A1in` or in `Am`, a ghost is in `A1out`.
+//! 2. `A1out` holds `Kout` pages, and one more from the eviction for one of its pages until that page's
+//!    miss.
+//! 3. No page is both in a frame and in `A1out`.
 //!
-//! Source: Johnson and Shasha, 2Q: A Low Overhead High Performance Buffer Management Replacement Algorithm, VLDB 1994, the full version.
+//! # Source
+//! Johnson and Shasha: 2Q: A low overhead high performance buffer management replacement algorithm, VLDB
+//! 1994, the full version.
 
 use super::directory::Directory;
 use super::list::ListId;

@@ -1,44 +1,45 @@
-//! How often the page in each frame was used, up to a bound: all that a hit is to some policies.
+//! The number of uses of the page in each frame, up to a bound: all that a hit is to some policies.
 //!
-//! Who hits a page needs nothing of such a policy but the frame's count, wherever that is: the pool has it in the frame, in the word that the
-//! page was found by (`frame::uses`). A page that is hot has its count at the bound, and is then only read.
+//! A thread that hits a page needs only the frame's count, wherever that is. The pool has it in the frame,
+//! in the word that identifies the page (`frame::uses` of `clearway-buffer`). A hot page has its count at
+//! the bound, and is then only read.
 //!
 //! # Invariants
-//! 1. Hits only raise a count, up to the bound, one at a time; no hit on a count below it is lost. Only the policy sets and lowers counts, one
-//!    evicting thread at a time.
+//! 1. Hits only raise a count, by one at a time, up to the bound; no hit on a count below it is lost. Only
+//!    the policy sets and lowers counts, one evicting thread at a time.
 //!
 //! # Locking
-//! None. All accesses are relaxed: a count is advice by itself, and orders nothing.
+//! None. All accesses are relaxed: a count is advice, and orders nothing.
 
 use clearway_types::FrameId;
 // Plain std, also under a model checker: nothing is communicated by it.
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A count for each frame, up to a bound that all have in common.
+/// A count for each frame, up to a common bound.
 pub trait Uses: Send + Sync {
-    /// The frame's; `None` if uses of it are not counted, as when it holds no page.
+    /// Returns the frame's count, or `None` if its uses are not counted, as when it holds no page.
     fn of(&self, frame: FrameId) -> Option<u8>;
-    /// Counts on from so many, which are not above the bound, or no more.
+    /// Sets the count, which is at most the bound, or stops counting with `None`.
     fn set(&self, frame: FrameId, uses: Option<u8>);
-    /// Counts a use, if uses of this frame are counted and it is below the bound.
+    /// Counts a use, if uses of this frame are counted and the count is below the bound.
     fn count(&self, frame: FrameId);
-    /// Counts one fewer. False if there was none.
+    /// Lowers the count by one. Returns false if it was 0 or is not counted.
     fn take(&self, frame: FrameId) -> bool;
-    /// Address of the first frame's count, and bytes from one frame's to the next one's.
+    /// Returns the address of the first frame's count, and the distance to the next one in bytes.
     fn place(&self) -> (usize, usize);
 }
 
-/// Counts that a policy has for itself.
+/// Counts that a policy owns.
 pub(crate) struct Counts {
     counts: Box<[AtomicU8]>,
     most: u8,
 }
 
-/// In the place of a count.
+/// Stands for "not counted".
 const UNCOUNTED: u8 = u8::MAX;
 
 impl Counts {
-    /// For frames `0 .. frames`, up to `most`, which is less than 255; none is counted yet.
+    /// Counts for frames `0 .. frames`, up to `most`, which is less than 255. None is counted yet.
     pub fn new(frames: u32, most: u8) -> Self {
         let counts = (0..frames).map(|_| AtomicU8::new(UNCOUNTED)).collect();
         Self { counts, most: most.min(UNCOUNTED - 1) }

@@ -1,22 +1,28 @@
-//! W-TinyLFU: what leaves a small LRU window must have been used more often lately than the main part's victim, or it leaves altogether.
+//! W-TinyLFU: a page that leaves a small LRU window stays only if it was used more often than the victim.
 //!
-//! New pages come to the window (1 % of the frames). The main part is a segmented LRU: a page on *probation* that is used becomes *protected*, and
-//! the protected ones (80 % of it) fall back on probation. A [`Sketch`] tells roughly how often a page was used lately, in the pool or not. A
-//! use costs O(1), the metadata is 17 bytes a frame and 8 to 16 for the sketch; there are no ghosts.
+//! New pages enter the window (1 % of the frames). The main part is a segmented LRU: a page on *probation*
+//! that is used becomes *protected*, and protected pages beyond 80 % of the main part return to probation.
+//! A [`Sketch`] tells approximately how often a page was used recently, resident or not. A page that leaves
+//! the window competes with the main part's victim; the one that was used less often leaves.
 //!
-//! The window's size may be learned: every ten uses a frame it is changed by a step, in the direction that it was changed in last if the
-//! hit ratio has risen since, else back; the steps become smaller, and large again when the hit ratio changes by a twentieth.
+//! A use costs O(1). Metadata: 17 bytes a frame, and 8 to 16 for the sketch. There are no ghosts.
 //!
-//! Where frames are freed many at once, ahead of need, the window may have as many pages more: else they would come to the main part
-//! without having proved themselves, and push out what had.
+//! The window's size may be learned: after every ten uses a frame it changes by a step, in the same
+//! direction as before if the hit ratio has risen, otherwise back. The steps shrink, and are large again
+//! when the hit ratio changes by a twentieth.
+//!
+//! Where frames are freed many at once, ahead of need, the window may exceed its size by that many.
+//! Otherwise its pages would enter the main part untested, and push out pages that were tested.
 //!
 //! # Invariants
-//! 1. After a miss no more pages are in the window than its size and slack. Protected pages are no more than their share, unless that was
-//!    lowered.
+//! 1. After a miss, the window has at most as many pages as its size and slack. Protected pages do not
+//!    exceed their share, unless that was lowered.
 //! 2. Every known frame is in one of the three lists.
 //!
-//! Source: Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions on Storage 13(4), 2017; the learning:
-//! Einziger, Eytan, Friedman, Manes: Adaptive software cache management, Middleware 2018, with the steps of Ben Manes' Caffeine.
+//! # Source
+//! Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions on
+//! Storage 13(4), 2017. The learning: Einziger, Eytan, Friedman, Manes: Adaptive software cache management,
+//! Middleware 2018, with the steps of Ben Manes' Caffeine.
 
 use super::directory::Directory;
 use super::list::ListId;
