@@ -1,7 +1,7 @@
 //! A cache of squares around a replacement: what a caller does with hits, misses and victims.
 //!
-//! `cargo run -p clearway-replacement --example cache -- [POLICY] [FRAMES]`: how many of 100,000 skewed
-//! look-ups hit. The cache is for one thread; only the replacement would be for more.
+//! `cargo run -p clearway-replacement --example cache -- [POLICY] [FRAMES]`: how many of 100,000
+//! skewed look-ups hit. The cache is for one thread; only the replacement would be for more.
 
 use clearway_replacement::{Probe, Replacement, ReplacementKind};
 use clearway_types::{FrameId, PageId, PartitionId};
@@ -41,7 +41,8 @@ impl Squares {
         square
     }
 
-    /// A frame that holds nothing. `incoming` tells a policy that depends on it what the frame is for.
+    /// A frame that holds nothing. `incoming` tells a policy that depends on it what the frame is
+    /// for.
     fn free_frame(&mut self, incoming: u32) -> FrameId {
         if let Some(free) = self.frames.iter().position(Option::is_none) {
             return FrameId(free as u32);

@@ -3,9 +3,9 @@
 use crate::Uses;
 use clearway_types::FrameId;
 
-/// Checks that `counts`, of at least two frames and with this bound, loses no use that threads count
-/// at once, and stops at the bound. Nothing of frames 0 and 1 may be counted yet; afterwards uses of
-/// frame 1 are not counted any more.
+/// Checks that `counts`, of at least two frames and with this bound, loses no use that threads
+/// count at once, and stops at the bound. Nothing of frames 0 and 1 may be counted yet; afterwards
+/// uses of frame 1 are not counted any more.
 ///
 /// # Panics
 /// If a promise of [`Uses`] is broken, or the bound is not in `201..255`.

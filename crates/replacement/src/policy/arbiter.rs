@@ -1,51 +1,54 @@
-//! Several policies watch the accesses. One of them, the leader, chooses the victims: the one that would
-//! have had the most hits recently.
+//! Several policies watch the accesses. One of them, the leader, chooses the victims: the one that
+//! would have had the most hits recently.
 //!
-//! Every candidate has a shadow ([`Shadow`]): the directory of a cache of its own, which counts the hits
-//! that it would have. In a pool of up to 1024 frames, a shadow is as large as the pool and sees every
-//! access. In a larger pool it has 1024 places and sees a sample of the pages, chosen by hash in the same
-//! proportion (miniature simulation), which is known to give nearly the same ratios.
+//! Every candidate has a shadow ([`Shadow`]): the directory of a cache of its own, which counts the
+//! hits that it would have. In a pool of up to 1024 frames, a shadow is as large as the pool and
+//! sees every access. In a larger pool it has 1024 places and sees a sample of the pages, chosen by
+//! hash in the same proportion (miniature simulation), which is known to give nearly the same
+//! ratios.
 //!
-//! **Following.** The pool's pages follow the leader's directory. A frame whose page the leader would not
-//! have (a *stranger*) leaves before any other; if there is none, the leader chooses among its own pages.
-//! So a new leader drops and reads no page: what it would have comes when it is used, and what it would not
-//! have leaves when a frame is needed. Once the last stranger has left, it misses what it would have missed
-//! alone. Where shadows are as large as the pool, the leader's directory is its shadow. Where they are
-//! samples, a new leader's directory is made from the pages in the pool, in the order in which the last
-//! leader would have evicted them.
+//! **Following.** The pool's pages follow the leader's directory. A frame whose page the leader
+//! would not have (a *stranger*) leaves before any other; if there is none, the leader chooses
+//! among its own pages. So a new leader drops and reads no page: what it would have comes when it
+//! is used, and what it would not have leaves when a frame is needed. Once the last stranger has
+//! left, it misses what it would have missed alone. Where shadows are as large as the pool, the
+//! leader's directory is its shadow. Where they are samples, a new leader's directory is made from
+//! the pages in the pool, in the order in which the last leader would have evicted them.
 //!
-//! **Taking over.** A switch costs misses: one for each page that the new leader has, the last one has not,
-//! and that is used while the new one has it. Their number is measured on the pages of a moment before
-//! ([`Shadow::cost_after`]). The best candidate takes over once its lead in hits reaches that number, and
-//! at least 8 and one for every 12 places (ski rental: waiting longer may lose more than the switch, and so
-//! may switching earlier). The leader's own advantage counts up to 2 hits a place (Page's CUSUM test), so
-//! that it does not live on what was right long ago. After a change of the accesses, at most that many hits
-//! and the cost of the switch are lost before the switch.
+//! **Taking over.** A switch costs misses: one for each page that the new leader has, the last one
+//! has not, and that is used while the new one has it. Their number is measured on the pages of a
+//! moment before ([`Shadow::cost_after`]). The best candidate takes over once its lead in hits
+//! reaches that number, and at least 8 and one for every 12 places (ski rental: waiting longer may
+//! lose more than the switch, and so may switching earlier). The leader's own advantage counts up
+//! to 2 hits a place (Page's CUSUM test), so that it does not live on what was right long ago.
+//! After a change of the accesses, at most that many hits and the cost of the switch are lost
+//! before the switch.
 //!
-//! **The opening.** Until a page is used again, only the order of arrival is known, and LRU leads. If the
-//! accesses turn back, they use the latest pages next; to a loop all pages are the same. The first
-//! candidate takes over when a page is used again before any has left, as nearly always. It also takes over
-//! when the first page used again is one that LRU would not have (a loop); then all shadows start again
-//! with the pages in the pool, so that these stay. A pool without LRU among its candidates has no opening.
+//! **The opening.** Until a page is used again, only the order of arrival is known, and LRU leads.
+//! If the accesses turn back, they use the latest pages next; to a loop all pages are the same. The
+//! first candidate takes over when a page is used again before any has left, as nearly always. It
+//! also takes over when the first page used again is one that LRU would not have (a loop); then all
+//! shadows start again with the pages in the pool, so that these stay. A pool without LRU among its
+//! candidates has no opening.
 //!
-//! An access costs the leader's own work and one access of each shadow for pages in the sample: the work of
-//! four policies more in a pool of 1024 frames, of five for one access in a hundred in a pool of 100,000. A
-//! comparison of two directories is O(1024), at most once every 32 accesses of the sample. A switch is
-//! O(frames), at most once every half as many accesses as there are frames. Metadata: 24 bytes a frame and
-//! 16 to 20 for the leader's directory, besides what the leader itself needs. The shadows have at most
-//! 0.7 MB together.
+//! An access costs the leader's own work and one access of each shadow for pages in the sample: the
+//! work of four policies more in a pool of 1024 frames, of five for one access in a hundred in a
+//! pool of 100,000. A comparison of two directories is O(1024), at most once every 32 accesses of
+//! the sample. A switch is O(frames), at most once every half as many accesses as there are frames.
+//! Metadata: 24 bytes a frame and 16 to 20 for the leader's directory, besides what the leader
+//! itself needs. The shadows have at most 0.7 MB together.
 //!
 //! # Invariants
-//! 1. A known frame is a stranger, or its page is in the leader's directory at the place that it is bound
-//!    to.
+//! 1. A known frame is a stranger, or its page is in the leader's directory at the place that it is
+//!    bound to.
 //! 2. A place of the leader's directory is bound to the frame that has its page, or to none.
 //! 3. In the opening LRU leads.
 //!
 //! # Source
-//! Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC construction with SHARDS, FAST 2015 (the sampling);
-//! Waldspurger, Saemundsson, Ahmad, Park: Cache modeling and optimization using miniature simulations,
-//! USENIX ATC 2017 (the shadows); Subramanian, Smaragdakis, Loh: Adaptive caches, MICRO 2006 (following a
-//! directory, and its bound).
+//! Waldspurger, Park, Garthwaite, Ahmad: Efficient MRC construction with SHARDS, FAST 2015 (the
+//! sampling); Waldspurger, Saemundsson, Ahmad, Park: Cache modeling and optimization using
+//! miniature simulations, USENIX ATC 2017 (the shadows); Subramanian, Smaragdakis, Loh: Adaptive
+//! caches, MICRO 2006 (following a directory, and its bound).
 
 use super::list::{ListId, Lists};
 use super::shadow::Shadow;
@@ -57,7 +60,8 @@ const STRANGERS: ListId = ListId(0);
 const NONE: u32 = u32::MAX;
 /// Fewer hits are chance, whatever a switch costs.
 const LEAST_LEAD: i64 = 8;
-/// And so are fewer than one for so many places: directories that are nearly the same now grow apart, and the way back costs what they differ by then.
+/// And so are fewer than one for so many places: directories that are nearly the same now grow
+/// apart, and the way back costs what they differ by then.
 const PLACES_PER_LEAST_LEAD: u32 = 12;
 /// With such a lead a switch may come, and what it would cost is followed.
 const WORTH_ASKING: i64 = 4;
@@ -82,7 +86,8 @@ impl Default for ArbiterParameters {
 struct Candidate {
     kind: PolicyKind,
     shadow: Shadow,
-    /// How many more hits it had than the leader; what speaks for the leader counts up to two hits a place.
+    /// How many more hits it had than the leader; what speaks for the leader counts up to two hits
+    /// a place.
     lead: i64,
 }
 
@@ -232,7 +237,8 @@ impl Arbiter {
         }
     }
 
-    /// Tells the shadows of a use of the page, which the leader's directory had or not; whether any had it.
+    /// Tells the shadows of a use of the page, which the leader's directory had or not; whether any
+    /// had it.
     fn watch(&mut self, page: PageId, led: bool) -> bool {
         let leader = &mut self.candidates[self.leader].shadow;
         let leader_hit = if self.full.is_some() { leader.access(page) } else { led };
@@ -256,8 +262,9 @@ impl Arbiter {
         }
     }
 
-    /// Has the best candidate take over, or finds out when to ask again: each access changes the lead by one at most, the number of pages that only
-    /// the best has by two, and by what its cohort shows the cost by as many again.
+    /// Has the best candidate take over, or finds out when to ask again: each access changes the
+    /// lead by one at most, the number of pages that only the best has by two, and by what its
+    /// cohort shows the cost by as many again.
     fn judge(&mut self) {
         let lead = |number: &usize| self.candidates[*number].lead;
         let best = (0..self.candidates.len()).max_by_key(lead).unwrap_or(self.leader);
@@ -276,7 +283,8 @@ impl Arbiter {
         }
     }
 
-    /// The pages in the pool in the order in which they would leave; the leader's directory has none then.
+    /// The pages in the pool in the order in which they would leave; the leader's directory has
+    /// none then.
     fn drain(&mut self) -> Vec<PageId> {
         let mut pages: Vec<_> = self.strangers.iter(STRANGERS).map(|frame| self.pages[frame as usize]).collect();
         while let Some(place) = self.directory().evict(None, &mut |_| Probe::Take) {
@@ -335,7 +343,8 @@ impl Policy for Arbiter {
         self.used(frame.0);
     }
 
-    /// Strangers first. Pages that the leader would evict, and that are in no frame, it evicts at once.
+    /// Strangers first. Pages that the leader would evict, and that are in no frame, it evicts at
+    /// once.
     fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         let stranger = offer(self.strangers.iter(STRANGERS), probe).break_value();
         if let Some(found) = stranger {
@@ -396,7 +405,8 @@ fn filled(kind: PolicyKind, places: u32, pages: &[PageId]) -> Shadow {
     shadow
 }
 
-/// Which pages are in the sample (the finaliser of MurmurHash3): apart from the hash by which directories are looked up.
+/// Which pages are in the sample (the finaliser of MurmurHash3): apart from the hash by which
+/// directories are looked up.
 fn hash(page: PageId) -> u64 {
     let mixed = (page.to_u64() ^ (page.to_u64() >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

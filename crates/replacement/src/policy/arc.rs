@@ -1,16 +1,18 @@
-//! ARC: pages used once recently and pages used again share the frames; ghosts of both decide the shares.
+//! ARC: pages used once recently and pages used again share the frames; ghosts of both decide the
+//! shares.
 //!
-//! `T1` holds the pages used once since they came, `T2` those used again. `B1` and `B2` are their ghosts.
-//! Each list has its most recently used page in front. A miss on a ghost of `B1` raises the target size of
-//! `T1` (`p` in the paper), one on a ghost of `B2` lowers it. There is no parameter to set.
+//! `T1` holds the pages used once since they came, `T2` those used again. `B1` and `B2` are their
+//! ghosts. Each list has its most recently used page in front. A miss on a ghost of `B1` raises the
+//! target size of `T1` (`p` in the paper), one on a ghost of `B2` lowers it. There is no parameter
+//! to set.
 //!
-//! A use costs O(1). Metadata: 17 bytes a frame, and 30 bytes a ghost for at most two ghosts a frame (one
-//! when all frames are taken).
+//! A use costs O(1). Metadata: 17 bytes a frame, and 30 bytes a ghost for at most two ghosts a
+//! frame (one when all frames are taken).
 //!
 //! # Invariants
-//! 1. After a miss, `T1` and `B1` together have at most as many pages as there are frames, all four lists
-//!    at most twice as many. The paper drops the ghost before it evicts. Here the miss drops it, because a
-//!    pool evicts ahead of need and does not know for which page.
+//! 1. After a miss, `T1` and `B1` together have at most as many pages as there are frames, all four
+//!    lists at most twice as many. The paper drops the ghost before it evicts. Here the miss drops
+//!    it, because a pool evicts ahead of need and does not know for which page.
 //! 2. The target is between 0 and the number of frames.
 //! 3. No page is in two lists.
 //!
@@ -102,7 +104,8 @@ impl Policy for ArcPolicy {
         }
     }
 
-    /// The paper's REPLACE; where all frames of the list that it takes from are skipped, those of the other are proposed.
+    /// The paper's REPLACE; where all frames of the list that it takes from are skipped, those of
+    /// the other are proposed.
     fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         let ghost = incoming.and_then(|page| self.directory.ghost(page));
         ghost.into_iter().for_each(|ghost| self.learn(ghost));

@@ -1,15 +1,15 @@
 //! CAR: ARC with two clocks instead of its two lists, so that a hit only sets a bit.
 //!
-//! The hand of `T1` (pages used once recently) moves pages that were used to `T2`. The hand of `T2` gives
-//! them another round. `B1` and `B2` remember what left them, in the order of last use. Misses on these
-//! ghosts move the target size of `T1` as in ARC. There is no parameter to set.
+//! The hand of `T1` (pages used once recently) moves pages that were used to `T2`. The hand of `T2`
+//! gives them another round. `B1` and `B2` remember what left them, in the order of last use.
+//! Misses on these ghosts move the target size of `T1` as in ARC. There is no parameter to set.
 //!
-//! A use costs O(1), the hands O(1) amortised. Metadata: 18 bytes a frame, and 29 bytes a ghost for at most
-//! two ghosts a frame (one when all frames are taken).
+//! A use costs O(1), the hands O(1) amortised. Metadata: 18 bytes a frame, and 29 bytes a ghost for
+//! at most two ghosts a frame (one when all frames are taken).
 //!
 //! # Invariants
-//! 1. After a miss, `T1` and `B1` together have at most as many pages as there are frames, all four lists
-//!    at most twice as many.
+//! 1. After a miss, `T1` and `B1` together have at most as many pages as there are frames, all four
+//!    lists at most twice as many.
 //! 2. The target is between 0 and the number of frames.
 //! 3. No page is in two lists.
 //!
@@ -77,8 +77,8 @@ impl Car {
         }
     }
 
-    /// The clock to take from: what the paper says, unless all of its pages have been skipped already (two rounds, as the first may only
-    /// clear the marks of some).
+    /// The clock to take from: what the paper says, unless all of its pages have been skipped
+    /// already (two rounds, as the first may only clear the marks of some).
     fn clock(&self, skipped: [u32; 2]) -> Option<ListId> {
         let (recent, frequent) = (self.queues.len(T1), self.queues.len(T2));
         let choice = if f64::from(recent) >= self.target.max(1.0) { [T1, T2] } else { [T2, T1] };
@@ -105,7 +105,8 @@ impl Policy for Car {
         }
     }
 
-    /// The paper's replace(). A step clears a mark, or proposes a page; the latter at most twice as often as there are pages.
+    /// The paper's replace(). A step clears a mark, or proposes a page; the latter at most twice as
+    /// often as there are pages.
     fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         let mut skipped = [0; 2];
         while let Some(clock) = self.clock(skipped) {

@@ -1,32 +1,32 @@
 //! CLOCK-Pro: LIRS without moving anything on a hit.
 //!
-//! Pages are hot or cold. They lie on one clock, together with the cold pages that left during their test
-//! period (ghosts). A hit sets a bit. A cold page used in its test period becomes hot. The period ends when
-//! the least recently used hot page is examined, so that the recency a page must show is that of the hot
-//! pages. Three hands go round:
+//! Pages are hot or cold. They lie on one clock, together with the cold pages that left during
+//! their test period (ghosts). A hit sets a bit. A cold page used in its test period becomes hot.
+//! The period ends when the least recently used hot page is examined, so that the recency a page
+//! must show is that of the hot pages. Three hands go round:
 //!
 //! - `HAND_cold` looks for a victim among the resident cold pages.
 //! - `HAND_hot` looks for a hot page to make cold, and ends the test periods that it passes.
 //! - `HAND_test` ends test periods when there are as many ghosts as frames.
 //!
-//! The number of frames for cold pages adapts: a page used in its test period adds one, a page that was not
-//! used removes one.
+//! The number of frames for cold pages adapts: a page used in its test period adds one, a page that
+//! was not used removes one.
 //!
-//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time it was used
-//! or put on the clock. Metadata: 17 bytes a frame, and 25 to 29 for its ghost.
+//! A hit costs one store, an eviction O(1) amortised: a hand passes a page once for each time it
+//! was used or put on the clock. Metadata: 17 bytes a frame, and 25 to 29 for its ghost.
 //!
 //! # Invariants
-//! 1. The clock's front is at `HAND_hot`, its back is the list head: a page that `HAND_hot` passes moves
-//!    from the front to the back.
-//! 2. A frame with a page is on the clock. A ghost is there too, cold and in its test period. There are at
-//!    most as many ghosts as frames.
+//! 1. The clock's front is at `HAND_hot`, its back is the list head: a page that `HAND_hot` passes
+//!    moves from the front to the back.
+//! 2. A frame with a page is on the clock. A ghost is there too, cold and in its test period. There
+//!    are at most as many ghosts as frames.
 //! 3. `HAND_cold` and `HAND_test` are on the clock, or nowhere if it is empty.
 //! 4. No page is both in a frame and a ghost.
 //!
 //! # Source
-//! Jiang, Chen and Zhang: CLOCK-Pro: An effective improvement of the CLOCK replacement, USENIX 2005. As in
-//! Jiang's program of September 2005, the first pages are hot, up to the frames that are not for cold ones.
-//! If all cold pages are pinned, hot ones are proposed.
+//! Jiang, Chen and Zhang: CLOCK-Pro: An effective improvement of the CLOCK replacement, USENIX
+//! 2005. As in Jiang's program of September 2005, the first pages are hot, up to the frames that
+//! are not for cold ones. If all cold pages are pinned, hot ones are proposed.
 
 use super::directory::Directory;
 use super::list::{ListId, Lists};
@@ -72,7 +72,8 @@ impl ClockPro {
         Self::with(frames, (frames / 100).max(1))
     }
 
-    /// A policy with at least `min_cold` frames for cold pages, which is how many there are at first.
+    /// A policy with at least `min_cold` frames for cold pages, which is how many there are at
+    /// first.
     pub fn with(frames: u32, min_cold: u32) -> Self {
         assert!((1..=frames).contains(&min_cold), "cold pages need frames, and have at most all");
         let pages = Directory::new(frames, frames);
@@ -156,8 +157,8 @@ impl ClockPro {
         }
     }
 
-    /// A cold page was used in its test period: it becomes hot, and others cold as long as there are too many. It is not on the clock, or
-    /// moves there.
+    /// A cold page was used in its test period: it becomes hot, and others cold as long as there
+    /// are too many. It is not on the clock, or moves there.
     fn promote(&mut self, frame: u32) {
         self.cold_target = (self.cold_target + 1).min(self.frames());
         self.put_at_head(frame, Bits::HOT);
@@ -167,7 +168,8 @@ impl ClockPro {
         }
     }
 
-    /// Makes a hot page cold that was not used since the hand last came by, and goes on to the next hot page. There is a hot page.
+    /// Makes a hot page cold that was not used since the hand last came by, and goes on to the next
+    /// hot page. There is a hot page.
     fn run_hand_hot(&mut self) {
         let hot = self.hot;
         while let Some(node) = self.clock.front(CLOCK)

@@ -1,8 +1,10 @@
-//! Which page each frame holds, and a bounded number of pages that are in no frame (ghosts), found by page.
+//! Which page each frame holds, and a bounded number of pages that are in no frame (ghosts), found
+//! by page.
 //!
-//! Nodes are numbered as in [`super::Lists`]: `0 .. frames` are the frames, the numbers from `frames` on
-//! are places for ghosts. Nothing is allocated after construction. 8 bytes a frame, 16 to 20 bytes a ghost.
-//! A look-up costs O(1) expected: chains in a table of at least as many heads as there are ghosts.
+//! Nodes are numbered as in [`super::Lists`]: `0 .. frames` are the frames, the numbers from
+//! `frames` on are places for ghosts. Nothing is allocated after construction. 8 bytes a frame, 16
+//! to 20 bytes a ghost. A look-up costs O(1) expected: chains in a table of at least as many heads
+//! as there are ghosts.
 //!
 //! # Invariants
 //! 1. A ghost's place is in the chain of its page's hash, any other place is in the free list.
@@ -131,7 +133,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): pages with numbers in a row go to heads far apart.
+    /// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4): pages with numbers in a
+    /// row go to heads far apart.
     fn head(&self, page: PageId) -> usize {
         let hash = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         (hash >> (u64::BITS - self.heads.len().trailing_zeros())) as usize

@@ -1,12 +1,12 @@
 //! What a hit touches: a policy says so, to have it prefetched before the policy's latch is taken.
 //!
-//! These are addresses only. Nothing is read through them, so that it does no harm if what they lead to
-//! changes, moves or is freed. Links are read as the atomics they are, and followed to further addresses
-//! only.
+//! These are addresses only. Nothing is read through them, so that it does no harm if what they
+//! lead to changes, moves or is freed. Links are read as the atomics they are, and followed to
+//! further addresses only.
 //!
 //! # Source
-//! The prefetching of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), which reads the list neighbours of each
-//! queued node and of the end that it moves to.
+//! The prefetching of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), which reads the list neighbours
+//! of each queued node and of the end that it moves to.
 
 use super::list::{Links, ListId, Lists};
 use super::uses::Uses;
@@ -35,9 +35,9 @@ impl Footprint {
         self
     }
 
-    /// Adds the links of the frame in these lists, whose first nodes are the frames, and those of its
-    /// neighbours; also those of the ends of the lists `to` whose front it may move, and of the nodes
-    /// there.
+    /// Adds the links of the frame in these lists, whose first nodes are the frames, and those of
+    /// its neighbours; also those of the ends of the lists `to` whose front it may move, and of the
+    /// nodes there.
     pub fn lists(mut self, lists: &Lists, to: impl IntoIterator<Item = ListId>) -> Self {
         let links = lists.links();
         let ends = to.into_iter().map(|list| links.end(list)).collect();
@@ -45,8 +45,8 @@ impl Footprint {
         self
     }
 
-    /// Prefetches each frame's own elements and links, then those of its neighbours: by then the first have
-    /// had time to arrive.
+    /// Prefetches each frame's own elements and links, then those of its neighbours: by then the
+    /// first have had time to arrive.
     pub fn prefetch(&self, frames: impl Iterator<Item = u32> + Clone) {
         self.visit(frames, prefetch);
     }

@@ -1,29 +1,31 @@
-//! LIRS: keeps the pages whose last two uses were close together, compared with the other resident pages.
+//! LIRS: keeps the pages whose last two uses were close together, compared with the other resident
+//! pages.
 //!
-//! Most frames hold pages of low inter-reference recency (LIR), the others pages of high recency (HIR). The
-//! stack `S` has pages in the order of last use, down to the least recently used LIR page. A HIR page used
-//! while it is in `S` was used more recently than that LIR page, and takes its place. `S` also remembers
-//! HIR pages that have left. Victims are HIR pages, in the order of the queue `Q`.
+//! Most frames hold pages of low inter-reference recency (LIR), the others pages of high recency
+//! (HIR). The stack `S` has pages in the order of last use, down to the least recently used LIR
+//! page. A HIR page used while it is in `S` was used more recently than that LIR page, and takes
+//! its place. `S` also remembers HIR pages that have left. Victims are HIR pages, in the order of
+//! the queue `Q`.
 //!
-//! Two uses in a row count once, as in the authors' program. That program fills its cache once. Here frames
-//! are freed ahead of need and pages leave in other ways, so that there may be fewer LIR pages than their
-//! bound. Then a HIR page that is used again becomes LIR and no other makes room. If there is no LIR page
-//! at all, `S` keeps its pages.
+//! Two uses in a row count once, as in the authors' program. That program fills its cache once.
+//! Here frames are freed ahead of need and pages leave in other ways, so that there may be fewer
+//! LIR pages than their bound. Then a HIR page that is used again becomes LIR and no other makes
+//! room. If there is no LIR page at all, `S` keeps its pages.
 //!
-//! A use costs O(1) amortised: `S` is pruned of what was once put on it. Metadata: 25 bytes a frame, and 33
-//! to 37 for each of at most five ghosts a frame.
+//! A use costs O(1) amortised: `S` is pruned of what was once put on it. Metadata: 25 bytes a
+//! frame, and 33 to 37 for each of at most five ghosts a frame.
 //!
 //! # Invariants
-//! 1. A LIR page is in `S` alone, a resident HIR page in `Q` and possibly in `S`, a ghost in `S` and in the
-//!    list of ghosts.
+//! 1. A LIR page is in `S` alone, a resident HIR page in `Q` and possibly in `S`, a ghost in `S`
+//!    and in the list of ghosts.
 //! 2. The bottom of `S` is a LIR page, if there is one.
-//! 3. LIR pages and ghosts do not exceed their bounds. There is one ghost more from the eviction for a
-//!    ghost's page until its miss.
+//! 3. LIR pages and ghosts do not exceed their bounds. There is one ghost more from the eviction
+//!    for a ghost's page until its miss.
 //! 4. No page is both in a frame and a ghost.
 //!
 //! # Source
-//! Jiang and Zhang: LIRS: An efficient low inter-reference recency set replacement policy to improve buffer
-//! cache performance, SIGMETRICS 2002, and Jiang's program of November 2002.
+//! Jiang and Zhang: LIRS: An efficient low inter-reference recency set replacement policy to
+//! improve buffer cache performance, SIGMETRICS 2002, and Jiang's program of November 2002.
 
 use super::directory::Directory;
 use super::list::{ListId, Lists};
@@ -38,7 +40,8 @@ const Q: ListId = ListId(0);
 /// HIR pages that have left, the latest first.
 const GHOSTS: ListId = ListId(1);
 
-/// The authors' program bounds `S` at 2500 times the frames, which is no bound; what they published needs less than this.
+/// The authors' program bounds `S` at 2500 times the frames, which is no bound; what they published
+/// needs less than this.
 const GHOSTS_PER_FRAME: u32 = 5;
 
 /// Low inter-reference recency set.
@@ -54,13 +57,14 @@ pub struct Lirs {
 }
 
 impl Lirs {
-    /// A policy for frames `0 .. frames` with the parameters of the authors' program: a hundredth of the frames for HIR pages, at least two
-    /// (here: and no more than half).
+    /// A policy for frames `0 .. frames` with the parameters of the authors' program: a hundredth
+    /// of the frames for HIR pages, at least two (here: and no more than half).
     pub fn new(frames: u32) -> Self {
         Self::with(frames, (frames / 100).max(2).min(frames / 2), frames.saturating_mul(GHOSTS_PER_FRAME))
     }
 
-    /// A policy with `hir` frames for HIR pages, less than all, that remembers at most `max_ghosts` pages that have left.
+    /// A policy with `hir` frames for HIR pages, less than all, that remembers at most `max_ghosts`
+    /// pages that have left.
     pub fn with(frames: u32, hir: u32, max_ghosts: u32) -> Self {
         assert!(hir < frames, "LIR pages need frames");
         let pages = Directory::new(frames, max_ghosts + 1);
@@ -111,8 +115,8 @@ impl Lirs {
         self.pages.forget(ghost);
     }
 
-    /// The page has left its frame: if it is HIR and in `S`, a ghost takes its place there. That of the page that comes in is not forgotten
-    /// for it.
+    /// The page has left its frame: if it is HIR and in `S`, a ghost takes its place there. That of
+    /// the page that comes in is not forgotten for it.
     fn leave(&mut self, frame: FrameId, incoming: Option<u32>) {
         self.filling = false;
         if self.is_lir(frame.0) {

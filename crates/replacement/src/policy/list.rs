@@ -1,18 +1,18 @@
 //! Doubly linked lists whose nodes are numbers, in two arrays: how most policies keep their order.
 //!
-//! A node is in at most one list. The policy decides which numbers are frames and which are ghosts; a
-//! policy of `n` frames uses `0 .. n` for the frames. Nothing is allocated after construction. 8 bytes a
-//! node.
+//! A node is in at most one list. The policy decides which numbers are frames and which are ghosts;
+//! a policy of `n` frames uses `0 .. n` for the frames. Nothing is allocated after construction. 8
+//! bytes a node.
 //!
 //! # Invariants
-//! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from front to
-//!    back.
+//! 1. Every list is a ring of its nodes and its end, a number beyond the nodes; `next` goes from
+//!    front to back.
 //! 2. A node in no list has `UNLINKED` in `next`.
 //!
 //! # Locking
-//! None: a caller that changes lists has exclusive access. The links are relaxed atomics, so that another
-//! thread may read them to prefetch what they lead to ([`crate::Footprint`]). It may see links of different
-//! moments. On x86-64 and aarch64 a relaxed access is a plain load or store.
+//! None: a caller that changes lists has exclusive access. The links are relaxed atomics, so that
+//! another thread may read them to prefetch what they lead to ([`crate::Footprint`]). It may see
+//! links of different moments. On x86-64 and aarch64 a relaxed access is a plain load or store.
 
 use super::ensure;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const UNLINKED: u32 = u32::MAX;
 
-/// The links of several lists over one set of nodes. Two threads must not change the same lists at once: links would be lost.
+/// The links of several lists over one set of nodes. Two threads must not change the same lists at
+/// once: links would be lost.
 pub(crate) struct Links {
     next: Box<[AtomicU32]>,
     prev: Box<[AtomicU32]>,
@@ -140,7 +141,8 @@ impl Links {
         [&self.next, &self.prev].map(|links| links.as_ptr().wrapping_add(node as usize).addr())
     }
 
-    /// What the node's links lead to now, if this is a node: its neighbours, nodes or ends, or `UNLINKED`.
+    /// What the node's links lead to now, if this is a node: its neighbours, nodes or ends, or
+    /// `UNLINKED`.
     pub fn neighbours(&self, node: u32) -> [Option<u32>; 2] {
         [&self.next, &self.prev].map(|links| links.get(node as usize).map(|link| link.load(Relaxed)))
     }
@@ -209,7 +211,8 @@ impl Lists {
         std::iter::successors(self.back(list), |node| self.prev(*node))
     }
 
-    /// Whether the invariants hold: every list comes back to its end in both directions, and no node is linked that is in none. O(n).
+    /// Whether the invariants hold: every list comes back to its end in both directions, and no
+    /// node is linked that is in none. O(n).
     pub fn validate(&self) -> Result<(), String> {
         self.0.validate()
     }

@@ -1,7 +1,7 @@
 //! Replacement policies: which page leaves. Plain and single-threaded, as their papers have them.
 //!
-//! Wrappers (`shared`) let threads share one. Any policy works in any wrapper unchanged: that is the seam
-//! of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
+//! Wrappers (`shared`) let threads share one. Any policy works in any wrapper unchanged: that is
+//! the seam of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
 
 mod arbiter;
 mod arc;
@@ -64,8 +64,8 @@ pub enum Probe {
     Stop,
 }
 
-/// A replacement policy over frames, for one thread. It knows neither pins nor latches nor dirty pages: it
-/// proposes victims.
+/// A replacement policy over frames, for one thread. It knows neither pins nor latches nor dirty
+/// pages: it proposes victims.
 ///
 /// A policy that remembers pages after they have left (ghosts) identifies them by page.
 pub trait Policy: Send {
@@ -73,22 +73,25 @@ pub trait Policy: Send {
     fn hit(&mut self, frame: FrameId);
     /// Reports that `page` was brought into `frame`. The policy knows neither yet.
     fn miss(&mut self, frame: FrameId, page: PageId);
-    /// Proposes victims in order until one is taken, which it forgets and returns. Returns `None` if the
-    /// answer was [`Probe::Stop`] or no frame is left to propose.
+    /// Proposes victims in order until one is taken, which it forgets and returns. Returns `None`
+    /// if the answer was [`Probe::Stop`] or no frame is left to propose.
     ///
-    /// `incoming` is the page that the frame is for, where that is known. A policy whose choice depends on
-    /// it (ARC) learns from it here, and not again at the miss. A pool that frees frames ahead of need has
-    /// none.
+    /// `incoming` is the page that the frame is for, where that is known. A policy whose choice
+    /// depends on it (ARC) learns from it here, and not again at the miss. A pool that frees frames
+    /// ahead of need has none.
     fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
-    /// Reports that the page in `frame` has left, although it was not taken when it was proposed: it had to
-    /// be written first. The policy remembers it as a victim. Ignores a frame that it does not know.
+    /// Reports that the page in `frame` has left, although it was not taken when it was proposed:
+    /// it had to be written first. The policy remembers it as a victim. Ignores a frame that it
+    /// does not know.
     fn remove(&mut self, frame: FrameId);
-    /// Returns what a hit touches, for wrappers that prefetch it. Called once, when the policy is wrapped.
+    /// Returns what a hit touches, for wrappers that prefetch it. Called once, when the policy is
+    /// wrapped.
     fn footprint(&self) -> Footprint {
         Footprint::default()
     }
-    /// Checks the invariants, for tests: lists are well-formed, each known frame is in the one place where
-    /// it belongs, ghosts are within their bound, and counts agree with what they count. O(n).
+    /// Checks the invariants, for tests: lists are well-formed, each known frame is in the one
+    /// place where it belongs, ghosts are within their bound, and counts agree with what they
+    /// count. O(n).
     fn validate(&self) -> Result<(), String>;
 }
 

@@ -1,16 +1,17 @@
 //! MQ: queues by the number of uses; a page that is not used for a while moves down queue by queue.
 //!
-//! A page used `count` times is in the LRU queue `Q[log2 count]`, of eight. On each access, the oldest page
-//! of each queue moves to the next lower queue if for `lifeTime` accesses it was neither used nor moved.
-//! Victims are the oldest pages of the lowest queue that has pages. `Qout` remembers the number of uses of
-//! pages that have left, for four times as many pages as there are frames.
+//! A page used `count` times is in the LRU queue `Q[log2 count]`, of eight. On each access, the
+//! oldest page of each queue moves to the next lower queue if for `lifeTime` accesses it was
+//! neither used nor moved. Victims are the oldest pages of the lowest queue that has pages. `Qout`
+//! remembers the number of uses of pages that have left, for four times as many pages as there are
+//! frames.
 //!
-//! The paper takes `lifeTime` from the workload: the peak of the distances between two accesses of a page.
-//! A pool cannot know it in advance. The default, twice the frames, does well over the traces at hand
-//! ([docs/policies.md](../../../../docs/policies.md)).
+//! The paper takes `lifeTime` from the workload: the peak of the distances between two accesses of
+//! a page. A pool cannot know it in advance. The default, twice the frames, does well over the
+//! traces at hand ([docs/policies.md](../../../../docs/policies.md)).
 //!
-//! A use costs O(1): a look at each of the eight queues. Metadata: 33 bytes a frame, and 41 to 45 for each
-//! of four ghosts a frame.
+//! A use costs O(1): a look at each of the eight queues. Metadata: 33 bytes a frame, and 41 to 45
+//! for each of four ghosts a frame.
 //!
 //! # Invariants
 //! 1. A frame with a page is in the queue of its count or in a lower one; a ghost is in `Qout`.
@@ -18,7 +19,8 @@
 //! 3. No page is both in a frame and in `Qout`.
 //!
 //! # Source
-//! Zhou, Philbin and Li: The multi-queue replacement algorithm for second level buffer caches, USENIX 2001.
+//! Zhou, Philbin and Li: The multi-queue replacement algorithm for second level buffer caches,
+//! USENIX 2001.
 
 use super::directory::Directory;
 use super::list::ListId;
@@ -52,12 +54,14 @@ pub struct Mq {
 }
 
 impl Mq {
-    /// A policy for frames `0 .. frames` with a `lifeTime` of twice the frames and a `Qout` of four times the frames.
+    /// A policy for frames `0 .. frames` with a `lifeTime` of twice the frames and a `Qout` of four
+    /// times the frames.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, u64::from(frames) * 2, frames.saturating_mul(4))
     }
 
-    /// A policy whose pages fall after `life_time` accesses, and which remembers `qout` pages, at least one.
+    /// A policy whose pages fall after `life_time` accesses, and which remembers `qout` pages, at
+    /// least one.
     pub fn with(frames: u32, life_time: u64, qout: u32) -> Self {
         assert!(qout > 0, "MQ must remember a page");
         let pages = Directory::new(frames, qout);

@@ -67,7 +67,8 @@ impl Queues {
         self.push_front(list, node);
     }
 
-    /// Whether the lists are well-formed, as long as they are said to be, and have the nodes that are said to be in them. O(n).
+    /// Whether the lists are well-formed, as long as they are said to be, and have the nodes that
+    /// are said to be in them. O(n).
     pub fn validate(&self) -> Result<(), String> {
         self.lists.validate()?;
         for list in (0..self.lens.len() as u32).map(ListId) {
@@ -80,7 +81,8 @@ impl Queues {
         ensure(stray.is_none(), || format!("{stray:?} is said to be in a list or in none, and is not"))
     }
 
-    /// What a hit on a frame touches that moves it to the front of one of these lists, if the frames are the nodes from 0 on.
+    /// What a hit on a frame touches that moves it to the front of one of these lists, if the
+    /// frames are the nodes from 0 on.
     pub fn footprint(&self, to: impl IntoIterator<Item = ListId>) -> Footprint {
         Footprint::default().lists(&self.lists, to).array(&self.of)
     }

@@ -1,13 +1,13 @@
 //! S3-FIFO: a small queue that most pages pass once, a main queue for pages used again, and ghosts.
 //!
-//! A new page enters the small queue (a tenth of the frames); a page that is remembered as a ghost enters
-//! the main queue. All queues are first in, first out. At the end of the small queue, a page used more than
-//! once moves to the main queue; any other page leaves and becomes a ghost. At the end of the main queue, a
-//! page that was used goes another round with one use fewer. Uses are counted up to 3. There are as many
-//! ghosts as places in the main queue.
+//! A new page enters the small queue (a tenth of the frames); a page that is remembered as a ghost
+//! enters the main queue. All queues are first in, first out. At the end of the small queue, a page
+//! used more than once moves to the main queue; any other page leaves and becomes a ghost. At the
+//! end of the main queue, a page that was used goes another round with one use fewer. Uses are
+//! counted up to 3. There are as many ghosts as places in the main queue.
 //!
-//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes a frame, 25 to 30 bytes a
-//! ghost.
+//! A use costs O(1), the ends of the queues O(1) amortised. Metadata: 18 bytes a frame, 25 to 30
+//! bytes a ghost.
 //!
 //! # Invariants
 //! 1. There are at most as many ghosts as the main queue has places.
@@ -17,7 +17,8 @@
 //! None, except for the uses, which other threads may count at the same time (`uses`).
 //!
 //! # Source
-//! Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023, algorithm 1.
+//! Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023,
+//! algorithm 1.
 
 use super::directory::Directory;
 use super::list::ListId;
@@ -81,7 +82,8 @@ impl S3Fifo {
         self.directory.forget(ghost);
     }
 
-    /// Breaks with what [`Policy::evict`] returns, goes on if all that is left in the queue was skipped.
+    /// Breaks with what [`Policy::evict`] returns, goes on if all that is left in the queue was
+    /// skipped.
     fn evict_small(&mut self, probe: &mut dyn FnMut(FrameId) -> Probe) -> ControlFlow<Option<FrameId>> {
         let mut next = self.queues.back(SMALL);
         while let Some(frame) = next {
@@ -148,7 +150,8 @@ impl Policy for S3Fifo {
         }
     }
 
-    /// Where frames are free, new pages will come to the small queue: it counts as if they were there.
+    /// Where frames are free, new pages will come to the small queue: it counts as if they were
+    /// there.
     fn evict(&mut self, _incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId> {
         let (small, main) = (self.queues.len(SMALL), self.queues.len(MAIN));
         let free = self.small + self.main - (small + main);

@@ -1,24 +1,25 @@
-//! SEQ: LRU that detects long sequences of page faults and evicts from within them, most recent first.
+//! SEQ: LRU that detects long sequences of page faults and evicts from within them, most recent
+//! first.
 //!
-//! A sequence is a run of neighbouring pages of one partition's file that were missed one after the other,
-//! upwards or downwards, possibly with other misses in between. To free a frame, SEQ takes the sequence of
-//! at least 20 pages whose fifth last miss was the most recent of all. The victim is its first resident
-//! page that lies 20 pages or more behind its head. Without such a page the least recently used page
-//! leaves.
+//! A sequence is a run of neighbouring pages of one partition's file that were missed one after the
+//! other, upwards or downwards, possibly with other misses in between. To free a frame, SEQ takes
+//! the sequence of at least 20 pages whose fifth last miss was the most recent of all. The victim
+//! is its first resident page that lies 20 pages or more behind its head. Without such a page the
+//! least recently used page leaves.
 //!
-//! A use costs O(1), a miss O(log sequences) and a look at 20 pages. Metadata: 24 bytes a frame, and 64
-//! sequences.
+//! A use costs O(1), a miss O(log sequences) and a look at 20 pages. Metadata: 24 bytes a frame,
+//! and 64 sequences.
 //!
 //! # Invariants
 //! 1. No two sequences have a page in common.
-//! 2. The list of a sequence has those of its pages that are in frames, in the order of the sequence. What
-//!    a sequence loses, its list loses.
-//! 3. There are at most `SEQUENCES` sequences. The one with the oldest last miss goes first, among those
-//!    that are not long if there are any.
+//! 2. The list of a sequence has those of its pages that are in frames, in the order of the
+//!    sequence. What a sequence loses, its list loses.
+//! 3. There are at most `SEQUENCES` sequences. The one with the oldest last miss goes first, among
+//!    those that are not long if there are any.
 //!
 //! # Source
-//! Glass and Cao: Adaptive page replacement based on memory reference behavior, SIGMETRICS 1997, section 4.
-//! L, M and N are the paper's.
+//! Glass and Cao: Adaptive page replacement based on memory reference behavior, SIGMETRICS 1997,
+//! section 4. L, M and N are the paper's.
 
 use super::list::{ListId, Lists};
 use super::{Footprint, Policy, Probe, ensure, offer};
@@ -165,7 +166,8 @@ impl Seq {
         number
     }
 
-    /// The sequence that a miss of `page` continues; of two the one with the later miss, and the other ends.
+    /// The sequence that a miss of `page` continues; of two the one with the later miss, and the
+    /// other ends.
     fn going_on(&mut self, page: u64) -> Option<u32> {
         let continues = |number: &u32| self.sequences[*number as usize].is_some_and(|s| s.goes_on_with(page));
         let below = page.checked_sub(1).and_then(|before| self.with_page(before)).filter(continues);

@@ -1,13 +1,13 @@
 //! A cache without content: a policy, and the pages that it would keep if it were alone.
 //!
-//! Its places are to the policy what frames are to the policy of a pool. A page that was not used has no
-//! place: the directory is full after as many different pages as places, and from then on each new page
-//! takes the place of the policy's victim.
+//! Its places are to the policy what frames are to the policy of a pool. A page that was not used
+//! has no place: the directory is full after as many different pages as places, and from then on
+//! each new page takes the place of the policy's victim.
 //!
-//! **The cost of a switch** is measured by a *cohort*: the pages that the shadow has and the leader has
-//! not, at one moment. Had the shadow taken over then, it would have missed those of them that are used
-//! while it has them. The others leave unused, and stop counting as soon as they have left. Of a loop all
-//! are used, of a scan hardly any.
+//! **The cost of a switch** is measured by a *cohort*: the pages that the shadow has and the leader
+//! has not, at one moment. Had the shadow taken over then, it would have missed those of them that
+//! are used while it has them. The others leave unused, and stop counting as soon as they have
+//! left. Of a loop all are used, of a scan hardly any.
 //!
 //! # Invariants
 //! 1. The policy knows exactly the places that have a page.
@@ -20,7 +20,8 @@ use clearway_types::{FrameId, PageId};
 /// Pages that were seen at one moment, until each has been used or has left.
 #[derive(Default)]
 struct Cohort {
-    /// Whether the page at a place is one that was neither used since nor has left. Empty as long as there was no cohort.
+    /// Whether the page at a place is one that was neither used since nor has left. Empty as long
+    /// as there was no cohort.
     waits: Vec<bool>,
     size: u32,
     waiting: u32,
@@ -62,7 +63,8 @@ impl Shadow {
         self.policy.hit(FrameId(place));
     }
 
-    /// A page that it has not was used: where it is now, and whether another had to leave that place for it.
+    /// A page that it has not was used: where it is now, and whether another had to leave that
+    /// place for it.
     pub fn miss(&mut self, page: PageId) -> (u32, bool) {
         let full = self.pages.is_full();
         if full {
@@ -89,7 +91,8 @@ impl Shadow {
         found.is_some()
     }
 
-    /// Proposes places as [`Policy::evict`] proposes frames; the page at the one that is returned is forgotten.
+    /// Proposes places as [`Policy::evict`] proposes frames; the page at the one that is returned
+    /// is forgotten.
     pub fn evict(&mut self, incoming: Option<PageId>, probe: &mut dyn FnMut(u32) -> Probe) -> Option<u32> {
         let place = self.policy.evict(incoming, &mut |frame| probe(frame.0))?.0;
         self.pages.forget(place);
@@ -102,8 +105,9 @@ impl Shadow {
         self.pages.forget(place);
     }
 
-    /// How many misses it would cost if it took over from `leader`, by what is known of its cohort: all pages that wait may be used yet. Begins a new
-    /// cohort when the last is decided, or is no longer like what there is. O(places).
+    /// How many misses it would cost if it took over from `leader`, by what is known of its cohort:
+    /// all pages that wait may be used yet. Begins a new cohort when the last is decided, or is no
+    /// longer like what there is. O(places).
     pub fn cost_after(&mut self, leader: &Self) -> u32 {
         let cohort = &self.cohort;
         let missing = self.pages.all_ghosts().filter(|page| leader.find(*page).is_none()).count() as u32;

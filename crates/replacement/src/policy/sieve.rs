@@ -1,8 +1,9 @@
-//! SIEVE: first in, first out, with a hand that spares the pages used since it last passed, in place.
+//! SIEVE: first in, first out, with a hand that spares the pages used since it last passed, in
+//! place.
 //!
-//! New pages enter at the front. The hand goes from back to front, and starts again at the back. Unlike in
-//! CLOCK, a page that was spared keeps its place, so that the hand quickly evicts what came after it. There
-//! is no parameter to set.
+//! New pages enter at the front. The hand goes from back to front, and starts again at the back.
+//! Unlike in CLOCK, a page that was spared keeps its place, so that the hand quickly evicts what
+//! came after it. There is no parameter to set.
 //!
 //! A use sets a bit and costs O(1), the hand O(1) amortised. Metadata: 9 bytes a frame.
 //!

@@ -1,16 +1,16 @@
 //! Approximate frequency of recent uses: a count-min sketch of 4-bit counters that ages.
 //!
-//! A page has a counter in each of four rows. Its frequency is the least of the four, so that a page that
-//! shares one counter does not count. After ten uses a frame, all counters are halved. 8 to 16 bytes a
-//! frame. A use costs O(1), the halving O(1) amortised.
+//! A page has a counter in each of four rows. Its frequency is the least of the four, so that a
+//! page that shares one counter does not count. After ten uses a frame, all counters are halved. 8
+//! to 16 bytes a frame. A use costs O(1), the halving O(1) amortised.
 //!
 //! # Invariants
 //! 1. `uses` is below `sample` after every operation.
 //!
 //! # Source
-//! Cormode and Muthukrishnan, 2005. The ageing: Einziger, Friedman, Manes: TinyLFU, ACM Transactions on
-//! Storage 13(4), 2017, section 3.3. The layout is that of Ben Manes' Caffeine, which omits the paper's
-//! doorkeeper.
+//! Cormode and Muthukrishnan, 2005. The ageing: Einziger, Friedman, Manes: TinyLFU, ACM
+//! Transactions on Storage 13(4), 2017, section 3.3. The layout is that of Ben Manes' Caffeine,
+//! which omits the paper's doorkeeper.
 
 use super::ensure;
 use clearway_types::PageId;
@@ -60,7 +60,8 @@ impl Sketch {
         (0..ROWS).map(counter).min().unwrap_or(0)
     }
 
-    /// Halves all counters, and the number of uses by as much as the counters, a quarter of which is a use, have lost.
+    /// Halves all counters, and the number of uses by as much as the counters, a quarter of which
+    /// is a use, have lost.
     fn age(&mut self) {
         let mut odd = 0;
         for word in &mut self.words {
@@ -75,7 +76,8 @@ impl Sketch {
         ensure(self.uses < self.sample, || format!("{} uses in a sample of {}", self.uses, self.sample))
     }
 
-    /// The word and the bit of the page's counter in a row. Which four of a word's sixteen counters a page may use depends on the page.
+    /// The word and the bit of the page's counter in a row. Which four of a word's sixteen counters
+    /// a page may use depends on the page.
     fn place(&self, page: PageId, row: u32) -> (usize, u32) {
         let mixed = page.to_u64().wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = (mixed ^ (mixed >> 32)).wrapping_mul(SEEDS[row as usize]);

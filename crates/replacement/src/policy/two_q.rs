@@ -1,20 +1,21 @@
 //! 2Q: a page stays only if it is requested again after it has left.
 //!
-//! A new page goes through a FIFO, `A1in`. A use of a page there changes nothing, since uses close together
-//! count once (correlated references). A page that leaves `A1in` is remembered, without its bytes, in
-//! `A1out`. A page that is requested while it is remembered there goes to `Am`, an LRU list.
+//! A new page goes through a FIFO, `A1in`. A use of a page there changes nothing, since uses close
+//! together count once (correlated references). A page that leaves `A1in` is remembered, without
+//! its bytes, in `A1out`. A page that is requested while it is remembered there goes to `Am`, an
+//! LRU list.
 //!
 //! A use costs O(1). Metadata: 17 bytes a frame, and 25 to 29 for half a ghost.
 //!
 //! # Invariants
 //! 1. A frame with a page is in `A1in` or in `Am`, a ghost is in `A1out`.
-//! 2. `A1out` holds `Kout` pages, and one more from the eviction for one of its pages until that page's
-//!    miss.
+//! 2. `A1out` holds `Kout` pages, and one more from the eviction for one of its pages until that
+//!    page's miss.
 //! 3. No page is both in a frame and in `A1out`.
 //!
 //! # Source
-//! Johnson and Shasha: 2Q: A low overhead high performance buffer management replacement algorithm, VLDB
-//! 1994, the full version.
+//! Johnson and Shasha: 2Q: A low overhead high performance buffer management replacement algorithm,
+//! VLDB 1994, the full version.
 
 use super::directory::Directory;
 use super::list::ListId;
@@ -36,20 +37,22 @@ pub struct TwoQ {
 }
 
 impl TwoQ {
-    /// A policy for frames `0 .. frames` with the paper's parameters: `Kin` a quarter of the frames, `Kout` half of them.
+    /// A policy for frames `0 .. frames` with the paper's parameters: `Kin` a quarter of the
+    /// frames, `Kout` half of them.
     pub fn new(frames: u32) -> Self {
         Self::with(frames, frames / 4, (frames / 2).max(1))
     }
 
-    /// A policy whose `A1in` is the first to give up frames once it has more than `kin`, and which remembers `kout` pages, at least one.
+    /// A policy whose `A1in` is the first to give up frames once it has more than `kin`, and which
+    /// remembers `kout` pages, at least one.
     pub fn with(frames: u32, kin: u32, kout: u32) -> Self {
         assert!(kout > 0, "2Q must remember a page");
         let pages = Directory::new(frames, kout + 1);
         Self { queues: Queues::new(pages.nodes(), 3), pages, kin, kout }
     }
 
-    /// The page has left its frame; one that has not proved itself is remembered, and the ghost of the page that comes in is not forgotten
-    /// for it.
+    /// The page has left its frame; one that has not proved itself is remembered, and the ghost of
+    /// the page that comes in is not forgotten for it.
     fn leave(&mut self, frame: FrameId, incoming: Option<u32>) {
         if self.queues.remove(frame.0) != Some(A1IN) {
             return;

@@ -1,12 +1,12 @@
 //! The number of uses of the page in each frame, up to a bound: all that a hit is to some policies.
 //!
-//! A thread that hits a page needs only the frame's count, wherever that is. The pool has it in the frame,
-//! in the word that identifies the page (`frame::uses` of `clearway-buffer`). A hot page has its count at
-//! the bound, and is then only read.
+//! A thread that hits a page needs only the frame's count, wherever that is. The pool has it in the
+//! frame, in the word that identifies the page (`frame::uses` of `clearway-buffer`). A hot page has
+//! its count at the bound, and is then only read.
 //!
 //! # Invariants
-//! 1. Hits only raise a count, by one at a time, up to the bound; no hit on a count below it is lost. Only
-//!    the policy sets and lowers counts, one evicting thread at a time.
+//! 1. Hits only raise a count, by one at a time, up to the bound; no hit on a count below it is
+//!    lost. Only the policy sets and lowers counts, one evicting thread at a time.
 //!
 //! # Locking
 //! None. All accesses are relaxed: a count is advice, and orders nothing.

@@ -1,28 +1,30 @@
-//! W-TinyLFU: a page that leaves a small LRU window stays only if it was used more often than the victim.
+//! W-TinyLFU: a page that leaves a small LRU window stays only if it was used more often than the
+//! victim.
 //!
-//! New pages enter the window (1 % of the frames). The main part is a segmented LRU: a page on *probation*
-//! that is used becomes *protected*, and protected pages beyond 80 % of the main part return to probation.
-//! A [`Sketch`] tells approximately how often a page was used recently, resident or not. A page that leaves
-//! the window competes with the main part's victim; the one that was used less often leaves.
+//! New pages enter the window (1 % of the frames). The main part is a segmented LRU: a page on
+//! *probation* that is used becomes *protected*, and protected pages beyond 80 % of the main part
+//! return to probation. A [`Sketch`] tells approximately how often a page was used recently,
+//! resident or not. A page that leaves the window competes with the main part's victim; the one
+//! that was used less often leaves.
 //!
 //! A use costs O(1). Metadata: 17 bytes a frame, and 8 to 16 for the sketch. There are no ghosts.
 //!
 //! The window's size may be learned: after every ten uses a frame it changes by a step, in the same
-//! direction as before if the hit ratio has risen, otherwise back. The steps shrink, and are large again
-//! when the hit ratio changes by a twentieth.
+//! direction as before if the hit ratio has risen, otherwise back. The steps shrink, and are large
+//! again when the hit ratio changes by a twentieth.
 //!
 //! Where frames are freed many at once, ahead of need, the window may exceed its size by that many.
 //! Otherwise its pages would enter the main part untested, and push out pages that were tested.
 //!
 //! # Invariants
-//! 1. After a miss, the window has at most as many pages as its size and slack. Protected pages do not
-//!    exceed their share, unless that was lowered.
+//! 1. After a miss, the window has at most as many pages as its size and slack. Protected pages do
+//!    not exceed their share, unless that was lowered.
 //! 2. Every known frame is in one of the three lists.
 //!
 //! # Source
-//! Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions on
-//! Storage 13(4), 2017. The learning: Einziger, Eytan, Friedman, Manes: Adaptive software cache management,
-//! Middleware 2018, with the steps of Ben Manes' Caffeine.
+//! Einziger, Friedman, Manes: TinyLFU: a highly efficient cache admission policy, ACM Transactions
+//! on Storage 13(4), 2017. The learning: Einziger, Eytan, Friedman, Manes: Adaptive software cache
+//! management, Middleware 2018, with the steps of Ben Manes' Caffeine.
 
 use super::directory::Directory;
 use super::list::ListId;
@@ -98,8 +100,8 @@ pub struct WTinyLfu {
     queues: Queues,
     directory: Directory,
     sketch: Sketch,
-    /// How many pages more than its size the window may have: as many frames as were free at once between the last two rounds of
-    /// evictions, but for the one of the page that comes in.
+    /// How many pages more than its size the window may have: as many frames as were free at once
+    /// between the last two rounds of evictions, but for the one of the page that comes in.
     slack: u32,
     /// The most frames that have been free at once since a round of evictions began.
     most_free: u32,
@@ -154,7 +156,8 @@ impl WTinyLfu {
         self.frames - self.sizes().iter().sum::<u32>()
     }
 
-    /// The window's oldest page, if it must prove itself: if the window would be too large with the pages that will come to free frames.
+    /// The window's oldest page, if it must prove itself: if the window would be too large with the
+    /// pages that will come to free frames.
     fn candidate(&self) -> Option<u32> {
         self.queues.back(WINDOW).filter(|_| self.queues.len(WINDOW) + self.free() >= self.limits()[0])
     }

@@ -1,12 +1,12 @@
 //! Batching: each thread queues its hits, and takes the policy's latch once for many of them.
 //!
-//! A queue is first in, first out, with room for S hits. From the T-th hit on, each hit tries the latch;
-//! only a full queue waits for it. A miss, an eviction or a removal first commits the calling thread's
-//! queue. Commit skips a hit whose page has left its frame.
+//! A queue is first in, first out, with room for S hits. From the T-th hit on, each hit tries the
+//! latch; only a full queue waits for it. A miss, an eviction or a removal first commits the
+//! calling thread's queue. Commit skips a hit whose page has left its frame.
 //!
-//! With prefetching, a commit first prefetches what it will touch ([`crate::Footprint`]): the latch's
-//! line; for each hit the element of the wrapper and that of the policy, and its links; then the links of
-//! its neighbours.
+//! With prefetching, a commit first prefetches what it will touch ([`crate::Footprint`]): the
+//! latch's line; for each hit the element of the wrapper and that of the policy, and its links;
+//! then the links of its neighbours.
 //!
 //! # Invariants
 //! 1. Only its thread touches a queue (in a simulation, whoever acts as that thread). Its hits are
@@ -14,8 +14,8 @@
 //! 2. A thread that ends commits its queue.
 //!
 //! # Locking
-//! The policy's latch. The queues' atomics are relaxed: a queue belongs to one thread at a time, and the
-//! latch of `thread_index` orders its thread before the next one with the same index.
+//! The policy's latch. The queues' atomics are relaxed: a queue belongs to one thread at a time,
+//! and the latch of `thread_index` orders its thread before the next one with the same index.
 //!
 //! # Source
 //! pgBatching and pgBat-Pre of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
@@ -85,7 +85,8 @@ impl Batched {
         Self::with_sizes(policy, frames, prefetch, QUEUE, THRESHOLD)
     }
 
-    /// Wraps a policy of `frames` frames. `queue` is S, `threshold` T: at least 1 each, and T at most S.
+    /// Wraps a policy of `frames` frames. `queue` is S, `threshold` T: at least 1 each, and T at
+    /// most S.
     pub fn with_sizes(policy: Box<dyn Policy>, frames: u32, prefetch: bool, queue: u32, threshold: u32) -> Self {
         let queue = queue.max(1);
         let policy = Tagged::new(policy, frames);

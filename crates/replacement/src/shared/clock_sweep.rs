@@ -1,11 +1,11 @@
 //! CLOCK without a lock: one atomic mark a frame, and an atomic hand.
 //!
-//! The mark is the frame's count of uses with a bound of 1 (`policy::uses`). A hit reads the mark and
-//! writes it only if it is not set, so that hits on a hot page write no shared memory.
+//! The mark is the frame's count of uses with a bound of 1 (`policy::uses`). A hit reads the mark
+//! and writes it only if it is not set, so that hits on a hot page write no shared memory.
 //!
 //! # Locking
-//! None. All orderings are relaxed: marks and hand are advice, and the pool probes every victim. A race
-//! gives a page one round more or less.
+//! None. All orderings are relaxed: marks and hand are advice, and the pool probes every victim. A
+//! race gives a page one round more or less.
 //!
 //! # Source
 //! BP-Wrapper's pgClock: PostgreSQL's clock sweep with a usage count of one.

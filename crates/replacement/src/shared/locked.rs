@@ -1,7 +1,7 @@
 //! A policy behind a latch that every access takes.
 //!
-//! A panic may leave the policy in any state. That is harmless: it only proposes victims, and the pool
-//! probes each of them.
+//! A panic may leave the policy in any state. That is harmless: it only proposes victims, and the
+//! pool probes each of them.
 //!
 //! # Source
 //! pg2Q of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).
@@ -22,7 +22,8 @@ impl Locked {
 }
 
 impl Replacement for Locked {
-    /// Needs no check of the page: a hit is applied at once, before anything else happens to the frame.
+    /// Needs no check of the page: a hit is applied at once, before anything else happens to the
+    /// frame.
     fn hit(&self, frame: FrameId, _page: PageId) {
         self.0.lock().hit(frame);
     }

@@ -8,16 +8,17 @@
 //! - [`Combining`], the default wrapper, does so without ever waiting on a hit.
 //! - [`UseCounted`] needs no latch on a hit, for policies to which a hit only counts a use.
 //!
-//! Two are not wrappers: [`ClockSweep`] keeps one reference bit a frame and takes no latch at all, and
-//! [`Multilist`] is LRU or ARC over sublists that have a latch each.
+//! Two are not wrappers: [`ClockSweep`] keeps one reference bit a frame and takes no latch at all,
+//! and [`Multilist`] is LRU or ARC over sublists that have a latch each.
 //!
-//! A wrapper identifies its callers by thread index ([`clearway_latch::thread_index`]). A simulation
-//! that plays many threads on one calls `thread_index::act_as(index, || pages.hit(frame, page))`.
+//! A wrapper identifies its callers by thread index ([`clearway_latch::thread_index`]). A
+//! simulation that plays many threads on one calls `thread_index::act_as(index, || pages.hit(frame,
+//! page))`.
 //!
 //! # Locking
-//! A caller of the pool holds no latch except the write-back's turn when it takes the policy's latch
-//! (`buffer.policy`). The closures passed to [`Replacement::evict`] and [`Replacement::remove`] run
-//! under it, and take the latch of a page-table shard.
+//! A caller of the pool holds no latch except the write-back's turn when it takes the policy's
+//! latch (`buffer.policy`). The closures passed to [`Replacement::evict`] and
+//! [`Replacement::remove`] run under it, and take the latch of a page-table shard.
 //!
 //! # Source
 //! Ding, Jiang, Zhang: BP-Wrapper, ICDE 2009. Its five systems are [`ClockSweep`] (pgClock),
@@ -58,7 +59,8 @@ const MULTILIST: &str = "multilist";
 /// Follows the policy's name in the name of a [`UseCounted`].
 const MARKED: &str = "marked";
 
-/// A replacement policy over frames that all threads call. Its methods are those of [`crate::Policy`].
+/// A replacement policy over frames that all threads call. Its methods are those of
+/// [`crate::Policy`].
 pub trait Replacement: Send + Sync {
     /// Reports a use of `page` in `frame`. The page may have left the frame since.
     fn hit(&self, frame: FrameId, page: PageId);
@@ -66,9 +68,10 @@ pub trait Replacement: Send + Sync {
     fn miss(&self, frame: FrameId, page: PageId);
     /// Proposes victims; see [`crate::Policy::evict`].
     fn evict(&self, incoming: Option<PageId>, probe: &mut dyn FnMut(FrameId) -> Probe) -> Option<FrameId>;
-    /// Removes the page in `frame`, which could not be taken when it was proposed. Calls `take` once; if
-    /// that returns true, the page is gone and the policy forgets it as it forgets a victim. `take` runs
-    /// where a probe would, so that the policy hears of the page's return only after its departure.
+    /// Removes the page in `frame`, which could not be taken when it was proposed. Calls `take`
+    /// once; if that returns true, the page is gone and the policy forgets it as it forgets a
+    /// victim. `take` runs where a probe would, so that the policy hears of the page's return only
+    /// after its departure.
     fn remove(&self, frame: FrameId, take: &mut dyn FnMut() -> bool);
 }
 
@@ -130,8 +133,8 @@ impl FromStr for WrapperKind {
 pub enum ReplacementFactory {
     /// Builds one that must be notified of every hit.
     Notified(fn(u32) -> Box<dyn Replacement>),
-    /// Builds one to which a hit only raises the frame's count, up to this bound, which is less than 255.
-    /// The pool counts by itself and passes its counts in.
+    /// Builds one to which a hit only raises the frame's count, up to this bound, which is less
+    /// than 255. The pool counts by itself and passes its counts in.
     UseCounted(u8, fn(u32, Arc<dyn Uses>) -> Box<dyn Replacement>),
 }
 
@@ -153,8 +156,8 @@ impl Eq for ReplacementFactory {}
 /// How a pool chooses victims.
 ///
 /// Its name is `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`: `lru/locked`, `lru/multilist`,
-/// `s3-fifo/marked`. A policy alone is put into the wrapper that suits it: [`UseCounted`] (`marked`) if
-/// it is one of those, otherwise the default. The default is `s3-fifo/marked`.
+/// `s3-fifo/marked`. A policy alone is put into the wrapper that suits it: [`UseCounted`]
+/// (`marked`) if it is one of those, otherwise the default. The default is `s3-fifo/marked`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: takes no lock on a hit.
@@ -181,8 +184,8 @@ impl ReplacementKind {
         self.build_over(frames, |most| Arc::new(Counts::new(frames, most)))
     }
 
-    /// As [`Self::build`]; if uses of frames are counted, they are counted in what `uses` returns for the
-    /// bound.
+    /// As [`Self::build`]; if uses of frames are counted, they are counted in what `uses` returns
+    /// for the bound.
     pub fn build_over(self, frames: u32, uses: impl FnOnce(u8) -> Arc<dyn Uses>) -> Box<dyn Replacement> {
         match self {
             Self::ClockSweep => Box::new(ClockSweep::over(frames, uses(clock_sweep::USED))),
@@ -197,8 +200,8 @@ impl ReplacementKind {
         }
     }
 
-    /// Returns the bound of the count if a hit only raises the frame's count. Whoever has the counts then
-    /// counts by itself, instead of calling [`Replacement::hit`].
+    /// Returns the bound of the count if a hit only raises the frame's count. Whoever has the
+    /// counts then counts by itself, instead of calling [`Replacement::hit`].
     pub const fn counts_uses(self) -> Option<u8> {
         match self {
             Self::ClockSweep => Some(clock_sweep::USED),

@@ -1,8 +1,8 @@
 //! A part for each thread, found by the thread's index without a latch, for any number of threads.
 //!
-//! The parts lie in segments, each twice as long as the one before. A segment is made when the first
-//! thread needs it, and stays as long as the whole. Indices are given out smallest first, so that there
-//! are at most twice as many parts as threads have lived at once.
+//! The parts lie in segments, each twice as long as the one before. A segment is made when the
+//! first thread needs it, and stays as long as the whole. Indices are given out smallest first, so
+//! that there are at most twice as many parts as threads have lived at once.
 
 use clearway_latch::CachePadded;
 use std::sync::OnceLock;
@@ -37,7 +37,8 @@ impl<P> PerThread<P> {
         &parts[at - first]
     }
 
-    /// Under a model checker: what makes a part creates atomics and touches none, so that nothing is scheduled meanwhile.
+    /// Under a model checker: what makes a part creates atomics and touches none, so that nothing
+    /// is scheduled meanwhile.
     #[cold]
     fn more(&self, segment: usize) -> &[CachePadded<P>] {
         self.segments[segment].get_or_init(|| (0..FIRST << segment).map(|_| CachePadded::new((self.make)())).collect())

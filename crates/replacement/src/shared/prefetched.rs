@@ -1,8 +1,8 @@
 //! A policy behind a latch that every access takes, with prefetching before the latch.
 //!
-//! Prefetched are the latch's line, the policy's element of the frame, and its links with those of its
-//! neighbours ([`crate::Footprint`]), so that the cache misses happen outside the latch. Sound without
-//! the latch: nothing is read through an address except links, which are atomic.
+//! Prefetched are the latch's line, the policy's element of the frame, and its links with those of
+//! its neighbours ([`crate::Footprint`]), so that the cache misses happen outside the latch. Sound
+//! without the latch: nothing is read through an address except links, which are atomic.
 //!
 //! # Source
 //! pgPref of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009).

@@ -1,9 +1,9 @@
-//! A policy that hears of hits late. It knows what each frame holds, and skips a hit on a page that has
-//! left.
+//! A policy that hears of hits late. It knows what each frame holds, and skips a hit on a page that
+//! has left.
 //!
-//! A page that was evicted while hits on it were queued must not return to the policy, and the frame's
-//! next page must not get those hits. Without the check an eviction can fail for ever, as was found in
-//! other caches.
+//! A page that was evicted while hits on it were queued must not return to the policy, and the
+//! frame's next page must not get those hits. Without the check an eviction can fail for ever, as
+//! was found in other caches.
 //!
 //! # Source
 //! The tag of BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009), compared at commit.
@@ -12,11 +12,11 @@ use crate::policy::{Footprint, Policy, Probe};
 use clearway_latch::prefetch;
 use clearway_types::{FrameId, PageId};
 
-/// A use of a page in a frame, in one word: frame + 1 in the upper half, the page's tag in the lower. 0
-/// means none.
+/// A use of a page in a frame, in one word: frame + 1 in the upper half, the page's tag in the
+/// lower. 0 means none.
 ///
-/// The tag is 32 bits of the page's 48: its number with the partition mixed in. Two successive pages of a
-/// frame may have the same tag; then the second gets a hit of the first.
+/// The tag is 32 bits of the page's 48: its number with the partition mixed in. Two successive
+/// pages of a frame may have the same tag; then the second gets a hit of the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry(u64);
 
@@ -92,7 +92,8 @@ impl Tagged {
     }
 }
 
-/// What is prefetched before a latch is asked for: the latch's own line, and what the hits that wait will touch.
+/// What is prefetched before a latch is asked for: the latch's own line, and what the hits that
+/// wait will touch.
 pub(super) struct Warm(Footprint);
 
 impl Warm {

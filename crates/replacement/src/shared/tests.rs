@@ -119,7 +119,8 @@ fn a_queue_is_committed_at_its_threshold_in_order() {
     assert_eq!(recorder.told.lock().unwrap()[13..], [Event::Hit(3), Event::Hit(4), Event::Remove(4)]);
 }
 
-/// The source's pseudocode: between T and S each hit tries, at S it waits. The latch is held by an eviction, whose probe hits.
+/// The source's pseudocode: between T and S each hit tries, at S it waits. The latch is held by an
+/// eviction, whose probe hits.
 #[test]
 fn a_latch_that_is_taken_is_tried_again_at_each_hit_from_t_on() {
     let recorder = Recorder::default();
@@ -147,7 +148,8 @@ fn threads_do_not_fill_each_others_queues() {
     assert_eq!(recorder.hits(), [1, 2].repeat(100));
 }
 
-/// Invariant 2 of `combining`, without its ring's help: while the latch is taken a thread goes on for as long as it likes.
+/// Invariant 2 of `combining`, without its ring's help: while the latch is taken a thread goes on
+/// for as long as it likes.
 #[test]
 fn hits_go_on_while_the_latch_is_taken() {
     let recorder = Recorder::default();
@@ -223,7 +225,8 @@ fn a_thread_that_ends_leaves_no_hit_behind() {
     }
 }
 
-/// For one thread a wrapper changes nothing but when the policy hears: every eviction finds what the plain policy would.
+/// For one thread a wrapper changes nothing but when the policy hears: every eviction finds what
+/// the plain policy would.
 #[test]
 fn one_thread_evicts_as_the_plain_policy_does() {
     for kind in ReplacementKind::all() {

@@ -1,15 +1,16 @@
 //! Hits without a latch, for policies to which a hit only counts a use of the frame, up to a bound.
 //!
-//! The counts are where both the policy and the thread that hits can reach them (`policy::uses`). In
-//! the pool they are in the frame itself: a hit touches no cache line that finding the page has not
-//! touched, and a hit on a hot page, whose count is at the bound, writes nothing. No queue is needed,
-//! since hits commute. So the policy chooses exactly as it would alone.
+//! The counts are where both the policy and the thread that hits can reach them (`policy::uses`).
+//! In the pool they are in the frame itself: a hit touches no cache line that finding the page has
+//! not touched, and a hit on a hot page, whose count is at the bound, writes nothing. No queue is
+//! needed, since hits commute. So the policy chooses exactly as it would alone.
 //!
 //! # Locking
 //! The policy's latch, for misses, evictions and removals.
 //!
 //! # Source
-//! The lock-free hits of S3-FIFO (Yang and others, SOSP 2023) and SIEVE (Zhang and others, NSDI 2024).
+//! The lock-free hits of S3-FIFO (Yang and others, SOSP 2023) and SIEVE (Zhang and others, NSDI
+//! 2024).
 
 use super::{POLICY, Replacement};
 use crate::policy::{Policy, PolicyKind, Probe, S3_FIFO_MOST_USES, S3Fifo, SIEVE_MOST_USES, Sieve, Uses};

@@ -1,7 +1,9 @@
-//! Every interleaving of hits with the holder of the latch, of hand-overs and of drains; up to loom's preemption bound.
+//! Every interleaving of hits with the holder of the latch, of hand-overs and of drains; up to
+//! loom's preemption bound.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-replacement --release --lib loom`. A ring has two slots here and a batch is one hit: every hit
-//! tries the latch, every third without a drain goes beyond the ring. Threads act as indices, so that each queue is one thread's.
+//! `RUSTFLAGS="--cfg loom" cargo test -p clearway-replacement --release --lib loom`. A ring has two
+//! slots here and a batch is one hit: every hit tries the latch, every third without a drain goes
+//! beyond the ring. Threads act as indices, so that each queue is one thread's.
 
 use super::*;
 use clearway_types::PartitionId;
@@ -10,7 +12,8 @@ use std::sync::Mutex;
 
 const FRAMES: u32 = 256;
 
-/// Notes hits in order. Only under the policy's latch: its own mutex is never contended, and loom need not see it.
+/// Notes hits in order. Only under the policy's latch: its own mutex is never contended, and loom
+/// need not see it.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<u32>>>);
 
@@ -42,7 +45,8 @@ fn made() -> (Arc<Combining>, Recorder) {
     (pages, recorder)
 }
 
-/// As thread `index`, which has a queue already, as the first hit only makes one; the last hit ends a batch.
+/// As thread `index`, which has a queue already, as the first hit only makes one; the last hit ends
+/// a batch.
 fn hits(pages: &Combining, index: u32, frames: std::ops::Range<u32>) {
     let shared = &*pages.0;
     let ring = shared.rings.of(index);
@@ -70,7 +74,8 @@ fn bounded(f: impl Fn() + Sync + Send + 'static) {
     model.check(f);
 }
 
-/// Invariants 1 to 3: two threads hit, and nobody comes afterwards: each has had the latch, or its queue was taken by a holder.
+/// Invariants 1 to 3: two threads hit, and nobody comes afterwards: each has had the latch, or its
+/// queue was taken by a holder.
 #[test]
 fn loom_no_batch_is_lost_or_left_behind() {
     bounded(|| {
@@ -84,8 +89,8 @@ fn loom_no_batch_is_lost_or_left_behind() {
     });
 }
 
-/// Invariant 2: while another holds the latch for good, hits come to their end, through a full ring and an overflow; and invariant 1: the holder
-/// then finds them all, in order.
+/// Invariant 2: while another holds the latch for good, hits come to their end, through a full ring
+/// and an overflow; and invariant 1: the holder then finds them all, in order.
 #[test]
 fn loom_nobody_waits_for_a_holder_that_does_not_come_back() {
     bounded(|| {
@@ -115,7 +120,8 @@ fn loom_a_ring_is_drained_while_its_thread_fills_it() {
     });
 }
 
-/// Invariant 4: what a thread leaves is told at its end, also if it was handed over and is being drained.
+/// Invariant 4: what a thread leaves is told at its end, also if it was handed over and is being
+/// drained.
 #[test]
 fn loom_a_thread_that_ends_leaves_nothing() {
     bounded(|| {

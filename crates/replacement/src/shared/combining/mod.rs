@@ -1,33 +1,38 @@
 //! Combining: a hit is a plain store into the thread's own queue, and no thread waits on a hit.
 //!
-//! At the end of a batch a thread tries the policy's latch and, if it gets it, applies its hits. Otherwise
-//! it hands its queue to the holder, who empties it before releasing the latch; the thread continues with
-//! the same queue. If the holder takes so long that the ring of [`ring::ROOM`] hits is full, the thread
-//! continues in an overflow. Once that has [`OVERFLOW`] entries a frame, hits on the same page become one
-//! entry with a count. So no access is dropped, no thread waits, and the pages bound the memory.
+//! At the end of a batch a thread tries the policy's latch and, if it gets it, applies its hits.
+//! Otherwise it hands its queue to the holder, who empties it before releasing the latch; the
+//! thread continues with the same queue. If the holder takes so long that the ring of
+//! [`ring::ROOM`] hits is full, the thread continues in an overflow. Once that has [`OVERFLOW`]
+//! entries a frame, hits on the same page become one entry with a count. So no access is dropped,
+//! no thread waits, and the pages bound the memory.
 //!
-//! The batch (how many hits a thread keeps back) follows the pool and the threads. All threads together
-//! keep back at most one hit for [`FRAMES_A_HIT`] frames, and each at most [`LARGEST_BATCH`]. With too many
-//! threads for the pool the batch is 0, and each hit tries the latch. So the policy chooses as if it heard
-//! of every hit at once, except for the order of a few hits of different threads.
+//! The batch (how many hits a thread keeps back) follows the pool and the threads. All threads
+//! together keep back at most one hit for [`FRAMES_A_HIT`] frames, and each at most
+//! [`LARGEST_BATCH`]. With too many threads for the pool the batch is 0, and each hit tries the
+//! latch. So the policy chooses as if it heard of every hit at once, except for the order of a few
+//! hits of different threads.
 //!
 //! # Invariants
-//! 1. Each hit is applied to the policy once, in its thread's order. A hit whose page has left the frame is
-//!    skipped (see `tagged`).
-//! 2. A hit only tries the latch. Exception: an exiting thread that has already released its queue waits.
-//! 3. A queue that was handed over is emptied by the current holder, before or after it releases the latch.
-//!    A holder does so at most [`ROUNDS`] times, since it may be on a hit of its own. Later queues are left
-//!    to the next holder: at the latest to their owner, at the end of its next batch.
+//! 1. Each hit is applied to the policy once, in its thread's order. A hit whose page has left the
+//!    frame is skipped (see `tagged`).
+//! 2. A hit only tries the latch. Exception: an exiting thread that has already released its queue
+//!    waits.
+//! 3. A queue that was handed over is emptied by the current holder, before or after it releases
+//!    the latch. A holder does so at most [`ROUNDS`] times, since it may be on a hit of its own.
+//!    Later queues are left to the next holder: at the latest to their owner, at the end of its
+//!    next batch.
 //! 4. A thread that ends has applied its hits.
 //!
 //! # Locking
-//! The policy's latch. Misses, evictions, removals and ends of threads wait for it. The list of queues
-//! handed over is a stack of thread indices: a thread pushes by exchanging its head, the holder takes all
-//! at once.
+//! The policy's latch. Misses, evictions, removals and ends of threads wait for it. The list of
+//! queues handed over is a stack of thread indices: a thread pushes by exchanging its head, the
+//! holder takes all at once.
 //!
 //! # Source
-//! BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009) for private queues, TryLock and tags; flat combining (Hendler,
-//! Incze, Shavit, Tzafrir, SPAA 2010) for the holder that does the work of threads that find it busy.
+//! BP-Wrapper (Ding, Jiang, Zhang, ICDE 2009) for private queues, TryLock and tags; flat combining
+//! (Hendler, Incze, Shavit, Tzafrir, SPAA 2010) for the holder that does the work of threads that
+//! find it busy.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -44,7 +49,8 @@ use clearway_types::{FrameId, PageId};
 use ring::Ring;
 use std::sync::{Arc, Weak};
 
-/// The most hits that a thread keeps back: half its ring, so that it can continue while the holder works.
+/// The most hits that a thread keeps back: half its ring, so that it can continue while the holder
+/// works.
 pub const LARGEST_BATCH: u32 = ring::ROOM / 2;
 /// Frames for each hit that all threads together may keep back.
 pub const FRAMES_A_HIT: u32 = 128;

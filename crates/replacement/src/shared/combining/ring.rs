@@ -1,29 +1,30 @@
-//! A thread's queue of hits: a ring that its thread fills with plain stores, and that the holder of the
-//! policy's latch empties.
+//! A thread's queue of hits: a ring that its thread fills with plain stores, and that the holder of
+//! the policy's latch empties.
 //!
-//! Each slot says by itself whether it is free: there is no count that both sides write. Slot = position
-//! mod [`ROOM`].
+//! Each slot says by itself whether it is free: there is no count that both sides write. Slot =
+//! position mod [`ROOM`].
 //!
 //! | slot  | who writes it next    | to    |
 //! |-------|-----------------------|-------|
 //! | 0     | the owner, at `tail`  | a hit |
 //! | a hit | the holder, at `head` | 0     |
 //!
-//! While the ring is full, the owner keeps its hits in an overflow, which belongs to whoever has exchanged
-//! it out of its place.
+//! While the ring is full, the owner keeps its hits in an overflow, which belongs to whoever has
+//! exchanged it out of its place.
 //!
 //! # Invariants
-//! 1. The hits from `head` to `tail` are in the slots. The owner stores only in a slot that it has seen
-//!    free.
-//! 2. While there is an overflow, the owner stores in no slot. All hits in slots below `Overflow::from` are
-//!    older than the overflow, all above are newer.
-//! 3. An overflow has at most twice as many entries as there are pages in frames, or [`Ring::new`]'s `bound`
-//!    if that is more. When it is full, hits on the same page become one entry with a count, in the place
-//!    of the last. Hits on pages that have left a frame since are kept apart. These are few, since no page
-//!    leaves while the policy's latch is held.
+//! 1. The hits from `head` to `tail` are in the slots. The owner stores only in a slot that it has
+//!    seen free.
+//! 2. While there is an overflow, the owner stores in no slot. All hits in slots below
+//!    `Overflow::from` are older than the overflow, all above are newer.
+//! 3. An overflow has at most twice as many entries as there are pages in frames, or
+//!    [`Ring::new`]'s `bound` if that is more. When it is full, hits on the same page become one
+//!    entry with a count, in the place of the last. Hits on pages that have left a frame since are
+//!    kept apart. These are few, since no page leaves while the policy's latch is held.
 //!
 //! # Source
-//! FastForward (Giacomoni, Moseley, Vachharajani, PPoPP 2008) for slots that say whether they are free.
+//! FastForward (Giacomoni, Moseley, Vachharajani, PPoPP 2008) for slots that say whether they are
+//! free.
 
 use super::super::tagged::{Entry, Tagged};
 use clearway_latch::{AtomicOptionBox, CachePadded};
@@ -161,7 +162,8 @@ impl Ring {
         self.slot(position).load(Ordering::Acquire) == Entry::NONE.to_u64()
     }
 
-    /// By the owner: lets it queue `batch` hits, or as many as there is room for, before it must see to them.
+    /// By the owner: lets it queue `batch` hits, or as many as there is room for, before it must
+    /// see to them.
     pub fn allow(&self, batch: u32) {
         let tail = self.own.tail.load(Ordering::Relaxed);
         // A hint is enough: only the owner puts an overflow there; that it is gone already is no harm.
@@ -185,8 +187,9 @@ impl Ring {
         was
     }
 
-    /// By the holder of the policy's latch: tells the policy of what is queued from `head` on, in its order; of what the owner adds meanwhile, at most
-    /// a ring full. `head` is the position of the first hit that the policy has not been told of.
+    /// By the holder of the policy's latch: tells the policy of what is queued from `head` on, in
+    /// its order; of what the owner adds meanwhile, at most a ring full. `head` is the position of
+    /// the first hit that the policy has not been told of.
     pub fn drain(&self, head: &mut u32, policy: &mut Tagged) {
         let began = *head;
         let mut next = |policy: &mut Tagged| {
@@ -226,8 +229,8 @@ impl Ring {
         self.shared.handed.swap(false, Ordering::AcqRel);
     }
 
-    /// The next in the list of those handed over: the owner's while it puts itself there, the holder's who has taken the list out. Relaxed: the
-    /// list's head orders it.
+    /// The next in the list of those handed over: the owner's while it puts itself there, the
+    /// holder's who has taken the list out. Relaxed: the list's head orders it.
     pub fn next(&self) -> &AtomicU32 {
         &self.shared.next
     }
@@ -274,7 +277,8 @@ mod tests {
         assert_eq!(recorder.hits(), hits);
     }
 
-    /// Invariant 3: bounded however long nobody drains, and nothing is lost but the order of hits on one page among others'.
+    /// Invariant 3: bounded however long nobody drains, and nothing is lost but the order of hits
+    /// on one page among others'.
     #[test]
     fn an_overflow_is_bounded_and_counts_every_hit() {
         let recorder = Recorder::default();

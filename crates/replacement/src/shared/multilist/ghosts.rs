@@ -1,7 +1,7 @@
 //! Pages that have left, of one state and one sublist: oldest first, found by page.
 //!
-//! A page taken out of the middle leaves its place in the queue behind until it comes to the end; so that all is O(1) on average, and the queue at
-//! most twice as long as it has pages, and a few.
+//! A page taken out of the middle leaves its place in the queue behind until it comes to the end;
+//! so that all is O(1) on average, and the queue at most twice as long as it has pages, and a few.
 
 use clearway_types::PageId;
 use std::collections::{HashMap, VecDeque};

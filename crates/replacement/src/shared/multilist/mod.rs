@@ -1,12 +1,12 @@
-//! OpenZFS's multilist: each list is split into sublists with a latch each, so that threads that use
-//! different pages seldom meet.
+//! OpenZFS's multilist: each list is split into sublists with a latch each, so that threads that
+//! use different pages seldom meet.
 //!
-//! A page's hash names its sublist: sublists fill evenly, and a page that comes back finds its ghost there.
-//! A hit moves the page within its sublist, under that sublist's latch. An eviction picks a sublist and
-//! proposes from its tail. That is not the oldest page of all, but all tails are about equally old. OpenZFS
-//! picks at random; here picks follow the multiples of the golden ratio, which reach all sublists equally
-//! often even in a few picks. There is no order between sublists. The capacity is that of the whole: a
-//! sublist has as many frames as its pages take.
+//! A page's hash names its sublist: sublists fill evenly, and a page that comes back finds its
+//! ghost there. A hit moves the page within its sublist, under that sublist's latch. An eviction
+//! picks a sublist and proposes from its tail. That is not the oldest page of all, but all tails
+//! are about equally old. OpenZFS picks at random; here picks follow the multiples of the golden
+//! ratio, which reach all sublists equally often even in a few picks. There is no order between
+//! sublists. The capacity is that of the whole: a sublist has as many frames as its pages take.
 //!
 //! Under LRU there is one state. Under ARC there are two, MRU and MFU, each with its ghosts.
 //!
@@ -14,29 +14,29 @@
 //!
 //! - Each state is split by sublist; `p` is one atomic for all and moves by whole numbers.
 //! - A victim comes from MRU if that is larger than `p`, whichever page it makes room for.
-//! - Ghosts are limited by two sums (MRU with its ghosts, and all ghosts; each at most the pool), and
-//!   forgotten at the tails of sublists picked in the same way.
+//! - Ghosts are limited by two sums (MRU with its ghosts, and all ghosts; each at most the pool),
+//!   and forgotten at the tails of sublists picked in the same way.
 //!
 //! Differences from OpenZFS:
 //!
-//! - `p` has the paper's bounds, 0 and the pool's size, and starts at 0. OpenZFS, whose cache grows and
-//!   shrinks, starts in the middle and keeps a sixteenth away from both ends.
+//! - `p` has the paper's bounds, 0 and the pool's size, and starts at 0. OpenZFS, whose cache grows
+//!   and shrinks, starts in the middle and keeps a sixteenth away from both ends.
 //! - A second use counts however soon it comes.
 //! - All pages are of one size and one kind.
 //!
 //! # Invariants
-//! 1. A frame that has a page is in the lists of the sublist that the page's hash names, any other in none.
-//!    `pages` has the page, and changes under that sublist's latch.
+//! 1. A frame that has a page is in the lists of the sublist that the page's hash names, any other
+//!    in none. `pages` has the page, and changes under that sublist's latch.
 //! 2. `sizes` are the lengths of the states over all sublists.
 //!
 //! # Locking
-//! The latches of the sublists (class `buffer.policy`), one at a time. An eviction's probe is called under
-//! one. Links and states of frames are relaxed atomics, guarded by the latch of the frame's sublist. `p`
-//! and `sizes` are relaxed too: advice, each right by itself.
+//! The latches of the sublists (class `buffer.policy`), one at a time. An eviction's probe is
+//! called under one. Links and states of frames are relaxed atomics, guarded by the latch of the
+//! frame's sublist. `p` and `sizes` are relaxed too: advice, each right by itself.
 //!
 //! # Source
-//! Surya, illumos 244781f1 (5497 lock contention on arcs_mtx), 2015; `arc_adapt` and `arc_adjust` of that
-//! time for ARC.
+//! Surya, illumos 244781f1 (5497 lock contention on arcs_mtx), 2015; `arc_adapt` and `arc_adjust`
+//! of that time for ARC.
 
 mod ghosts;
 #[cfg(all(test, not(any(loom, shuttle))))]
@@ -55,7 +55,8 @@ use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Rel
 const FEWEST: u32 = 4;
 /// But no sublist for fewer frames: the tails of small ones are not equally old.
 const SMALLEST: u32 = 256;
-/// Ends of lists that lie between those of two sublists, so that these have cache lines of their own.
+/// Ends of lists that lie between those of two sublists, so that these have cache lines of their
+/// own.
 const ENDS: u32 = 32;
 const NO_PAGE: u64 = u64::MAX;
 const MRU: u8 = 0;
@@ -107,7 +108,8 @@ struct Sublist {
 }
 
 impl Multilist {
-    /// For frames `0 .. frames`, with as many sublists as the machine has cores, at least 4; fewer if each would have fewer than 256 frames.
+    /// For frames `0 .. frames`, with as many sublists as the machine has cores, at least 4; fewer
+    /// if each would have fewer than 256 frames.
     pub fn new(kind: MultilistKind, frames: u32) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         // A simulation is the same on every machine.
@@ -136,7 +138,8 @@ impl Multilist {
         }
     }
 
-    /// The number of the sublist to which the page belongs, from 0 on: its hits take that one's latch.
+    /// The number of the sublist to which the page belongs, from 0 on: its hits take that one's
+    /// latch.
     pub fn sublist_of(&self, page: PageId) -> u32 {
         // The upper half of a Fibonacci hash, scaled: even whatever the number of sublists.
         let hash = page.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -151,7 +154,8 @@ impl Multilist {
         self.pages[frame as usize].load(Relaxed)
     }
 
-    /// All sublists in turn, from one on that is another each time (Knuth, The Art of Computer Programming 3, 6.4).
+    /// All sublists in turn, from one on that is another each time (Knuth, The Art of Computer
+    /// Programming 3, 6.4).
     fn in_turn(&self) -> impl Iterator<Item = u32> {
         let draw = u64::from(self.draws.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9));
         let count = self.sublists.len() as u64;

@@ -1,4 +1,5 @@
-//! The sublists: their evenness, what leaves, what is remembered, and their sizes under many threads.
+//! The sublists: their evenness, what leaves, what is remembered, and their sizes under many
+//! threads.
 
 use super::super::tests::page;
 use super::*;
@@ -54,7 +55,8 @@ fn a_hit_on_a_page_that_has_left_is_ignored() {
     assert_eq!(pages.validate(), Ok(()));
 }
 
-/// ARC: what comes back soon after it left is frequent, and moves `p` towards the state that it left.
+/// ARC: what comes back soon after it left is frequent, and moves `p` towards the state that it
+/// left.
 #[test]
 fn ghosts_move_p() {
     let pages = full(MultilistKind::Arc, 64, 4);
