@@ -5,7 +5,7 @@
 
 use clearway_latch::RawLatch;
 use clearway_latch::lockstat::Class;
-use clearway_replacement::{Policy, PolicyKind, Probe, Replacement, ReplacementFactory, ReplacementKind};
+use clearway_replacement::{Policy, PolicyKind, Probe, Replacement, ReplacementFactory, ReplacementKind, WrapperKind};
 use clearway_server::config::Flags;
 use clearway_server::exit::{self, Failure};
 use clearway_server::{Config, serve};
@@ -18,7 +18,8 @@ use std::str::FromStr;
 #[derive(Debug, clap::Args)]
 pub struct ServeFlags {
     /// Replacement that exists only to be measured: lru/s_lock(tas) or lru/s_lock(cas), LRU behind
-    /// PostgreSQL's spin lock, which every use of a page takes [default: that of --replacement]
+    /// PostgreSQL's spin lock, which every use of a page takes; or a policy in a wrapper that no
+    /// server offers, as lru/locked or 2q/batched [default: that of --replacement]
     #[arg(long, value_name = "NAME")]
     specimen: Option<Specimen>,
     #[command(flatten)]
@@ -42,27 +43,31 @@ pub enum Specimen {
     LruSLockTas,
     /// LRU behind `s_lock` by compare-and-swap.
     LruSLockCas,
+    /// A policy in a wrapper.
+    Wrapped(PolicyKind, WrapperKind),
 }
 
 impl Specimen {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::LruSLockTas, Self::LruSLockCas];
+    /// LRU behind PostgreSQL's spin lock, by each acquisition.
+    pub const S_LOCKS: [Self; 2] = [Self::LruSLockTas, Self::LruSLockCas];
 
-    /// The policy and its latch, as `lru/locked` is written.
+    /// The policy, and how threads share it.
     pub fn name(self) -> String {
-        let latch = match self {
-            Self::LruSLockTas => SLockTas::NAME,
-            Self::LruSLockCas => SLockCas::NAME,
-        };
-        format!("lru/{latch}")
+        match self {
+            Self::LruSLockTas => format!("lru/{}", SLockTas::NAME),
+            Self::LruSLockCas => format!("lru/{}", SLockCas::NAME),
+            Self::Wrapped(..) => self.kind().to_string(),
+        }
     }
 
     /// As the pool is configured.
     fn kind(self) -> ReplacementKind {
-        ReplacementKind::Custom(ReplacementFactory::Notified(match self {
-            Self::LruSLockTas => behind::<SLockTas>,
-            Self::LruSLockCas => behind::<SLockCas>,
-        }))
+        let custom = |factory| ReplacementKind::Custom(ReplacementFactory::Notified(factory));
+        match self {
+            Self::LruSLockTas => custom(behind::<SLockTas>),
+            Self::LruSLockCas => custom(behind::<SLockCas>),
+            Self::Wrapped(policy, wrapper) => ReplacementKind::Wrapped(policy, wrapper),
+        }
     }
 }
 
@@ -70,9 +75,13 @@ impl FromStr for Specimen {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let names = || Self::ALL.map(Self::name).join(", ");
-        let found = Self::ALL.into_iter().find(|specimen| specimen.name() == name);
-        found.ok_or_else(|| format!("unknown specimen \"{name}\"; there are {}", names()))
+        if let Some(s_lock) = Self::S_LOCKS.into_iter().find(|specimen| specimen.name() == name) {
+            return Ok(s_lock);
+        }
+        let names = Self::S_LOCKS.map(Self::name).join(", ");
+        let (policy, wrapper) = name.split_once('/').ok_or_else(|| format!("there are {names}, and POLICY/WRAPPER"))?;
+        let wrapper = wrapper.parse().map_err(|error| format!("{error}; and {names}"))?;
+        Ok(Self::Wrapped(policy.parse()?, wrapper))
     }
 }
 
@@ -126,10 +135,12 @@ mod tests {
     use clearway_latch::lockstat;
     use clearway_types::PartitionId;
 
+    const LOCKED: Specimen = Specimen::Wrapped(PolicyKind::Lru, WrapperKind::Locked);
+
     #[test]
     fn a_specimen_evicts_as_its_policy_and_counts_its_requests() {
         let page = |no| PageId::new(PartitionId(0), no);
-        for specimen in Specimen::ALL {
+        for specimen in Specimen::S_LOCKS.into_iter().chain([LOCKED]) {
             assert_eq!(specimen.name().parse(), Ok(specimen));
             let requests =
                 || lockstat::contention().iter().find(|row| row.name == "buffer.policy").map_or(0, |row| row.requests);
@@ -144,6 +155,6 @@ mod tests {
             assert!(requests() >= before + 9, "every call asks for the latch");
         }
         let error = "lru/mcs".parse::<Specimen>().unwrap_err();
-        assert!(error.contains("lru/s_lock(tas), lru/s_lock(cas)"), "{error}");
+        assert!(error.contains("locked") && error.contains("lru/s_lock(tas), lru/s_lock(cas)"), "{error}");
     }
 }

@@ -81,8 +81,10 @@ table::settings! {
     log_segment("SIZE"): Size => u64 = 64 * MIB, in MIB..=TIB;
     /// Size of the log's buffer in memory, 1MiB to 64GiB [default: 16MiB]
     log_buffer("SIZE"): Size => u64 = 16 * MIB, in MIB..=64 * GIB;
-    /// Page replacement of the buffer pool: clock-sweep, or a policy, or POLICY/WRAPPER such as
-    /// lru/locked [default: s3-fifo]
+    /// Policy that chooses the pages that leave the buffer pool: s3-fifo for most loads, clock-sweep
+    /// for the cheapest hits, lirs or clock-pro for loops larger than the pool, arbiter for loads that
+    /// change, or another of docs/policies.md; also lru/multilist and arc/multilist [default:
+    /// s3-fifo]
     replacement("HOW"): ReplacementKind => ReplacementKind = ReplacementKind::default();
     /// How pages are read and written: by io_uring (uring), by threads, or by io_uring if the kernel
     /// allows it (auto) [default: auto]

@@ -21,6 +21,7 @@ use clearway_harness::pgbench::{Length, Mode, Run, Script};
 use clearway_harness::server::Kind;
 use clearway_harness::{Res, tools};
 use clearway_latch::Choice;
+use clearway_replacement::{PolicyKind, WrapperKind};
 use std::time::Instant;
 
 /// The experiment.
@@ -57,7 +58,7 @@ struct Figures {
     waits: Waits,
 }
 
-/// The policy that every use of a page tells behind one latch, and the default, which needs none on a hit.
+/// The policy that every use of a page changes behind one latch, and one that takes none on a hit.
 const LATCHED: &str = "lru/locked";
 const UNLATCHED: &str = "clock-sweep";
 /// More workers than there are cores on most machines: the source has a process for each client.
@@ -122,22 +123,18 @@ impl Case {
 }
 
 fn variants() -> Vec<Variant> {
-    let variant = |name: String, args: &[&str]| {
-        let args = args.iter().map(|a| (*a).to_owned()).collect();
-        Variant { name, args, specimen: None }
+    let served = |name: String, specimen: Option<Specimen>, args: &[&str]| Variant {
+        name,
+        args: args.iter().map(|a| (*a).to_owned()).collect(),
+        specimen,
     };
-    let mut variants = vec![variant(format!("{UNLATCHED}, no latch on a hit"), &["--replacement", UNLATCHED])];
-    variants.extend(Choice::all().into_iter().map(|choice| {
-        variant(format!("{LATCHED}, {}", choice.name()), &["--replacement", LATCHED, "--latch", choice.name()])
-    }));
-    variants.push(variant(format!("{LATCHED}, sleeps at once"), &["--replacement", LATCHED, "--latch-spins", "0"]));
-    variants
-        .push(variant(format!("{LATCHED}, hardly sleeps"), &["--replacement", LATCHED, "--latch-spins", ONLY_SPINS]));
-    variants.extend(Specimen::ALL.map(|specimen| Variant {
-        name: specimen.name(),
-        args: vec!["--specimen".into(), specimen.name()],
-        specimen: Some(specimen),
-    }));
+    let locked = Specimen::Wrapped(PolicyKind::Lru, WrapperKind::Locked);
+    let variant = |what: &str, args: &[&str]| served(format!("{}, {what}", locked.name()), Some(locked), args);
+    let mut variants = vec![served(format!("{UNLATCHED}, no latch on a hit"), None, &["--replacement", UNLATCHED])];
+    variants.extend(Choice::all().into_iter().map(|choice| variant(choice.name(), &["--latch", choice.name()])));
+    variants.push(variant("sleeps at once", &["--latch-spins", "0"]));
+    variants.push(variant("hardly sleeps", &["--latch-spins", ONLY_SPINS]));
+    variants.extend(Specimen::S_LOCKS.map(|specimen| served(specimen.name(), Some(specimen), &[])));
     variants
 }
 
@@ -147,13 +144,10 @@ impl Variant {
         let workers = workers.to_string();
         let args = self.args.iter().map(String::as_str).chain(["--workers", workers.as_str()]);
         let kind = clearway(task, sizes, &args.collect::<Vec<_>>())?;
-        Ok(match (kind, self.specimen) {
-            (Kind::Clearway { args, .. }, Some(_)) => {
-                let binary = std::env::current_exe().map_err(|e| format!("where is this program? {e}"))?;
-                Kind::Clearway { binary, args }
-            }
-            (kind, _) => kind,
-        })
+        let (Some(specimen), Kind::Clearway { mut args, .. }) = (self.specimen, kind.clone()) else { return Ok(kind) };
+        let binary = std::env::current_exe().map_err(|e| format!("cannot find this program: {e}"))?;
+        args.extend(["--specimen".into(), specimen.name()]);
+        Ok(Kind::Clearway { binary, args })
     }
 }
 
@@ -312,8 +306,8 @@ fn found_before(measured: &[(Case, Vec<Figures>)], workers: usize) -> Option<Str
         middle(&measured.iter().find(is)?.1, of)
     };
     let ours = middle(latched(measured, workers).first()?.1, MEASURES[0].of)?;
-    let [tas, cas] = Specimen::ALL.map(|specimen| of(specimen, MEASURES[0].of));
-    let [tas_waits, cas_waits] = Specimen::ALL.map(|specimen| of(specimen, MEASURES[1].of));
+    let [tas, cas] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[0].of));
+    let [tas_waits, cas_waits] = Specimen::S_LOCKS.map(|specimen| of(specimen, MEASURES[1].of));
     let (tas, cas, tas_waits, cas_waits) = (tas?, cas?, tas_waits?, cas_waits?);
     Some(format!(
         "{workers} workers, with s_lock in the latch's place: by test-and-set {} transactions a second and {} % of the workers' time waited \
@@ -384,7 +378,7 @@ mod tests {
     #[test]
     fn every_acquisition_of_the_processor_is_a_case_and_no_bar_needs_one() {
         let whole = cases(&task(false, Part::Whole));
-        assert_eq!(whole.len(), 2 * (Choice::all().len() + 3 + Specimen::ALL.len()));
+        assert_eq!(whole.len(), 2 * (Choice::all().len() + 3 + Specimen::S_LOCKS.len()));
         assert!(
             Choice::all().iter().all(|c| whole.iter().any(|case| case.variant.args.contains(&c.name().to_owned())))
         );

@@ -106,6 +106,11 @@ impl WrapperKind {
         }
     }
 
+    /// Returns whether somebody would choose it for a pool. The others exist to be measured beside it.
+    pub const fn is_offered(self) -> bool {
+        matches!(self, Self::Combining)
+    }
+
     /// Its name in configurations, tables and plots.
     pub const fn name(self) -> &'static str {
         match self {
@@ -155,9 +160,11 @@ impl Eq for ReplacementFactory {}
 
 /// How a pool chooses victims.
 ///
-/// Its name is `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`: `lru/locked`, `lru/multilist`,
+/// Its name is `clock-sweep`, `POLICY`, or `POLICY/WRAPPER`: `lru/combining`, `lru/multilist`,
 /// `s3-fifo/marked`. A policy alone is put into the wrapper that suits it: [`UseCounted`]
 /// (`marked`) if it is one of those, otherwise the default. The default is `s3-fifo/marked`.
+///
+/// Wrappers that exist only to be measured ([`WrapperKind::is_offered`]) are not read from a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplacementKind {
     /// [`ClockSweep`]: takes no lock on a hit.
@@ -249,8 +256,12 @@ impl FromStr for ReplacementKind {
                 marked.ok_or_else(|| only(works(), "hear of hits by marks alone"))
             }
             wrapper => {
-                let wrapper = wrapper.parse().map_err(|error| format!("{error}, {MULTILIST}, {MARKED}"))?;
-                Ok(Self::Wrapped(policy, wrapper))
+                let offered = WrapperKind::ALL.iter().find(|kind| kind.is_offered() && kind.name() == wrapper);
+                let unknown = || {
+                    let offered = WrapperKind::default().name();
+                    format!("unknown wrapper of policies \"{wrapper}\"; there are {offered}, {MULTILIST}, {MARKED}")
+                };
+                offered.map(|wrapper| Self::Wrapped(policy, *wrapper)).ok_or_else(unknown)
             }
         }
     }

@@ -47,8 +47,10 @@ fn how_latches_are_taken_can_be_told() {
 fn how_victims_are_chosen_can_be_told() {
     let parse = |text: &str| Config::parse(Flags::default(), text);
     assert_eq!(parse("").unwrap().replacement.to_string(), "s3-fifo/marked");
-    let c = parse("replacement = \"lru/locked\"\n").unwrap();
-    assert_eq!(Ok(c.replacement), "lru/locked".parse());
+    let c = parse("replacement = \"lru/multilist\"\n").unwrap();
+    assert_eq!(Ok(c.replacement), "lru/multilist".parse());
+    let refused = parse("replacement = \"lru/locked\"\n").unwrap_err();
+    assert!(refused.contains("unknown wrapper of policies \"locked\""), "{refused}");
     let refused = parse("replacement = \"fifo\"\n").unwrap_err();
     assert!(refused.starts_with("replacement: unknown replacement policy \"fifo\""), "{refused}");
 }
