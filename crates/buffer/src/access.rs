@@ -3,7 +3,7 @@
 //! # Invariants and locking
 //! Those of `pool`.
 
-use crate::frame::{Frame, FreeFrame, Latched, Mode};
+use crate::frame::{Frame, FreeFrame, Mode, TryLatch};
 use crate::guard::{PageMut, PageRef};
 use crate::loader::{PoolCore, Want};
 use crate::optimistic::Glimpse;
@@ -25,7 +25,7 @@ impl PoolCore {
     pub fn latch(&self, id: PageId, mode: Mode) -> Option<FrameId> {
         mode.class().request();
         match self.table.find(&self.frames, id) {
-            Some((frame, state)) if state.try_latch(id, mode) == Latched::Yes => Some(frame),
+            Some((frame, state)) if state.try_latch(id, mode) == TryLatch::Yes => Some(frame),
             None if canary::on(Bug::UnconfirmedMiss) => None,
             _ => self.latch_slowly(id, mode, Location::caller()),
         }
@@ -108,8 +108,8 @@ impl PoolCore {
             mode.class().timed(caller, || {
                 while let Err(Busy(frame)) = attempt {
                     attempt = match self.frame(frame).latch_in_turn(id, mode) {
-                        Latched::Yes => Ok(Some(frame)),
-                        Latched::Busy | Latched::Gone => self.latch_confirmed(id, mode),
+                        TryLatch::Yes => Ok(Some(frame)),
+                        TryLatch::Busy | TryLatch::Gone => self.latch_confirmed(id, mode),
                     };
                 }
             });
@@ -122,11 +122,11 @@ impl PoolCore {
         let shard = self.table.latch(id);
         let Some(frame) = self.table.find_latched(&shard, &self.frames, id) else { return Ok(None) };
         match self.frame(frame).try_latch(id, mode) {
-            Latched::Yes => Ok(Some(frame)),
+            TryLatch::Yes => Ok(Some(frame)),
             // Whoever then fetches the page is told why.
-            Latched::Busy if self.frame(frame).is_lost() => Ok(None),
-            Latched::Busy => Err(Busy(frame)),
-            Latched::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
+            TryLatch::Busy if self.frame(frame).is_lost() => Ok(None),
+            TryLatch::Busy => Err(Busy(frame)),
+            TryLatch::Gone => unreachable!("{id} cannot leave its frame under the page-table latch"),
         }
     }
 

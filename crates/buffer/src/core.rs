@@ -11,7 +11,7 @@
 use crate::batch::Batch;
 use crate::counters::{Counters, count};
 use crate::error::PageError;
-use crate::fair::Fair;
+use crate::fifo_mutex::FifoMutex;
 use crate::frame::{Arena, Frame, FreeFrame, Mode};
 use crate::free::FreeList;
 use crate::health::Health;
@@ -38,7 +38,7 @@ pub(crate) struct Core<W> {
     pub io: Arc<dyn PageIo>,
     pub health: Health,
     pub io_pool: Arc<IoPool>,
-    pub write_back: Fair<Batch>,
+    pub write_back: FifoMutex<Batch>,
     /// What was written and may still be lost.
     pub unsynced: Unsynced,
     pub second_level: Option<Arc<SecondLevel>>,

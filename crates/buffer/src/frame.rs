@@ -101,7 +101,7 @@ impl FreeFrame {
 
 /// How [`Frame::try_latch`] went.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Latched {
+pub(crate) enum TryLatch {
     Yes,
     /// Held in a way that excludes the wanted one, or somebody waits for it; soon let go.
     Busy,
@@ -190,18 +190,18 @@ impl Frame {
 
     /// Pins and latches, if the frame holds `id` and the latch is to be had now.
     #[inline]
-    pub fn try_latch(&self, id: PageId, mode: Mode) -> Latched {
+    pub fn try_latch(&self, id: PageId, mode: Mode) -> TryLatch {
         // Acquire: pairs with the Release in `publish`, else an old `page` could be read after a new version.
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             // Read between two states of the word: if the frame took another page meanwhile, the version has moved on
             // and the exchange fails.
             if !self.holds(id) {
-                return Latched::Gone;
+                return TryLatch::Gone;
             }
             // All in one test, so that the usual case is short.
             if word & (FREE | WAITED | mode.excluded()) != 0 {
-                return if word & FREE != 0 { Latched::Gone } else { Latched::Busy };
+                return if word & FREE != 0 { TryLatch::Gone } else { TryLatch::Busy };
             }
             debug_assert!(word & PINS < PINS, "too many pins of {id}");
             // Acquire: pairs with the Release in `unlatch`: the bytes that the last holder wrote, or has done reading.
@@ -211,7 +211,7 @@ impl Frame {
                         // Who sees a change that is made now sees EXCL, too: pairs with the fence in `unchanged_since`.
                         fence(Ordering::Release);
                     }
-                    return Latched::Yes;
+                    return TryLatch::Yes;
                 }
                 Err(now) => word = now,
             }
@@ -464,7 +464,7 @@ mod tests {
         frame.unlatch(Mode::Exclusive);
         assert!(!frame.unchanged_since(changing), "it has been changed");
         let whole = glimpse(a).unwrap();
-        assert_eq!(frame.try_latch(a, Mode::Shared), Latched::Yes);
+        assert_eq!(frame.try_latch(a, Mode::Shared), TryLatch::Yes);
         assert!(frame.unchanged_since(whole), "it is only being read");
         frame.unlatch(Mode::Shared);
         assert!(frame.unchanged_since(whole) && glimpse(b).is_none());

@@ -28,7 +28,7 @@ use crate::cooler::Cooler;
 use crate::core::Core;
 use crate::counters::{Counters, load};
 use crate::error::PageError;
-use crate::fair::Fair;
+use crate::fifo_mutex::FifoMutex;
 use crate::frame::{Arena, Frame, FrameUses, Mode};
 use crate::free::{FrameWaits, FreeList};
 use crate::guard::{PageMut, PageRef};
@@ -113,7 +113,7 @@ impl Pool {
             io,
             health: Health::new(wal),
             io_pool,
-            write_back: Fair::new(&WRITE_BACK, Batch::new(write_batch)),
+            write_back: FifoMutex::new(&WRITE_BACK, Batch::new(write_batch)),
             unsynced: Unsynced::default(),
             second_level: second_level.map(Arc::new),
             write_batch,

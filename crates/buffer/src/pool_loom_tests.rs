@@ -2,7 +2,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p clearway-buffer --release --lib loom`
 
-use crate::frame::{Arena, Frame, FreeFrame, Latched, Mode};
+use crate::frame::{Arena, Frame, FreeFrame, Mode, TryLatch};
 use crate::second_level::Directory;
 use crate::table::PageTable;
 use clearway_latch::Latch;
@@ -67,7 +67,7 @@ impl World {
     /// What the page has, if it is found and latched at once.
     fn read(&self, id: PageId) -> Option<u64> {
         let (frame, _) = self.table.find(&self.frames, id)?;
-        if self.frames[frame.0 as usize].try_latch(id, Mode::Shared) != Latched::Yes {
+        if self.frames[frame.0 as usize].try_latch(id, Mode::Shared) != TryLatch::Yes {
             return None;
         }
         // SAFETY: the shared latch is held.
@@ -86,7 +86,7 @@ impl World {
     }
 
     fn write(&self, id: PageId, value: u64) -> bool {
-        if self.frames[0].try_latch(id, Mode::Exclusive) != Latched::Yes {
+        if self.frames[0].try_latch(id, Mode::Exclusive) != TryLatch::Yes {
             return false;
         }
         self.frames[0].mark_dirty(|| Lsn(value));
@@ -100,7 +100,7 @@ impl World {
     /// A write-back of the page to `disk`.
     fn write_back(&self, id: PageId, ok: bool) -> Option<u64> {
         let frame = &self.frames[0];
-        if frame.try_latch(id, Mode::Shared) != Latched::Yes {
+        if frame.try_latch(id, Mode::Shared) != TryLatch::Yes {
             return None;
         }
         if !frame.is_dirty() {
@@ -112,7 +112,7 @@ impl World {
         let rec_lsn = frame.clean();
         frame.keep_pin_only();
         if !ok {
-            while frame.try_latch(id, Mode::Shared) != Latched::Yes {
+            while frame.try_latch(id, Mode::Shared) != TryLatch::Yes {
                 thread::yield_now();
             }
             frame.dirty_again(rec_lsn);
@@ -157,7 +157,7 @@ impl Second {
             return;
         }
         let frame = &self.world.frames[0];
-        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Yes, "it is dirty, and nobody has it exclusively");
+        assert_eq!(frame.try_latch(A, Mode::Shared), TryLatch::Yes, "it is dirty, and nobody has it exclusively");
         frame.clean();
         frame.keep_pin_only();
         self.directory.lock().invalidate(std::iter::once(A));
@@ -272,17 +272,17 @@ fn with_waiters(model: impl Fn() + Send + Sync + 'static) {
 fn loom_who_waits_for_a_latch_gets_the_page_or_hears_that_it_is_gone() {
     with_waiters(|| {
         let world = World::with_a();
-        assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), Latched::Yes);
+        assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), TryLatch::Yes);
         let (one, two) = (world.clone(), world.clone());
         let reader = thread::spawn(move || match one.frames[0].latch_in_turn(A, Mode::Shared) {
-            Latched::Yes => {
+            TryLatch::Yes => {
                 // SAFETY: the shared latch is held.
                 assert_eq!(one.content.with(|c| unsafe { *c }), A.to_u64());
                 one.frames[0].unlatch(Mode::Shared);
                 true
             }
-            Latched::Gone => false,
-            Latched::Busy => unreachable!("nobody loses it"),
+            TryLatch::Gone => false,
+            TryLatch::Busy => unreachable!("nobody loses it"),
         });
         let evictor = thread::spawn(move || two.claim(A).map(|free| two.bring(free, B)).is_some());
         world.frames[0].unlatch(Mode::Exclusive);
@@ -297,7 +297,7 @@ fn loom_who_waits_for_a_latch_is_woken() {
     with_waiters(|| {
         let world = World::with_a();
         let write = |world: Arc<World>| {
-            assert_eq!(world.frames[0].latch_in_turn(A, Mode::Exclusive), Latched::Yes);
+            assert_eq!(world.frames[0].latch_in_turn(A, Mode::Exclusive), TryLatch::Yes);
             // SAFETY: the exclusive latch is held.
             world.content.with_mut(|c| unsafe { *c += 1 });
             world.frames[0].unlatch(Mode::Exclusive);
@@ -305,7 +305,7 @@ fn loom_who_waits_for_a_latch_is_woken() {
         let (one, two) = (world.clone(), world.clone());
         let writer = thread::spawn(move || write(one));
         let write_back = thread::spawn(move || {
-            assert_eq!(two.frames[0].latch_in_turn(A, Mode::Shared), Latched::Yes);
+            assert_eq!(two.frames[0].latch_in_turn(A, Mode::Shared), TryLatch::Yes);
             // SAFETY: the shared latch is held.
             let copy = two.content.with(|c| unsafe { *c });
             two.frames[0].keep_pin_only();
@@ -324,12 +324,12 @@ fn loom_who_waits_for_a_latch_is_woken() {
 fn loom_waiters_of_a_lost_page_are_answered() {
     with_waiters(|| {
         let world = World::with_a();
-        assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), Latched::Yes);
+        assert_eq!(world.frames[0].try_latch(A, Mode::Exclusive), TryLatch::Yes);
         let waiters = [Mode::Shared, Mode::Exclusive].map(|mode| {
             let world = world.clone();
             thread::spawn(move || world.frames[0].latch_in_turn(A, mode))
         });
         world.frames[0].lose();
-        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), Latched::Busy));
+        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().unwrap(), TryLatch::Busy));
     });
 }

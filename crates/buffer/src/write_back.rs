@@ -12,13 +12,14 @@
 //! 4. A rec-LSN is forgotten only when the write that made its page clean is synced (`unsynced`).
 //!
 //! # Locking
-//! Turns ([`crate::fair`]), each as long as a batch's I/O. That is no latch: only the cooler, checkpoints and `min_rec_lsn` take it.
+//! A [`crate::fifo_mutex`], held for a batch's I/O. It is not a latch: only the cooler, checkpoints
+//! and `min_rec_lsn` take it.
 
 use crate::batch::Batch;
 use crate::core::Core;
 use crate::counters::count;
 use crate::error::PageError;
-use crate::frame::{CLEAN, Latched, Mode};
+use crate::frame::{CLEAN, Mode, TryLatch};
 use crate::page::{self, PAGE_SIZE};
 use clearway_latch::lockstat::Class;
 use clearway_sync::canary::{self, Bug};
@@ -121,10 +122,10 @@ impl<W> Core<W> {
         COPIED_PAGE.request();
         let state = self.frame(frame);
         let mut latched = state.try_latch(page, Mode::Shared);
-        if latched == Latched::Busy && wait {
+        if latched == TryLatch::Busy && wait {
             latched = COPIED_PAGE.timed(Location::caller(), || state.latch_in_turn(page, Mode::Shared));
         }
-        latched == Latched::Yes
+        latched == TryLatch::Yes
     }
 
     pub fn flush_before(self: &Arc<Self>, lsn: Lsn) -> Result<(), PageError> {

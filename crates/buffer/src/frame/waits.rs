@@ -10,7 +10,7 @@
 //! Whoever waits may hold latches of other pages (in their order), not of this one, not even a shared one: behind a waiting writer it would wait for
 //! itself.
 
-use super::{EXCL, FREE, Frame, Latched, Mode, PIN, PINS, SHARES, WAITED};
+use super::{EXCL, FREE, Frame, Mode, PIN, PINS, SHARES, TryLatch, WAITED};
 use clearway_sync::atomic::{Ordering, fence};
 use clearway_sync::canary::{self, Bug};
 use clearway_types::PageId;
@@ -18,12 +18,12 @@ use clearway_types::PageId;
 impl Frame {
     /// As [`Frame::try_latch`], but waits for its turn: `Busy` only if the page is lost.
     #[cold]
-    pub fn latch_in_turn(&self, id: PageId, mode: Mode) -> Latched {
+    pub fn latch_in_turn(&self, id: PageId, mode: Mode) -> TryLatch {
         if !self.pin_to_wait(id) {
-            return Latched::Gone;
+            return TryLatch::Gone;
         }
         let latched = self.queue.wait(|announce| self.attempt(mode, announce));
-        if latched != Latched::Yes {
+        if latched != TryLatch::Yes {
             self.unpin();
         }
         latched
@@ -44,11 +44,11 @@ impl Frame {
     }
 
     /// One attempt by the head of the queue, to whose pin the latch comes; nothing if it has to wait. With `announce` WAITED is set then.
-    fn attempt(&self, mode: Mode, announce: bool) -> Option<Latched> {
+    fn attempt(&self, mode: Mode, announce: bool) -> Option<TryLatch> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if word & (SHARES | EXCL) == SHARES | EXCL {
-                return Some(Latched::Busy);
+                return Some(TryLatch::Busy);
             }
             let busy = word & mode.excluded() != 0;
             let to = if busy { word | WAITED } else { (word & !WAITED) + mode.added() - PIN };
@@ -63,7 +63,7 @@ impl Frame {
                         // As in `try_latch`.
                         fence(Ordering::Release);
                     }
-                    return Some(Latched::Yes);
+                    return Some(TryLatch::Yes);
                 }
                 Err(now) => word = now,
             }
@@ -103,18 +103,18 @@ mod tests {
     #[test]
     fn overlapping_readers_let_a_waiting_writer_in() {
         let frame = frame_with_a();
-        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Yes);
+        assert_eq!(frame.try_latch(A, Mode::Shared), TryLatch::Yes);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| frame.latch_in_turn(A, Mode::Exclusive));
-            while frame.try_latch(A, Mode::Shared) == Latched::Yes {
+            while frame.try_latch(A, Mode::Shared) == TryLatch::Yes {
                 frame.unlatch(Mode::Shared);
                 std::thread::yield_now();
             }
             assert_eq!(word(&frame) & (WAITED | EXCL), WAITED, "the writer is parked, and goes first");
             frame.unlatch(Mode::Shared);
-            assert!(matches!(writer.join(), Ok(Latched::Yes)));
+            assert!(matches!(writer.join(), Ok(TryLatch::Yes)));
         });
-        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Busy);
+        assert_eq!(frame.try_latch(A, Mode::Shared), TryLatch::Busy);
         frame.unlatch(Mode::Exclusive);
         assert_eq!(word(&frame) & (PINS | WAITED), 0, "nobody waits any more");
     }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn waiters_of_a_lost_page_are_answered() {
         let frame = frame_with_a();
-        assert_eq!(frame.try_latch(A, Mode::Exclusive), Latched::Yes);
+        assert_eq!(frame.try_latch(A, Mode::Exclusive), TryLatch::Yes);
         std::thread::scope(|scope| {
             let wait = |mode| frame.latch_in_turn(A, mode);
             let waiters = [Mode::Shared, Mode::Exclusive].map(|mode| scope.spawn(move || wait(mode)));
@@ -130,7 +130,7 @@ mod tests {
                 std::thread::yield_now();
             }
             frame.lose();
-            assert!(waiters.into_iter().all(|waiter| matches!(waiter.join(), Ok(Latched::Busy))));
+            assert!(waiters.into_iter().all(|waiter| matches!(waiter.join(), Ok(TryLatch::Busy))));
         });
         assert!(frame.is_lost());
     }
@@ -139,15 +139,15 @@ mod tests {
     fn readers_beyond_what_the_word_can_count_wait() {
         let frame = frame_with_a();
         let most = CROWDED / SHARE;
-        (0..most).for_each(|_| assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Yes));
-        assert_eq!(frame.try_latch(A, Mode::Shared), Latched::Busy);
+        (0..most).for_each(|_| assert_eq!(frame.try_latch(A, Mode::Shared), TryLatch::Yes));
+        assert_eq!(frame.try_latch(A, Mode::Shared), TryLatch::Busy);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| frame.latch_in_turn(A, Mode::Shared));
             while word(&frame) & WAITED == 0 {
                 std::thread::yield_now();
             }
             (0..most).for_each(|_| frame.unlatch(Mode::Shared));
-            assert!(matches!(waiter.join(), Ok(Latched::Yes)));
+            assert!(matches!(waiter.join(), Ok(TryLatch::Yes)));
         });
     }
 }

@@ -1,11 +1,11 @@
-//! A value that is given to those who wait in the order in which they came.
+//! A mutex that serves its waiters first in, first out.
 //!
-//! For the write-back, whose holders do I/O: with a latch a checkpoint, which takes it again at once for its next batch, could keep out
-//! the cooler, and with it everyone who waits for a frame.
+//! For the write-back, whose holders do I/O. A checkpoint takes it again at once for its next batch.
+//! With a latch it could keep the cooler out, and with it everyone who waits for a frame.
 //!
 //! # Invariants
-//! 1. `serving` is the number of the holder, or of the next to come; it goes up by one when the holder lets go.
-//! 2. The value is with the holder while there is one, and a default is in its place.
+//! 1. `serving` is the number of the holder, or of the next one. It grows by one at each release.
+//! 2. While there is a holder, the value is with it and a default is in its place.
 
 use clearway_latch::Monitor;
 use clearway_latch::lockstat::Class;
@@ -14,8 +14,8 @@ use std::panic::Location;
 
 static TURNS: Class = Class::new("buffer.turns");
 
-pub(crate) struct Fair<T: Default> {
-    /// What is waited for: the turn, which may take long.
+pub(crate) struct FifoMutex<T: Default> {
+    /// The class of waits for a turn, which may take long.
     class: &'static Class,
     turns: Monitor<Turns<T>>,
 }
@@ -26,18 +26,18 @@ struct Turns<T> {
     value: T,
 }
 
-pub(crate) struct FairGuard<'a, T: Default> {
-    fair: &'a Fair<T>,
+pub(crate) struct FifoMutexGuard<'a, T: Default> {
+    mutex: &'a FifoMutex<T>,
     value: T,
 }
 
-impl<T: Default> Fair<T> {
+impl<T: Default> FifoMutex<T> {
     pub fn new(class: &'static Class, value: T) -> Self {
         Self { class, turns: Monitor::new(&TURNS, Turns { next: 0, serving: 0, value }) }
     }
 
     #[track_caller]
-    pub fn lock(&self) -> FairGuard<'_, T> {
+    pub fn lock(&self) -> FifoMutexGuard<'_, T> {
         self.class.request();
         let mut turns = self.turns.lock();
         let mine = turns.next;
@@ -46,21 +46,21 @@ impl<T: Default> Fair<T> {
             let wait = || self.turns.wait_while(turns, |turns| turns.serving != mine);
             turns = self.class.timed(Location::caller(), wait);
         }
-        FairGuard { fair: self, value: std::mem::take(&mut turns.value) }
+        FifoMutexGuard { mutex: self, value: std::mem::take(&mut turns.value) }
     }
 }
 
-impl<T: Default> Drop for FairGuard<'_, T> {
+impl<T: Default> Drop for FifoMutexGuard<'_, T> {
     fn drop(&mut self) {
-        let mut turns = self.fair.turns.lock();
+        let mut turns = self.mutex.turns.lock();
         turns.value = std::mem::take(&mut self.value);
         turns.serving += 1;
         drop(turns);
-        self.fair.turns.notify_all();
+        self.mutex.turns.notify_all();
     }
 }
 
-impl<T: Default> Deref for FairGuard<'_, T> {
+impl<T: Default> Deref for FifoMutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -68,7 +68,7 @@ impl<T: Default> Deref for FairGuard<'_, T> {
     }
 }
 
-impl<T: Default> DerefMut for FairGuard<'_, T> {
+impl<T: Default> DerefMut for FifoMutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn who_came_first_is_served_first_and_those_who_wait_are_counted() {
-        let fair = Fair::new(&CLASS, Vec::new());
+        let fair = FifoMutex::new(&CLASS, Vec::new());
         thread::scope(|scope| {
             let mut holder = fair.lock();
             holder.push(0);
