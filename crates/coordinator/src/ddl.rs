@@ -23,6 +23,7 @@ use clearway_plan::program::Env;
 use clearway_plan::{
     Access, Catalog, Column, Distribution, Expr, IndexDef, OnConflict, Path, Program, Statement, TableDef, UniqueKey,
 };
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{PartitionId, SqlError, SqlResult, SqlState, TableId, TreeId};
 use std::sync::Arc;
 
@@ -146,7 +147,10 @@ async fn add_primary_key(
     constraint: Option<&str>,
     columns: &[usize],
 ) -> Result<Outcome, Stop> {
-    let old = Arc::new(locked(core, name).await?);
+    let old = defined(core, name)?;
+    if !canary::on(Bug::UnlockedKey) {
+        lock(core, old.id).await?;
+    }
     if !old.primary_key.is_empty() {
         let text = format!("multiple primary keys for table \"{name}\" are not allowed");
         return Err(SqlError::new(SqlState::INVALID_TABLE_DEFINITION, text).into());
@@ -342,11 +346,14 @@ async fn create_trees(core: &Core, trees: Vec<TreeId>) -> Result<(), Stop> {
 
 /// Locks the table exclusively everywhere and returns its definition.
 async fn locked(core: &Core, name: &str) -> Result<TableDef, Stop> {
-    let table = core.catalog().table(name).cloned();
-    let table =
-        table.ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))?;
+    let table = defined(core, name)?;
     lock(core, table.id).await?;
     Ok((*table).clone())
+}
+
+fn defined(core: &Core, name: &str) -> SqlResult<Arc<TableDef>> {
+    let table = core.catalog().table(name).cloned();
+    table.ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))
 }
 
 async fn lock(core: &Core, table: TableId) -> Result<(), Stop> {

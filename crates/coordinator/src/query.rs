@@ -16,6 +16,7 @@ use clearway_partition::{Batch, Body, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Finish, Query, Route, Source};
 use clearway_plan::{Access, Charge, Expr, GuardOp, LockWait, OnConflict, Program, RowLock, TableDef};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Datum, DatumRef, PartitionId, RowBatch, RowView, SqlResult, SqlType};
 use std::sync::Arc;
 
@@ -266,7 +267,7 @@ pub(crate) async fn pull(
     each: &mut impl AsyncFnMut(RowBatch) -> Result<(), Stop>,
 ) -> Result<(), Stop> {
     let id = enter(core, partition).await?;
-    let fresh = is_fresh(&core.txn(), program);
+    let fresh = is_fresh(&core.txn(), program) || canary::on(Bug::UnlockedKey);
     let batch = Batch { id: core.next_batch(), rows: core.engine().chunk_rows() as u32, bytes: u32::MAX };
     let (program, env) = (program.clone(), env.clone());
     let body = Body::Statement { program, env, rows: None, batch, fresh, learns: false, goes_behind: false };

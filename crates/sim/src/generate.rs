@@ -2,6 +2,7 @@
 
 mod copies;
 mod cursors;
+mod ddl;
 mod exports;
 pub mod unique;
 mod whole;
@@ -65,6 +66,8 @@ pub struct Mix {
     pub copies: u64,
     /// Statements in blocks that are about a cursor.
     pub cursors: u64,
+    /// Changes of a table without a primary key that give it one; and such tables among those made.
+    pub keys_added: u64,
     /// INSERTs that pass over rows whose keys are not free.
     pub free: u64,
     /// Statements that add to one of a few rows, or give it a value, some near the bounds of the type.
@@ -296,7 +299,9 @@ impl Script {
         tables.retain(|t| !unique::is_unique(&t.name));
         let most = if self.mix.fills > 0 { 12 } else { 5 };
         if tables.is_empty() || (tables.len() < most && self.rng.percent(self.mix.ddl)) {
-            let kind = self.rng.pick(&Kind::ALL);
+            let keyless = self.mix.keys_added > 0 && self.rng.percent(self.mix.keys_added);
+            let kinds = if keyless { &[Kind::Heap, Kind::Unique][..] } else { &Kind::ALL };
+            let kind = self.rng.pick(kinds);
             let table = self.fresh_name("t");
             self.empty = Some((table.clone(), kind));
             return Stmt::CreateTable { table, kind };
@@ -337,28 +342,6 @@ impl Script {
         let modes = [RowLock::KeyShare, RowLock::Share, RowLock::NoKeyUpdate, RowLock::Update, RowLock::Update];
         let waits = [LockWait::Wait, LockWait::Wait, LockWait::Wait, LockWait::Wait, LockWait::Skip, LockWait::Fail];
         Lock { mode: self.rng.pick(&modes), wait: self.rng.pick(&waits) }
-    }
-
-    fn ddl(&mut self, table: &TableDef) -> Stmt {
-        match self.rng.below(10) {
-            0 => Stmt::DropTable(table.name.clone()),
-            1 | 2 => {
-                self.empty = Some((table.name.clone(), kind_of(table)));
-                Stmt::Truncate(table.name.clone())
-            }
-            what => self.index(table, what <= 5),
-        }
-    }
-
-    /// Makes an index, or drops one if `drops` and there is one.
-    fn index(&mut self, table: &TableDef, drops: bool) -> Stmt {
-        let made: Vec<&String> = table.indexes.iter().map(|i| &i.name).filter(|name| name.starts_with("i_")).collect();
-        if drops && !made.is_empty() {
-            return Stmt::DropIndex(made[self.rng.below(made.len() as u64) as usize].clone());
-        }
-        let columns: &[&[usize]] = &[&[A], &[A, K], &[U, A], &[D]];
-        let columns = self.rng.pick(columns).to_vec();
-        Stmt::CreateIndex { name: self.fresh_name("i"), table: table.name.clone(), columns }
     }
 
     fn key(&mut self) -> i32 {

@@ -89,7 +89,11 @@ impl Model {
                     _ => self.execute(other)?,
                 },
             };
-            if let Stmt::CreateTable { table, .. } | Stmt::DropTable(table) | Stmt::Truncate(table) = stmt {
+            if let Stmt::CreateTable { table, .. }
+            | Stmt::DropTable(table)
+            | Stmt::Truncate(table)
+            | Stmt::AddKey(table) = stmt
+            {
                 remade.insert(table.clone());
             }
             let as_expected = match (&expected, seen) {
@@ -151,6 +155,7 @@ impl Model {
                 self.table(table)?.rows.clear();
                 Answer::Done
             }
+            Stmt::AddKey(table) => self.table(table)?.add_key()?,
             Stmt::CreateIndex { name, table, .. } => {
                 if !self.table(table)?.indexes.insert(name.clone()) {
                     return Err(format!("index {name} was there already"));
@@ -254,6 +259,17 @@ impl Table {
         Answer::Count(count)
     }
 
+    fn add_key(&mut self) -> Result<Answer, String> {
+        let before = self.kind;
+        let has_key = "the table had a primary key at this point of the serial order";
+        self.kind = before.with_key().ok_or(has_key)?;
+        if self.has_duplicates() {
+            self.kind = before;
+            return Ok(Answer::Duplicate);
+        }
+        Ok(Answer::Done)
+    }
+
     fn has_duplicates(&self) -> bool {
         self.kind.uniques().iter().any(|key| {
             let mut seen = BTreeSet::new();
@@ -322,7 +338,7 @@ pub fn difference(engine: &[Row], model: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sql::Lock;
+    use crate::sql::{D, Lock};
     use clearway_plan::{LockWait, RowLock};
 
     fn row(d: i32, k: i32, u: Option<i32>) -> Row {
@@ -357,6 +373,23 @@ mod tests {
         assert_eq!(model.execute(&copy(1, 2)), Ok(Answer::Count(1)));
         assert_eq!(model.execute(&copy(7, 1)), Ok(Answer::Count(0)));
         assert_eq!(model.tables["t"].select(&Pred::Equal(vec![(K, 3)])), [row(1, 3, Some(3))]);
+    }
+
+    #[test]
+    fn a_primary_key_is_added_if_it_is_unique() {
+        for (kind, then) in [(Kind::Heap, Kind::Keyed), (Kind::Unique, Kind::Apart)] {
+            let mut model = Model::default();
+            model.execute(&Stmt::CreateTable { table: "t".into(), kind }).unwrap();
+            model.execute(&insert(&[row(1, 1, None), row(2, 1, None)])).unwrap();
+            let add = Stmt::AddKey("t".into());
+            assert_eq!(model.execute(&add), Ok(Answer::Duplicate));
+            assert_eq!(model.tables["t"].kind, kind);
+            let pred = Pred::Equal(vec![(D, 2)]);
+            model.execute(&Stmt::Delete { table: "t".into(), pred }).unwrap();
+            assert_eq!((model.execute(&add), model.tables["t"].kind), (Ok(Answer::Done), then));
+            assert_eq!(model.execute(&insert(&[row(2, 1, None)])), Ok(Answer::Duplicate));
+            assert!(model.execute(&add).is_err());
+        }
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Shared {
     /// waits for their pages, between the record and the answer.
     pub fn commits_unanswered(&self) -> bool {
         let doing = self.doing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let commits = ["runs COMMIT", "runs CREATE", "runs DROP", "runs TRUNCATE"];
+        let commits = ["runs COMMIT", "runs CREATE", "runs DROP", "runs TRUNCATE", "runs ALTER"];
         doing.values().any(|what| commits.iter().any(|commit| what.starts_with(commit)))
     }
 }

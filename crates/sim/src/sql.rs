@@ -85,6 +85,16 @@ impl Kind {
         }
     }
 
+    /// What ADD PRIMARY KEY (k) makes of it; `None`: it has a primary key.
+    pub fn with_key(self) -> Option<Self> {
+        match self {
+            Self::Heap => Some(Self::Keyed),
+            // Distributed by `u`, not by `d`: that does not show.
+            Self::Unique => Some(Self::Apart),
+            Self::Keyed | Self::Guarded | Self::Apart | Self::Spread => None,
+        }
+    }
+
     /// Returns true if a unique key has the column.
     pub fn is_in_key(self, column: usize) -> bool {
         self.uniques().iter().any(|key| key.contains(&column))
@@ -301,6 +311,8 @@ pub enum Stmt {
     DropTable(String),
     /// TRUNCATE
     Truncate(String),
+    /// ALTER TABLE ... ADD PRIMARY KEY (k), of a table without one.
+    AddKey(String),
     /// CREATE INDEX, not unique
     CreateIndex {
         /// Its name.
@@ -375,6 +387,7 @@ impl Stmt {
             Self::CreateTable { .. }
                 | Self::DropTable(_)
                 | Self::Truncate(_)
+                | Self::AddKey(_)
                 | Self::CreateIndex { .. }
                 | Self::DropIndex(_)
         )
@@ -447,6 +460,7 @@ impl fmt::Display for Stmt {
             }
             Self::DropTable(table) => write!(f, "DROP TABLE {table}"),
             Self::Truncate(table) => write!(f, "TRUNCATE {table}"),
+            Self::AddKey(table) => write!(f, "ALTER TABLE {table} ADD PRIMARY KEY (k)"),
             Self::CreateIndex { name, table, columns } => {
                 let columns: Vec<&str> = columns.iter().map(|c| COLUMNS[*c]).collect();
                 write!(f, "CREATE INDEX {name} ON {table} ({})", columns.join(", "))

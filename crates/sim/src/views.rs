@@ -181,6 +181,7 @@ impl Stmt {
             | Self::Cursor(CursorStmt::Declare { table, .. })
             | Self::CreateTable { table, .. }
             | Self::DropTable(table)
+            | Self::AddKey(table)
             | Self::Truncate(table) => Some(table),
             _ => None,
         }

@@ -360,6 +360,7 @@ impl World {
         self.draw_retired(&mut Rng::new(self.seed, "generator of retired locks"));
         self.draw_versions(&mut Rng::new(self.seed, "eleventh generator"));
         self.draw_cursors(&mut Rng::new(self.seed, "sixteenth generator"));
+        self.draw_keys(&mut Rng::new(self.seed, "seventeenth generator"));
     }
 
     /// What came with the third generator.

@@ -83,6 +83,8 @@ pub enum Bug {
     CurrentFetch,
     /// READ COMMITTED does not keep the snapshot of a suspended statement open.
     UnheldCursor,
+    /// ADD PRIMARY KEY copies the rows of a table without locking the table or the rows.
+    UnlockedKey,
     /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
     DirtyRead,
     /// A snapshot uses an index that is newer, and misses rows that were deleted before the index was made.
@@ -149,6 +151,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::SnapshotCopy,
     Bug::CurrentFetch,
     Bug::UnheldCursor,
+    Bug::UnlockedKey,
     Bug::NewIndex,
     Bug::NewTable,
     Bug::UnheldImport,

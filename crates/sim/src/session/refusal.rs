@@ -37,9 +37,13 @@ impl Session {
                 && [SqlState::INVALID_PARAMETER, SqlState(*b"55000")].contains(&e.state());
             let unshared = matches!(stmt, Stmt::Export) && e.state() == SqlState(*b"55000");
             let locked = stmt.is_nowait() && e.state() == SqlState::LOCK_NOT_AVAILABLE;
+            // Another session has given it one meanwhile.
+            let again = e.state() == SqlState::INVALID_TABLE_DEFINITION;
+            let has_key = matches!(stmt, Stmt::AddKey(_)) && again;
             let overflows =
                 matches!(stmt, Stmt::Update { set: Set::Add(..), .. }) && e.state() == SqlState::OUT_OF_RANGE;
-            foreseen.contains(&e.state()) || failing || busy || locked || ended || unshared || overflows
+            let foreseen = foreseen.contains(&e.state()) || has_key;
+            foreseen || failing || busy || locked || ended || unshared || overflows
         };
         if expected {
             return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));

@@ -28,4 +28,14 @@ impl World {
             self.mix.read_only = self.mix.read_only.max(30);
         }
     }
+
+    /// What came with the seventeenth generator: tables that are given a primary key later.
+    pub(super) fn draw_keys(&mut self, rng: &mut Rng) {
+        if rng.percent(15) {
+            self.mix.keys_added = rng.pick(&[40, 70]);
+            // Few rows among many keys, or most tables have duplicates.
+            (self.mix.keys, self.mix.ddl) = (120, self.mix.ddl.max(10));
+            self.sessions = self.sessions.max(2);
+        }
+    }
 }
