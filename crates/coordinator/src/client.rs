@@ -24,6 +24,7 @@ use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Query, Route, Source, TxnOptions};
 use clearway_plan::{Catalog, Plan, Program, Statement};
+use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlResult, SqlState, TxnId};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -97,7 +98,9 @@ impl Client {
     /// Starts a statement. In a failed block everything but its end is refused (25P02).
     pub fn start(&mut self, _port: &mut Port, plan: &Arc<Plan>, env: &Arc<Env>, options: RunOptions) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
-        self.core.forget_cancel();
+        if !canary::on(Bug::KeptCancel) {
+            self.core.forget_cancel();
+        }
         if let Some(refused) = self.refuse(&plan.statement, options) {
             return self.failed(refused);
         }

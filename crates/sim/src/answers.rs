@@ -11,6 +11,13 @@ pub fn answer(stmt: &Stmt, outcome: &Outcome) -> Result<Answer, String> {
     Ok(match (stmt, outcome.tag) {
         (Stmt::Sum { .. }, _) => sums(&outcome.rows)?,
         (Stmt::Select { .. } | Stmt::Keys { .. }, _) => Answer::Rows(rows(&outcome.rows)?),
+        (Stmt::Signal { .. }, _) => {
+            let told = datums(&outcome.rows)?;
+            if told != [[Datum::Bool(true)]] {
+                return Err(format!("{stmt}: {told:?}, though the session is there"));
+            }
+            Answer::Done
+        }
         // The session writes down what it is given.
         (Stmt::Cursor(CursorStmt::Declare { .. }), _) => Answer::Some(Vec::new()),
         (_, Tag::Insert(n) | Tag::Update(n) | Tag::Delete(n)) => Answer::Count(n),

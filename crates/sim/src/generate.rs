@@ -4,6 +4,7 @@ mod copies;
 mod cursors;
 mod ddl;
 mod exports;
+mod signals;
 pub mod unique;
 mod whole;
 
@@ -66,6 +67,8 @@ pub struct Mix {
     pub copies: u64,
     /// Statements in blocks that are about a cursor.
     pub cursors: u64,
+    /// Statements that cancel what another session runs, or end its connection.
+    pub signals: u64,
     /// Changes of a table without a primary key that give it one; and such tables among those made.
     pub keys_added: u64,
     /// INSERTs that pass over rows whose keys are not free.
@@ -107,6 +110,8 @@ pub struct Script {
     ahead: VecDeque<Stmt>,
     /// The cursors of the session.
     cursors: Vec<u8>,
+    /// The backend ids of the other sessions.
+    others: Vec<i32>,
 }
 
 /// Where the session's transaction stands.
@@ -143,6 +148,7 @@ impl Script {
             empty: None,
             ahead: VecDeque::new(),
             cursors: Vec::new(),
+            others: Vec::new(),
         }
     }
 
@@ -180,6 +186,9 @@ impl Script {
                 if self.mix.backups > 0 && self.rng.percent(self.mix.backups) {
                     return Stmt::Backup(format!("/{}", self.fresh_name("backup")));
                 }
+                if let Some(signal) = self.signal() {
+                    return signal;
+                }
                 if self.rng.percent(self.mix.alone) {
                     let alone = self.work(catalog);
                     return self.copying(alone, catalog);
@@ -212,7 +221,8 @@ impl Script {
             }
             Block::Open => {
                 self.left -= 1;
-                if let Some(stmt) = self.share(exported).or_else(|| self.with_cursor(catalog)) {
+                if let Some(stmt) = self.share(exported).or_else(|| self.with_cursor(catalog)).or_else(|| self.signal())
+                {
                     return stmt;
                 }
                 if self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }

@@ -16,7 +16,7 @@ use crate::history::{Found, compare};
 use crate::model::{Answer, Model, show};
 use crate::rng::Rng;
 use crate::schedule::Signals;
-use crate::session::{Session, Shared};
+use crate::session::{Mailboxes, Session, Shared};
 use crate::sql::{A, COLUMNS, K, Pred, U};
 use crate::trace::Trace;
 use crate::worker::{Crew, Doorbell, Reader, doorbells, work};
@@ -271,6 +271,8 @@ impl Story<'_> {
             parts: AtomicU64::new(0),
             fetches: AtomicU64::new(0),
             hang_ups: AtomicU64::new(0),
+            interrupted: AtomicU64::new(0),
+            mailboxes: Arc::new(Mailboxes::new(bells.clone(), self.world.sessions)),
             doing: Mutex::default(),
             backups: Mutex::default(),
             exports: Mutex::default(),
@@ -293,7 +295,9 @@ impl Story<'_> {
         }
         self.report.count("parts of results", shared.parts.load(Ordering::Relaxed));
         self.report.count("rests of cursors", shared.fetches.load(Ordering::Relaxed));
-        self.report.count("connections that ended in a block", shared.hang_ups.load(Ordering::Relaxed));
+        self.report.count("connections that ended", shared.hang_ups.load(Ordering::Relaxed));
+        let interrupted = shared.interrupted.load(Ordering::Relaxed);
+        self.report.count("statements that others cancelled", interrupted);
         // A thread that was killed may have the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };
         for plan in plans {
@@ -346,7 +350,8 @@ impl Story<'_> {
                     let one = |number: u32| {
                         let name = format!("{life}_{worker}_{number}");
                         let script = Script::new(seed, &name, mix.clone());
-                        Session::new(port, number, name, script, crew.shared.clone(), statements)
+                        let pid = crew.shared.mailboxes.pid(worker, number);
+                        Session::new(port, (number, pid), name, script, crew.shared.clone(), statements)
                     };
                     (0..sessions).map(one).collect::<Vec<_>>()
                 };

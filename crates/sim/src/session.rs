@@ -3,7 +3,10 @@
 mod cursors;
 mod exports;
 mod refusal;
+mod signals;
 mod whole;
+
+pub use signals::Mailboxes;
 
 use crate::answers::{answer, end};
 use crate::generate::{Block, Script};
@@ -16,8 +19,8 @@ use crate::trace::Trace;
 use clearway_buffer::PAGE_SIZE;
 use clearway_coordinator::{Client, Outcome, Port, Refusal, RunOptions, Step, TxnStatus};
 use clearway_env::{Duty, FaultPlan};
-use clearway_plan::{Env, Plan, SessionEnv};
-use clearway_types::{Lsn, RowBatch, SqlError, SqlResult, SqlState};
+use clearway_plan::{Plan, SessionEnv};
+use clearway_types::{Lsn, RowBatch, SqlError, SqlResult};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,6 +47,10 @@ pub struct Shared {
     pub fetches: std::sync::atomic::AtomicU64,
     /// Connections that have ended in a block.
     pub hang_ups: std::sync::atomic::AtomicU64,
+    /// Statements that other sessions have cancelled.
+    pub interrupted: std::sync::atomic::AtomicU64,
+    /// The signals that sessions send each other.
+    pub mailboxes: Arc<Mailboxes>,
     /// What each session that is not over is about, for when nothing moves any more.
     pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
     /// The disk may fail, so that errors of any kind are to be expected.
@@ -138,6 +145,8 @@ pub struct Session {
     began: u64,
     /// Turns of the event loop before the next statement: a client that thinks, in a block with its locks.
     thinks: u64,
+    /// Signals from other sessions.
+    inbox: signals::Inbox,
     /// Its cursors.
     cursors: Vec<cursors::Cursor>,
     /// The savepoints of the open transaction.
@@ -153,8 +162,17 @@ pub struct Session {
 
 impl Session {
     /// A session that will run so many statements, and finish its transaction then.
-    pub fn new(port: &mut Port, number: u32, name: String, script: Script, shared: Arc<Shared>, left: u64) -> Self {
+    pub fn new(
+        port: &mut Port,
+        (number, pid): (u32, i32),
+        name: String,
+        mut script: Script,
+        shared: Arc<Shared>,
+        left: u64,
+    ) -> Self {
         let client = Some(Client::new(port, number));
+        let inbox = signals::Inbox::new(pid, &shared.mailboxes);
+        script.set_others(shared.mailboxes.others(pid));
         Self {
             name,
             client,
@@ -168,6 +186,7 @@ impl Session {
             imports: 0,
             began: 0,
             thinks: 0,
+            inbox,
             cursors: Vec::new(),
             savepoints: Vec::new(),
             postponed: None,
@@ -203,6 +222,7 @@ impl Session {
 
     /// Goes on as far as it can; whether it did anything. An error: what the engine did cannot be right.
     pub fn advance(&mut self, port: &mut Port) -> Result<bool, String> {
+        self.take_signals(port);
         let moved = self.advance_all(port);
         self.note_state();
         moved
@@ -229,11 +249,12 @@ impl Session {
                         }
                         return Ok(true);
                     }
-                    if block != Block::None && self.script.hangs_up() {
+                    if self.inbox.take_end() || block != Block::None && self.script.hangs_up() {
                         self.hang_up(port, None);
                         continue;
                     }
                     self.left = self.left.saturating_sub(1);
+                    self.inbox.forget();
                     self.script.set_cursors(cursors::numbers(&self.cursors));
                     self.acknowledged = self.shared.history.acknowledged_up_to();
                     let exported = self.shared.exported();
@@ -264,24 +285,14 @@ impl Session {
                             return Ok(true);
                         }
                         Step::Pending => {
-                            if self.script.cancels() {
-                                client.cancel(
-                                    port,
-                                    &SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation"),
-                                );
-                            }
+                            self.cancel_at_times(port);
                             self.state = State::Running { stmt, replans, rows };
                             return Ok(moved);
                         }
                         Step::Rows(part) => {
                             self.shared.parts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                             rows.append(&part.rows);
-                            if self.script.cancels() {
-                                client.cancel(
-                                    port,
-                                    &SqlError::new(SqlState::QUERY_CANCELED, "cancelled by the simulation"),
-                                );
-                            }
+                            self.cancel_at_times(port);
                             self.thinks = self.script.leaves_unread();
                             self.state = State::Running { stmt, replans, rows };
                             // The other sessions have a turn before it asks for more.
@@ -330,7 +341,7 @@ impl Session {
                 return self.after(port, stmt, replans, step);
             }
         };
-        let step = client.start(port, &plan, &Arc::new(Env::default()), RunOptions::default());
+        let step = client.start(port, &plan, &self.inbox.env(), RunOptions::default());
         self.after(port, stmt, replans, step)
     }
 
@@ -375,6 +386,10 @@ impl Session {
         self.think(port, &stmt);
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
+            Block::Open if matches!(answer, Answer::Refused(_) | Answer::Duplicate) => {
+                let (number, stmt) = (self.number, stmt.short());
+                return Err(format!("session {number}: {stmt}: the block goes on after {shown}"));
+            }
             Block::Open | Block::Failed => {
                 let saw = self.client.as_ref().and_then(Client::reads_at);
                 self.check_view(&stmt, &answer, saw)?;
@@ -416,7 +431,7 @@ impl Session {
         !self.open.is_empty() && *stmt != Stmt::Commit && self.script.hangs_up()
     }
 
-    /// The connection ends in a block, in a statement of it if one is given; the next one has the session's number at once.
+    /// The connection ends, in a statement if one is given. The next one has the same number at once.
     fn hang_up(&mut self, port: &mut Port, running: Option<Stmt>) {
         self.shared.progress.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // One thread of the operating system.
         self.shared.trace.event("session", self.name.as_bytes(), || format!("{} hangs up", self.name));
@@ -426,7 +441,9 @@ impl Session {
         }
         self.end_cursors();
         self.open.extend(running.map(|stmt| (stmt, Answer::Done)));
-        self.write_down(End::Aborted, Lsn(0));
+        if !self.open.is_empty() {
+            self.write_down(End::Aborted, Lsn(0));
+        }
         self.state = State::Idle;
     }
 

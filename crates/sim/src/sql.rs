@@ -332,6 +332,13 @@ pub enum Stmt {
     Import(String),
     /// DECLARE, FETCH or CLOSE.
     Cursor(CursorStmt),
+    /// SELECT pg_cancel_backend() or pg_terminate_backend() of another session.
+    Signal {
+        /// Its backend id.
+        pid: i32,
+        /// The latter.
+        terminate: bool,
+    },
 }
 
 impl Stmt {
@@ -354,6 +361,7 @@ impl Stmt {
                 | Self::Export
                 | Self::Import(_)
                 | Self::Cursor(_)
+                | Self::Signal { .. }
         )
     }
 
@@ -470,6 +478,8 @@ impl fmt::Display for Stmt {
             Self::Export => f.write_str("SELECT pg_export_snapshot()"),
             Self::Import(id) => write!(f, "SET TRANSACTION SNAPSHOT '{id}'"),
             Self::Cursor(stmt) => stmt.fmt(f),
+            Self::Signal { pid, terminate: false } => write!(f, "SELECT pg_cancel_backend({pid})"),
+            Self::Signal { pid, terminate: true } => write!(f, "SELECT pg_terminate_backend({pid})"),
         }
     }
 }

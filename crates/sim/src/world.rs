@@ -361,6 +361,7 @@ impl World {
         self.draw_versions(&mut Rng::new(self.seed, "eleventh generator"));
         self.draw_cursors(&mut Rng::new(self.seed, "sixteenth generator"));
         self.draw_keys(&mut Rng::new(self.seed, "seventeenth generator"));
+        self.draw_signals(&mut Rng::new(self.seed, "eighteenth generator"));
     }
 
     /// What came with the third generator.

@@ -85,6 +85,8 @@ pub enum Bug {
     UnheldCursor,
     /// ADD PRIMARY KEY copies the rows of a table without locking the table or the rows.
     UnlockedKey,
+    /// A cancel request that comes too late for its statement cancels the session's next one.
+    KeptCancel,
     /// READ COMMITTED reads a row by its key as it is in the tree, whoever has changed it.
     DirtyRead,
     /// A snapshot uses an index that is newer, and misses rows that were deleted before the index was made.
@@ -152,6 +154,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::CurrentFetch,
     Bug::UnheldCursor,
     Bug::UnlockedKey,
+    Bug::KeptCancel,
     Bug::NewIndex,
     Bug::NewTable,
     Bug::UnheldImport,

@@ -13,11 +13,15 @@ impl Session {
         if e.state() == SqlState::UNIQUE_VIOLATION {
             return Ok(Answer::Duplicate);
         }
+        // Whatever the disk does.
+        if [SqlState::QUERY_CANCELED, SqlState::ADMIN_SHUTDOWN].contains(&e.state()) {
+            let explained = self.inbox.explains(e.state());
+            return explained.then(|| refused(e)).ok_or_else(|| self.unexplained(stmt, e));
+        }
         let foreseen = [
             SqlState::DEADLOCK,
             SqlState::SERIALIZATION_FAILURE,
             SqlState::SNAPSHOT_TOO_OLD,
-            SqlState::QUERY_CANCELED,
             SqlState::LIMIT_EXCEEDED,
             SqlState::OUT_OF_MEMORY,
             SqlState::FEATURE_NOT_SUPPORTED,
@@ -46,14 +50,18 @@ impl Session {
             foreseen || failing || busy || locked || ended || unshared || overflows
         };
         if expected {
-            return Ok(Answer::Refused(format!("{} {}", e.state().as_str(), e.message())));
+            return Ok(refused(e));
         }
-        Err(format!(
-            "session {}: {}: an error without a cause: {} {}",
-            self.number,
-            stmt.short(),
-            e.state().as_str(),
-            e.message()
-        ))
+        Err(self.unexplained(stmt, e))
     }
+
+    fn unexplained(&self, stmt: &Stmt, e: &SqlError) -> String {
+        let (number, state) = (self.number, e.state());
+        let (stmt, state, message) = (stmt.short(), state.as_str(), e.message());
+        format!("session {number}: {stmt}: an error without a cause: {state} {message}")
+    }
+}
+
+fn refused(e: &SqlError) -> Answer {
+    Answer::Refused(format!("{} {}", e.state().as_str(), e.message()))
 }

@@ -38,4 +38,13 @@ impl World {
             self.sessions = self.sessions.max(2);
         }
     }
+
+    /// What came with the eighteenth generator: sessions that cancel each other's statements, and end
+    /// each other's connections.
+    pub(super) fn draw_signals(&mut self, rng: &mut Rng) {
+        if rng.percent(20) {
+            self.mix.signals = rng.pick(&[3, 12]);
+            self.sessions = self.sessions.max(2);
+        }
+    }
 }
