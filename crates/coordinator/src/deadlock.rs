@@ -30,6 +30,7 @@ mod report;
 
 pub(crate) use long::Ended;
 pub use long::LoggedWait;
+pub(crate) use look::Names;
 pub use look::{LockName, LockWait, WaitId, one_line};
 
 use clearway_latch::lockstat::Wait;

@@ -304,6 +304,7 @@ impl PortInner {
                     engine.mailbox(worker).post(Mail::Resume { partition, txn });
                 }));
             }
+            Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
             Out::WriteSpill { write } => self.engine.node().io().submit(Box::new(move || write.run())),
             Out::Yield { partition, txn } if txn == NOBODY || self.engine.dispatch() == Dispatch::Pinned => {
                 self.engine.mailbox(self.worker).post(Mail::Resume { partition, txn });

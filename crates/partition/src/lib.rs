@@ -25,8 +25,10 @@ mod versions;
 
 pub use exec::not_null_violation;
 pub use limits::Limits;
-pub use lock::{Wanted, WantedPlace};
-pub use message::{Batch, Body, COMMITTED, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake};
+pub use lock::{HotRow, Wanted, WantedPlace};
+pub use message::{
+    Batch, Body, COMMITTED, Failure, Message, NOBODY, Origin, Out, Outbox, RawOp, Reply, Stake, TakeHotRows,
+};
 pub use partition::Partition;
 pub use scheme::{Admission, BlockingLocking, Load, Scheme};
 pub use snapshots::{Committing, Opening, Snapshot, Snapshots};

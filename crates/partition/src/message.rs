@@ -1,12 +1,13 @@
 //! What a partition is told and what it answers.
 
-use crate::lock::Wanted;
+use crate::lock::{HotRow, Wanted};
 use clearway_buffer::{Keep, Want};
 use clearway_latch::lockstat::Class;
 use clearway_plan::program::Env;
 use clearway_plan::{Asker, Program};
 use clearway_storage::{LogRead, SpillRead, SpillWrite};
 use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
+use std::fmt::{self, Debug, Formatter};
 use std::panic::Location;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub enum Stake {
 }
 
 /// A message to a partition. Every message but [`Body::Resume`], [`Body::Unavailable`], [`Body::Unblock`], [`Body::AwaitsClient`], [`Body::Forget`],
-/// [`Body::Cancel`] and [`Body::GiveUp`] has exactly one [`Out::Reply`].
+/// [`Body::Cancel`], [`Body::GiveUp`] and [`Body::HotRows`] has exactly one [`Out::Reply`].
 #[derive(Debug)]
 pub struct Message {
     /// The transaction, unique; a one-shot has one too.
@@ -175,6 +176,17 @@ pub enum Body {
     Unavailable(SqlError),
     /// Rows by their bytes, locked and undone as any others: the catalog's.
     Raw(RawOp),
+    /// Asks which rows are hot now, whoever has the partition: see [`Out::HotRows`]. Not answered.
+    HotRows(TakeHotRows),
+}
+
+/// Takes the hot rows of a partition.
+pub struct TakeHotRows(pub Box<dyn FnOnce(PartitionId, Vec<HotRow>) + Send>);
+
+impl Debug for TakeHotRows {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("TakeHotRows")
+    }
 }
 
 impl Body {
@@ -297,6 +309,15 @@ pub enum Out {
         txn: TxnId,
         /// The old versions of rows that it needs.
         read: SpillRead,
+    },
+    /// Give these to who has asked for them.
+    HotRows {
+        /// Where.
+        partition: PartitionId,
+        /// Those with the most holders and waiters, first and at most [`HotRow::MOST`].
+        rows: Vec<HotRow>,
+        /// Who has asked.
+        take: TakeHotRows,
     },
     /// Have this written where one may wait for the disk ([`SpillWrite::run`]). Nobody waits for
     /// it.

@@ -14,6 +14,8 @@ pub enum SystemView {
     Activity,
     /// How often latches and locks were asked for, and who waited for them how long, since the counts were last set to 0.
     Contention,
+    /// Rows that several transactions hold or want at once, and how they are locked.
+    HotRows,
     /// What was measured of the processor at the start, a row for each way to take a latch.
     LatchCalibration,
     /// Who waits for which lock of whom, a row for each wait in progress.
@@ -31,9 +33,10 @@ pub type ViewColumn = (&'static str, SqlType);
 
 impl SystemView {
     /// All of them, by name.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Activity,
         Self::Contention,
+        Self::HotRows,
         Self::LatchCalibration,
         Self::Locks,
         Self::Plans,
@@ -46,6 +49,7 @@ impl SystemView {
         match self {
             Self::Activity => "clearway.activity",
             Self::Contention => "clearway.contention",
+            Self::HotRows => "clearway.hot_rows",
             Self::LatchCalibration => "clearway.latch_calibration",
             Self::Locks => "clearway.locks",
             Self::Plans => "clearway.plans",
@@ -105,6 +109,17 @@ impl SystemView {
                 ("mean_wait_us", Float8),
                 ("p99_wait_us", Float8),
                 ("total_wait_us", Float8),
+            ],
+            Self::HotRows => &[
+                ("table_name", Text),
+                ("index_name", Text),
+                ("key", Text),
+                ("partition_number", Int4),
+                ("locked", Text),
+                ("holders", Int8),
+                ("waiters", Int8),
+                ("behind", Int8),
+                ("learned", Bool),
             ],
             Self::LatchCalibration => &[
                 ("name", Text),

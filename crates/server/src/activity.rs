@@ -3,9 +3,9 @@
 use crate::counters::Totals;
 use crate::latches::Latches;
 use crate::locks::Waits;
-use crate::sessions::{self, Roll, SessionInfo};
+use crate::sessions::{self, Roll, SessionInfo, text};
 use crate::shared::Shared;
-use clearway_coordinator::{Activity as EngineActivity, Engine, LockWait, System, TakeRows};
+use clearway_coordinator::{Activity as EngineActivity, Engine, HotRow, LockWait, System, TakeRows};
 use clearway_latch::Choice;
 use clearway_latch::lockstat::{self, Contention};
 use clearway_plan::LearnedRow;
@@ -65,6 +65,10 @@ impl System for Observed {
         match view {
             SystemView::Activity => take(activity_row(&self.activity())),
             SystemView::Contention => take(contention_rows(&lockstat::contention())),
+            SystemView::HotRows => match self.engine.upgrade() {
+                Some(engine) => engine.hot_rows(move |rows| take(hot_rows(&rows))),
+                None => take(RowBatch::new()),
+            },
             SystemView::LatchCalibration => take(calibration_rows(&self.shared.latches)),
             SystemView::Plans => {
                 let plans = self.engine.upgrade().map(|engine| engine.plans());
@@ -163,6 +167,29 @@ fn calibration_rows(latches: &Latches) -> RowBatch {
             row.push(int((*spin_limit).into()));
             row.push(DatumRef::Float8(measured.pause_ns));
             row.push(DatumRef::Float8(measured.yield_ns));
+        });
+    }
+    rows
+}
+
+/// A text; NULL for an empty one.
+fn not_empty(name: &str) -> DatumRef<'_> {
+    text(Some(name).filter(|name| !name.is_empty()))
+}
+
+fn hot_rows(hot: &[HotRow]) -> RowBatch {
+    let mut rows = RowBatch::new();
+    for HotRow { partition, lock, holders, waiters, behind, learned } in hot {
+        rows.push_with(|row| {
+            for name in [&lock.table, &lock.index, &lock.key] {
+                row.push(not_empty(name));
+            }
+            row.push(DatumRef::Int4(partition.0.into()));
+            row.push(not_empty(&lock.mode));
+            for n in [holders, waiters, behind] {
+                row.push(int(*n as u64));
+            }
+            row.push(DatumRef::Bool(*learned));
         });
     }
     rows

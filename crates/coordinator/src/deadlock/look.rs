@@ -138,13 +138,13 @@ impl Engine {
 }
 
 /// Tables and trees by their numbers.
-pub(super) struct Names<'a> {
+pub(crate) struct Names<'a> {
     tables: HashMap<TableId, &'a TableDef>,
     trees: HashMap<TreeId, (&'a TableDef, &'a str, Vec<SqlType>)>,
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(catalog: &'a Catalog) -> Self {
+    pub(crate) fn new(catalog: &'a Catalog) -> Self {
         let (mut tables, mut trees) = (HashMap::new(), HashMap::new());
         for table in catalog.tables.values() {
             let types = |columns: &[usize]| columns.iter().map(|column| table.columns[*column].ty).collect();
@@ -162,29 +162,35 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn of(&self, wanted: &Wanted) -> LockName {
-        let mode = wanted.mode().to_owned();
-        let in_tree = |tree: &TreeId, shown: &dyn Fn(&[SqlType]) -> String| match self.trees.get(tree) {
-            Some((table, index, types)) => LockName {
-                table: table.name.clone(),
-                index: (*index).to_owned(),
-                key: shown(types),
-                mode: mode.clone(),
-            },
-            None => LockName { key: shown(&[]), mode: mode.clone(), ..LockName::default() },
-        };
+        let mode = wanted.mode();
         match &wanted.place {
             WantedPlace::Table(table) => {
                 let table = self.tables.get(table).map_or_else(String::new, |table| table.name.clone());
-                LockName { table, mode, ..LockName::default() }
+                LockName { table, mode: mode.to_owned(), ..LockName::default() }
             }
-            WantedPlace::Key(tree, key) => in_tree(tree, &|types| shown_key(key, types)),
-            WantedPlace::Range(tree, from, to) => in_tree(tree, &|types| {
+            WantedPlace::Key(tree, key) => self.of_key(*tree, key, mode),
+            WantedPlace::Range(tree, from, to) => self.in_tree(*tree, mode, |types| {
                 let end = |key: Option<&[u8]>| match key {
                     None | Some([]) => String::new(),
                     Some(key) => shown_key(key, types),
                 };
                 format!("{} .. {}", end(Some(from)), end(to.as_deref())).trim().to_owned()
             }),
+        }
+    }
+
+    /// A key of a tree, with a mode in words.
+    pub(crate) fn of_key(&self, tree: TreeId, key: &[u8], mode: &str) -> LockName {
+        self.in_tree(tree, mode, |types| shown_key(key, types))
+    }
+
+    fn in_tree(&self, tree: TreeId, mode: &str, shown: impl Fn(&[SqlType]) -> String) -> LockName {
+        let mode = mode.to_owned();
+        match self.trees.get(&tree) {
+            Some((table, index, types)) => {
+                LockName { table: table.name.clone(), index: (*index).to_owned(), key: shown(types), mode }
+            }
+            None => LockName { key: shown(&[]), mode, ..LockName::default() },
         }
     }
 }

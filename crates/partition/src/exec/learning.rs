@@ -84,6 +84,13 @@ impl<T: Trees> Cx<'_, T> {
         self.lock_row(table, tree, key, Mode::Increment).map(|()| true)
     }
 
+    /// The row is locked exclusively to add to it: notes whether that was learned, for who looks.
+    pub(super) fn note_learned(&mut self, access: &Access, key: &[u8]) {
+        if self.learned(access).is_some_and(|learned| learned.adds && learned.is_exclusive()) {
+            self.locks.set_learned(access.table.tree, key);
+        }
+    }
+
     /// What the transaction has noted of the row becomes evidence, if such a use of it is one; `mode`: the one that the statement asks for.
     pub(super) fn uses(&mut self, tree: TreeId, key: &[u8], mode: Mode) {
         let by = match mode {

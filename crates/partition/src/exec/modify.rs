@@ -209,6 +209,7 @@ impl Modify {
         if self.exclusive {
             // What the row was used for before has been noted: its own lock is no change after an addition.
             cx.lock_row(table.id, table.tree, key, plan.mode)?;
+            cx.note_learned(plan.access, key);
         } else {
             cx.lock_change(table.id, table.tree, key, plan.mode)?;
         }

@@ -14,6 +14,9 @@ use std::collections::BTreeSet;
 pub(super) struct Holders {
     /// Of those in `txns`.
     mode: Mode,
+    /// The holder only adds to the row, and has it exclusively because that was learned. A note for
+    /// people: nothing depends on it.
+    learned: bool,
     txns: Few<TxnId>,
     /// Those that hold no more than [`Mode::KeyShared`]: few keys have any.
     key_shared: BTreeSet<TxnId>,
@@ -25,7 +28,14 @@ pub(super) struct Holders {
 
 impl Default for Holders {
     fn default() -> Self {
-        Self { mode: Mode::Shared, txns: Few::default(), key_shared: BTreeSet::new(), spread: 0, chain: Vec::new() }
+        Self {
+            mode: Mode::Shared,
+            learned: false,
+            txns: Few::default(),
+            key_shared: BTreeSet::new(),
+            spread: 0,
+            chain: Vec::new(),
+        }
     }
 }
 
@@ -71,6 +81,29 @@ impl Holders {
         self.spread = self.spread.saturating_add(by);
     }
 
+    /// How many hold the key, in any mode.
+    pub(super) fn len(&self) -> usize {
+        self.txns.len() + self.key_shared.len()
+    }
+
+    /// The strongest mode in which somebody holds it.
+    pub(super) fn mode(&self) -> Option<Mode> {
+        if self.txns.is_empty() {
+            return (!self.key_shared.is_empty()).then_some(Mode::KeyShared);
+        }
+        Some(self.mode)
+    }
+
+    /// Notes that its holder only adds to the row, and has learned not to share it.
+    pub(super) fn set_learned(&mut self) {
+        self.learned = true;
+    }
+
+    /// As in [`super::HotRow::learned`].
+    pub(super) fn is_learned(&self) -> bool {
+        self.learned
+    }
+
     /// Those that hold [`Mode::Increment`].
     pub(super) fn incrementers(&self) -> usize {
         if self.mode == Mode::Increment { self.txns.len() } else { 0 }
@@ -97,7 +130,7 @@ impl Holders {
             self.unretire(txn);
         }
         if self.txns.is_empty() {
-            self.spread = 0;
+            (self.spread, self.learned) = (0, false);
         }
     }
 }

@@ -49,6 +49,14 @@ impl LockTable {
         }
     }
 
+    /// The key's holder only adds to its row, and has the exclusive lock because that was learned.
+    pub(crate) fn set_learned(&mut self, tree: TreeId, key: &[u8]) {
+        let scope = self.scopes.get_mut(&ScopeId::Tree(tree));
+        if let Some(holders) = scope.and_then(|scope| scope.holders_of_mut(key)) {
+            holders.set_learned();
+        }
+    }
+
     /// How many transactions hold a key in [`Mode::Increment`].
     pub(crate) fn incrementers(&self, tree: TreeId, key: &[u8]) -> usize {
         self.holders(tree, key).map_or(0, Holders::incrementers)

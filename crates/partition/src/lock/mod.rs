@@ -40,6 +40,7 @@ mod class;
 mod few;
 mod held;
 mod holders;
+mod hot;
 mod increment;
 mod intervals;
 mod line;
@@ -55,6 +56,7 @@ mod wanted;
 mod work;
 
 pub(crate) use class::{PARTITION, Wait, class};
+pub use hot::HotRow;
 pub(crate) use line::InLine;
 pub(crate) use table::{Acquired, Event, LockTable};
 pub use wanted::{Wanted, WantedPlace};

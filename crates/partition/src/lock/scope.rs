@@ -245,6 +245,11 @@ impl Scope {
         }
     }
 
+    /// Each key that somebody holds by itself or waits for: who holds it, and its lines.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (&Arc<[u8]>, &Holders, &[LineRef])> {
+        self.keys.iter().map(|(key, at)| (key, &at.holders, &*at.lines))
+    }
+
     /// Who holds the key, and how.
     #[inline]
     pub(super) fn holders_of(&self, key: &[u8]) -> Option<&Holders> {

@@ -36,12 +36,19 @@ impl Wanted {
             Mode::AccessExclusive => "access exclusive",
             Mode::Shared if of_table => "shared",
             Mode::Exclusive if of_table => "exclusive",
-            Mode::KeyShared => "key share",
-            Mode::Shared => "share",
-            Mode::Increment => "increment",
-            Mode::NoKeyExclusive | Mode::Behind | Mode::Settled => "no key update",
-            Mode::Exclusive => "update",
+            mode => row_mode_name(mode),
         }
+    }
+}
+
+/// A mode of keys and ranges in words.
+pub(super) fn row_mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::KeyShared => "key share",
+        Mode::Shared | Mode::IntentShared | Mode::AccessShared => "share",
+        Mode::Increment => "increment",
+        Mode::NoKeyExclusive | Mode::Behind | Mode::Settled => "no key update",
+        Mode::Exclusive | Mode::IntentExclusive | Mode::AccessExclusive => "update",
     }
 }
 

@@ -92,6 +92,7 @@ pub(super) fn may_wait(body: &Body) -> bool {
             | Body::Forget(_)
             | Body::Savepoint(_)
             | Body::Settle
+            | Body::HotRows(_)
     )
 }
 

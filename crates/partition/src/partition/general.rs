@@ -181,7 +181,8 @@ fn start<L: UndoLog>(txn: &mut Txn<L>, body: Body) -> Result<Option<Job>, SqlErr
         | Body::Cancel(_)
         | Body::GiveUp { .. }
         | Body::Unavailable(_)
-        | Body::Resume(_) => {
+        | Body::Resume(_)
+        | Body::HotRows(_) => {
             return Err(SqlError::internal("not a general transaction's message"));
         }
     })

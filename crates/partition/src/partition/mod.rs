@@ -1,8 +1,8 @@
 //! The partition: takes messages, runs tasks, suspends them and takes them up again.
 //!
 //! Invariants
-//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel` and `GiveUp` has exactly one reply: a task holds its
-//!    origin.
+//! 1. Every message but `Resume`, `Unavailable`, `Unblock`, `AwaitsClient`, `Forget`, `Cancel`, `GiveUp` and `HotRows` has exactly one reply: a
+//!    task holds its origin.
 //! 2. A one-shot that is not in `txns` has no effects, no locks and no reply owed.
 //! 3. Whenever `on_message` returns, every effect that is not committed lies under locks of its transaction (or in trees that nobody
 //!    else can see): what runs without locks either ends before that or takes the table's lock first.
@@ -18,6 +18,7 @@ mod committed;
 mod context;
 mod finish;
 mod general;
+mod hot;
 mod one_shot;
 mod quiet;
 mod retire;
@@ -210,6 +211,7 @@ impl<T: Trees> Partition<T> {
             Body::AwaitQuiet => self.await_quiet(Message { txn, stake, origin, body }, out),
             Body::AwaitsClient => self.awaits_client(txn),
             Body::Forget(statement) => self.forget(txn, statement),
+            Body::HotRows(take) => self.tell_hot_rows(take, out),
             body => self.general(txn, stake, origin, body, out),
         }
     }

@@ -162,6 +162,7 @@ impl<T: Paged> Driver<T> {
                 | Body::Unblock
                 | Body::AwaitsClient
                 | Body::Forget(_)
+                | Body::HotRows(_)
         ) {
             self.owed.insert(seq);
         }
@@ -193,6 +194,7 @@ impl<T: Paged> Driver<T> {
                     self.suspended.push((txn, Vec::new()));
                 }
                 Out::WriteSpill { write } => write.run(),
+                Out::HotRows { partition, rows, take } => (take.0)(partition, rows),
                 Out::Yield { txn, .. } => self.suspended.push((txn, Vec::new())),
                 Out::Waits { txn, order, wait, line, .. } => {
                     self.count(order);

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod extended;
+mod hot_rows;
 mod isolation;
 mod locks;
 mod log;

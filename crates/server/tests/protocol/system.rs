@@ -127,7 +127,8 @@ fn who_would_change_a_view_is_told_how_to_read_it() {
         (
             "select * from clearway.waits",
             "42P01",
-            "The views of schema clearway are activity, contention, latch_calibration, locks, plans, sessions, snapshots.",
+            "The views of schema clearway are activity, contention, hot_rows, latch_calibration, locks, plans, sessions, \
+             snapshots.",
         ),
         (
             "create table clearway.t (a int)",

@@ -252,6 +252,35 @@ fn a_transaction_with_many_keys_takes_no_others() {
     assert!(t.is_empty());
 }
 
+#[test]
+fn hot_rows_are_the_most_wanted_first() {
+    let key = |k: &'static [u8]| Target::Key(TREE, k);
+    let mut t = LockTable::new(MANY);
+    for (txn, k, mode) in [
+        (1, b"a", Mode::Increment),
+        (2, b"b", Mode::Increment),
+        (3, b"b", Mode::Increment),
+        (4, b"c", Mode::Shared),
+        (5, b"c", Mode::Shared),
+        (6, b"d", Mode::KeyShared),
+        (7, b"d", Mode::Increment),
+        (8, b"d", Mode::Increment),
+    ] {
+        assert_eq!(ask(&mut t, txn, key(k), mode), []);
+    }
+    let hot = |t: &LockTable, most| -> Vec<(Vec<u8>, Option<&str>, usize, usize)> {
+        let rows = t.hot_rows(most).into_iter();
+        rows.map(|row| (row.key.to_vec(), row.locked, row.holders, row.waiters)).collect()
+    };
+    let (b, d) = ((b"b".to_vec(), Some("increment"), 2, 0), (b"d".to_vec(), Some("increment"), 3, 0));
+    assert_eq!(hot(&t, 9), [d.clone(), b.clone()], "one holder, or several who only read, are not hot");
+    ask(&mut t, 9, key(b"c"), Mode::Exclusive);
+    ask(&mut t, 10, key(b"c"), Mode::Exclusive);
+    let c = (b"c".to_vec(), Some("share"), 2, 2);
+    assert_eq!(hot(&t, 9), [c.clone(), d.clone(), b]);
+    assert_eq!(hot(&t, 2), [c, d]);
+}
+
 /// Scopes that are kept for the next transaction are few, whatever was locked.
 #[test]
 fn empty_scopes_do_not_pile_up() {

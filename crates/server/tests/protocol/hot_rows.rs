@@ -1,0 +1,118 @@
+//! `clearway.hot_rows`: which rows several transactions hold or want, and how they are locked.
+
+use crate::raw::{Fixture, LIMIT, Raw, query};
+use clearway_server::config::HotRows;
+use std::time::Instant;
+
+const ROWS: &str = "select concat(table_name, '|', index_name, '|', key, '|', locked, '|', holders, '|', waiters, \
+                    '|', behind, '|', learned) from clearway.hot_rows";
+
+/// Asks until these are the rows.
+#[track_caller]
+fn becomes(asker: &mut Raw, wanted: &[&str]) {
+    let began = Instant::now();
+    loop {
+        let found = asker.column(ROWS);
+        if found == wanted {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{found:?}");
+    }
+}
+
+fn set_up(server: &Fixture) -> Raw {
+    let mut asker = server.connect();
+    asker.query("create table t (a int primary key, k int unique, n int)");
+    asker.query("insert into t select i, 10 * i, 0 from generate_series(1, 9) i");
+    asker
+}
+
+#[test]
+fn rows_are_shown_with_those_who_hold_and_want_them() {
+    let server = Fixture::new("hot-rows");
+    let mut asker = set_up(&server);
+    let mut c: Vec<Raw> = (0..6).map(|_| server.connect()).collect();
+    becomes(&mut asker, &[]);
+    c[0].query("begin; update t set n = n + 1 where a = 1");
+    becomes(&mut asker, &[]);
+    c[1].query("begin; update t set n = n + 1 where a = 1");
+    becomes(&mut asker, &["t||(1)|increment|2|0|0|f"]);
+    for waiter in &mut c[2..4] {
+        waiter.send(&query("begin; select n from t where a = 1 for update"));
+    }
+    becomes(&mut asker, &["t||(1)|increment|2|2|0|f"]);
+    c[4].query("begin; insert into t values (10, 100, 0); update t set n = 5 where a = 2");
+    becomes(&mut asker, &["t||(1)|increment|2|2|0|f"]);
+    c[5].send(&query("insert into t values (11, 100, 0)"));
+    becomes(&mut asker, &["t||(1)|increment|2|2|0|f", "t|t_k_key|(100)|update|1|1|0|f"]);
+    c[4].query("rollback");
+    c[5].until_ready();
+    c[0].query("commit");
+    c[1].query("commit");
+    becomes(&mut asker, &["t||(1)|update|1|1|0|f"]);
+    // The two came by two workers: which of them has the row is not known.
+    for waiter in &mut c[2..4] {
+        waiter.send(&query("commit"));
+    }
+    for waiter in &mut c[2..4] {
+        waiter.until_ready();
+        waiter.until_ready();
+    }
+    becomes(&mut asker, &[]);
+}
+
+#[test]
+fn an_addition_that_is_exclusive_because_that_was_learned_is_shown() {
+    let server = Fixture::new("hot-rows-learned");
+    let mut asker = set_up(&server);
+    let (mut first, mut second) = (server.connect(), server.connect());
+    let add = "update t set n = n + 1 where a = 5";
+    for _ in 0..48 {
+        first.query("begin");
+        first.query(add);
+        first.query("select n from t where a = 5 for update");
+        first.query("commit");
+    }
+    first.query(&format!("begin; {add}"));
+    second.send(&query(add));
+    becomes(&mut asker, &["t||(5)|no key update|1|1|0|t"]);
+    first.query("rollback");
+    second.until_ready();
+    // It is said of a lock, not of the row.
+    first.query("begin; update t set n = 55 where a = 5");
+    second.send(&query(add));
+    becomes(&mut asker, &["t||(5)|no key update|1|1|0|f"]);
+    first.query("commit");
+    second.until_ready();
+    assert_eq!(asker.column("select n from t where a = 5"), ["56"]);
+}
+
+#[test]
+fn a_retired_row_is_shown_with_those_who_are_behind() {
+    let retire = HotRows { increments: true, whole: false, retire: true };
+    let server = Fixture::with("hot-rows-retired", |config| config.hot_rows = retire);
+    let mut asker = set_up(&server);
+    let mut c: Vec<Raw> = (0..4).map(|_| server.connect()).collect();
+    let set = |n: usize| format!("update t set n = {n} where a = 3");
+    c[0].query(&format!("begin; {}", set(0)));
+    c[1].query("begin");
+    c[1].send(&query(&set(1)));
+    becomes(&mut asker, &["t||(3)|no key update|1|1|0|f"]);
+    c[0].query("commit");
+    c[1].until_ready();
+    // Somebody has waited for the row: from now on it is retired.
+    becomes(&mut asker, &["t||(3)|retired|1|0|0|f"]);
+    for (n, next) in c.iter_mut().enumerate().skip(2) {
+        next.query("begin");
+        next.query(&set(n));
+    }
+    becomes(&mut asker, &["t||(3)|retired|3|0|2|f"]);
+    // It waits for those ahead of it, not for the row.
+    c[3].send(&query("commit"));
+    c[1].query("commit");
+    becomes(&mut asker, &["t||(3)|retired|2|0|1|f"]);
+    c[2].query("commit");
+    c[3].until_ready();
+    becomes(&mut asker, &[]);
+    assert_eq!(asker.column("select n from t where a = 3"), ["3"]);
+}
