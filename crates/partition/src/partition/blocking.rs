@@ -46,6 +46,12 @@ impl Blocking {
         self.by.map_or(!self.line.is_empty(), |by| by != message.txn)
     }
 
+    /// Whether somebody waits for the partition, or until no lock is held there.
+    #[inline]
+    pub(super) fn has_waiters(&self) -> bool {
+        !self.line.is_empty() || !self.quiet.is_empty()
+    }
+
     /// Whether somebody in line could be taken up.
     #[inline]
     pub(super) fn has_next(&self) -> bool {

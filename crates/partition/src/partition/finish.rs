@@ -10,10 +10,15 @@ use clearway_sync::canary::{self, Bug};
 use clearway_types::{Lsn, SqlError, SqlState, TreeId, TxnId};
 use std::fmt::Display;
 
+fn over() -> SqlError {
+    SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to the end of its transaction")
+}
+
 impl<T: Trees> Partition<T> {
     pub(super) fn finish(&mut self, id: TxnId, origin: Origin, commit: Option<Lsn>, out: &mut Outbox) {
-        let over = SqlError::new(SqlState::QUERY_CANCELED, "canceling statement due to the end of its transaction");
-        self.leave_line(id, &over, out);
+        if self.blocking.has_waiters() {
+            self.leave_line(id, &over(), out);
+        }
         let Some(mut txn) = self.txns.remove(&id) else {
             self.reply(origin, Ok(Reply::default()), out);
             return;
@@ -32,7 +37,7 @@ impl<T: Trees> Partition<T> {
                 return;
             }
             self.stop_waiting(id, &task, out);
-            self.reply(task.origin, Err(Failure::Sql(over)), out);
+            self.reply(task.origin, Err(Failure::Sql(over())), out);
         }
         let task = Task::new(origin, Job::Finish { commit });
         if let After::Keep = self.run_task(id, &mut txn, task, out) {
