@@ -129,19 +129,19 @@ fn add<T: Trees>(
     scratch: &mut Scratch,
 ) -> Result<(RowBatch, u64, Option<Lsn>), Stop> {
     let Scratch { key, new } = scratch;
-    let (is_locked, spread) = (cx.locks.incrementers(table.tree, key) > 0, cx.locks.spread(table.tree, key));
+    let open = cx.locks.open_spread(table.tree, key);
     let (mut result, mut added) = (Ok(()), None);
     let found = cx.trees.get(table.tree, key, &mut |value| {
         let row = RowView::new(value);
         result = set_columns(table, set, row, env, new);
         if result.is_ok() {
             let new = RowView::new(new);
-            added = addends(set, row, (spread, false), |(column, _)| integer(new.get(*column).ok()?));
+            added = addends(set, row, (open.unwrap_or(0), false), |(column, _)| integer(new.get(*column).ok()?));
         }
     })?;
     let commit = match added {
         _ if !found => return Ok((RowBatch::new(), 0, None)),
-        None if is_locked => return Err(Stop::Conflict),
+        None if open.is_some() => return Err(Stop::Conflict),
         None => {
             result?;
             cx.trees.update_autocommit(table.tree, key, new)?

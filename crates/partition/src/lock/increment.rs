@@ -57,8 +57,8 @@ impl LockTable {
         }
     }
 
-    /// How many transactions hold a key in [`Mode::Increment`].
-    pub(crate) fn incrementers(&self, tree: TreeId, key: &[u8]) -> usize {
-        self.holders(tree, key).map_or(0, Holders::incrementers)
+    /// As [`LockTable::spread`]; `None`: no transaction holds the key in [`Mode::Increment`].
+    pub(crate) fn open_spread(&self, tree: TreeId, key: &[u8]) -> Option<u64> {
+        self.holders(tree, key).filter(|holders| holders.incrementers() > 0).map(Holders::spread)
     }
 }

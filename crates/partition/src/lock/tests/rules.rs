@@ -135,17 +135,17 @@ fn a_spread_lasts_while_somebody_adds() {
         t.widen(TREE, b"k", 5);
     }
     assert_eq!(ask(&mut t, 9, KEY, Mode::KeyShared), []);
-    assert_eq!(t.incrementers(TREE, b"k"), 2);
+    assert_eq!(t.open_spread(TREE, b"k"), Some(10));
     t.release(TxnId(1));
     assert_eq!(spread(&t), 10, "what it has added may have been taken back");
     assert_eq!(ask(&mut t, 3, KEY, Mode::Exclusive), [2, 9]);
     t.widen(TREE, b"k", u64::MAX);
     assert_eq!(spread(&t), u64::MAX);
     t.release(TxnId(2));
-    assert_eq!((spread(&t), t.incrementers(TREE, b"k")), (0, 0), "though others wait or share the key");
+    assert_eq!((spread(&t), t.open_spread(TREE, b"k")), (0, None), "though others wait or share the key");
     t.release(TxnId(9));
     assert_eq!(granted(&mut t), [3]);
-    assert_eq!((spread(&t), t.incrementers(TREE, b"k")), (0, 0));
+    assert_eq!((spread(&t), t.open_spread(TREE, b"k")), (0, None));
 }
 
 /// It has to wait for the other reader, and for nobody who waits for it, be it through others.
