@@ -51,6 +51,12 @@ impl As<'_> {
             log.push(&undo, start, core.undo_memory);
         }
     }
+    /// As [`As::logged`], with the undo that is in the record.
+    fn noted(&mut self, core: &Core, undo: &Undo<'_>, start: Lsn) {
+        if let Self::Txn(log) = self {
+            log.push(undo, start, core.undo_memory);
+        }
+    }
     fn need(&self, undo: &Undo<'_>) -> Need {
         match self {
             Self::Auto => Need::new(Urgency::Refusable),
@@ -133,7 +139,7 @@ pub(crate) fn insert(
     push_op(buf, no, &PageOp::Insert { slot: slot as u16, cell });
     core.admit(buf.len(), by.need(&undo))?;
     let (start, end) = core.log(buf, &mut [(no, page)])?;
-    by.logged(core, buf, start);
+    by.noted(core, &undo, start);
     Ok(Some(end))
 }
 
@@ -192,6 +198,10 @@ fn undo_of_addition<'a>(
         let (prefix, suffix) = (span.start as u32, (old.len() - span.end) as u32);
         return Undo { kind: UndoKind::Update, tree: tree.id, key, prefix, suffix, old: &old[span] };
     }
+    addition(tree, key, addends, written)
+}
+
+fn addition<'a>(tree: Tree, key: &'a [u8], addends: &'a [u8], written: usize) -> Undo<'a> {
     Undo { kind: UndoKind::Add, tree: tree.id, key, prefix: written as u32, suffix: 0, old: addends }
 }
 
@@ -229,7 +239,11 @@ pub(crate) fn increment(
     addends.add_to_part(&mut buf[middle_at..], span.start);
     core.admit(buf.len(), by.need(&undo))?;
     let (start, _) = core.log(buf, &mut [(no, page)])?;
-    by.logged(core, buf, start);
+    if canary::on(Bug::PatchForAddition) {
+        by.logged(core, buf, start);
+    } else {
+        by.noted(core, &addition(tree, key, encoded.bytes(), span.len()), start);
+    }
     Ok(Added::Done(addends))
 }
 

@@ -108,6 +108,7 @@ impl UndoStack {
     }
     pub(crate) fn push(&mut self, undo: &Undo<'_>, lsn: Lsn) {
         let start = self.bytes.len();
+        self.bytes.reserve(undo.key.len() + undo.old.len());
         self.bytes.extend_from_slice(undo.key);
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(undo.old);
