@@ -1,5 +1,6 @@
 //! Throughput and abort rate against theta.
 
+use super::measures::Shown;
 use super::systems::{Load, M, M_S, NO_WAIT, QUICK_THETAS, System, TCP, THETAS, TWO_SIDED, WAIT_DIE};
 use super::{configuration, judge, protocol_name, seeds};
 use crate::bars::Bar;
@@ -91,38 +92,12 @@ const OVERTAKES: Published = Published {
     source: "above 0.8",
 };
 
-/// Commits a second.
-pub const RATE: Measure<Outcome> = Measure {
-    name: "throughput",
-    unit: "thousand/s",
-    digits: 1,
-    axis: Axis::linear,
-    events: None,
-    of: |run| run.rate / 1e3,
-};
-const ABORTS: Measure<Outcome> = Measure {
-    name: "aborts",
-    unit: "%",
-    digits: 1,
-    axis: Axis::linear,
-    events: None,
-    of: |run| run.abort_rate() * 100.0,
-};
-const LATENCY: Measure<Outcome> = Measure {
-    name: "latency",
-    unit: "us",
-    digits: 1,
-    axis: Axis::linear,
-    events: None,
-    of: |run| run.latency_ns / 1e3,
-};
-
 fn thetas(grid: &Grid<Outcome>) -> Vec<f64> {
     grid.cells.iter().filter(|cell| cell.system == TCP.name).map(|cell| cell.x).collect()
 }
 
 fn rate(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<f64> {
-    grid.at(system.name, theta, RATE.of)
+    grid.at(system.name, theta, Outcome::RATE.of)
 }
 
 fn over_tcp(grid: &Grid<Outcome>, system: System) -> Option<String> {
@@ -134,7 +109,7 @@ fn m_over_tcp(grid: &Grid<Outcome>) -> Option<String> {
 }
 
 fn aborts(grid: &Grid<Outcome>, system: System, theta: f64) -> Option<String> {
-    Some(shown(grid.at(system.name, theta, ABORTS.of)?, 1))
+    Some(shown(grid.at(system.name, theta, Outcome::ABORTS.of)?, 1))
 }
 
 /// Runs a figure's systems at every theta.
@@ -159,15 +134,18 @@ pub fn run(task: &Task, figure: &Figure) -> Res<Findings> {
         let figures = seeds.iter().map(one).collect::<Res<_>>()?;
         grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
     }
-    let mut tables = vec![grid.table(&RATE), grid.table(&ABORTS), published(figure, &grid)];
+    let mut tables = vec![grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS), published(figure, &grid)];
     if let (Some(bar), false) = (figure.bar, task.options.quick) {
         tables.push(sensitivity(task, figure, bar)?);
     }
-    let bars: Vec<Bar> = figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, RATE.of)).collect();
+    let bars: Vec<Bar> = figure.bar.into_iter().filter_map(|bar| bar.judge(&grid, Outcome::RATE.of)).collect();
     Ok(Findings {
         configuration: configuration(task),
         seeds,
-        samples: [RATE, ABORTS, LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
+        samples: [Outcome::RATE, Outcome::ABORTS, Outcome::LATENCY]
+            .iter()
+            .map(|measure| drawn(&grid, measure))
+            .collect(),
         tables,
         found: found(figure, &grid),
         agreement: agreement(figure, &grid),

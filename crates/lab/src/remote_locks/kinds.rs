@@ -1,6 +1,6 @@
 //! M or M/S chosen for each read, beside both: every theta and share of writes.
 
-use super::figure::RATE;
+use super::measures::Shown;
 use super::systems::{ADAPTIVE, Load, M, M_S, QUICK_THETAS, System};
 use super::{configuration, judge, protocol_name};
 use crate::bars::{Bar, Bound, Reading};
@@ -32,7 +32,7 @@ struct Share {
 
 impl Share {
     fn rate(&self, system: System, theta: f64) -> Option<f64> {
-        self.grid.at(system.name, theta, RATE.of)
+        self.grid.at(system.name, theta, Outcome::RATE.of)
     }
 
     /// The adaptive rate and the better of the others at a theta.
@@ -72,7 +72,7 @@ pub fn run(task: &Task) -> Res<Findings> {
         configuration: configuration(task),
         seeds,
         samples: shares.iter().map(drawn).collect(),
-        tables: ratios.into_iter().chain(shares.iter().map(|share| share.grid.table(&RATE))).collect(),
+        tables: ratios.into_iter().chain(shares.iter().map(|share| share.grid.table(&Outcome::RATE))).collect(),
         found: Vec::new(),
         agreement: vec![
             "The source has no adaptive locks: it names them as future work, chosen by aborts and the read fraction."
@@ -83,7 +83,7 @@ pub fn run(task: &Task) -> Res<Findings> {
 }
 
 fn drawn(share: &Share) -> Samples {
-    Samples { x: Axis::linear("theta", ""), ..share.grid.samples(&RATE) }
+    Samples { x: Axis::linear("theta", ""), ..share.grid.samples(&Outcome::RATE) }
 }
 
 /// The adaptive rate over the better of M's and M/S's: a row for each share of writes.
@@ -108,8 +108,8 @@ fn worst(shares: &[Share], protocol: Protocol, thetas: &[f64]) -> Option<Bar> {
     let compared = cases.filter_map(|(share, theta)| Some((share, theta, share.compared(theta)?)));
     let (share, theta, (ours, better)) = compared.min_by(|(.., a), (.., b)| (a.0 / a.1).total_cmp(&(b.0 / b.1)))?;
     let place = format!("theta {theta}, {:.0} % writes", share.writes * 100.0);
-    let ours = Reading::new(&format!("adaptive at {place}"), ours, RATE.unit, 1);
-    let better = Reading::new("the better of M and M/S", better, RATE.unit, 1);
+    let ours = Reading::new(&format!("adaptive at {place}"), ours, Outcome::RATE.unit, 1);
+    let better = Reading::new("the better of M and M/S", better, Outcome::RATE.unit, 1);
     let name = judge::adaptive(protocol);
     Some(Bar::ratio(name, Bound::AtLeast(judge::ADAPTIVE_AT_LEAST), ours, better))
 }

@@ -1,12 +1,13 @@
 //! Row locks over one-sided memory: the source's figures 3 to 5 and table 2, and verbs by phase, simulated.
 //!
 //! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`kinds`] the choice of locks, [`tables`] the counts,
-//! [`judge`] the bars.
+//! [`measures`] what their runs show, [`judge`] the bars.
 //! Protocols and cluster are those of [`clearway_remote::ycsb`]: real code in virtual time. [`real`] runs processes.
 
 mod figure;
 mod judge;
 mod kinds;
+mod measures;
 mod process;
 mod real;
 mod sizes;

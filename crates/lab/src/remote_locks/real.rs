@@ -1,5 +1,6 @@
 //! Real processes on this machine: one-sided verbs on shared memory, messages through shared memory, and TCP.
 
+use super::measures::Shown;
 use super::process::{self, Counts};
 use super::{judge, protocol_name, seeds};
 use crate::bars::{Bar, Bound, Reading};
@@ -93,27 +94,22 @@ struct Run {
     rate: f64,
     aborts: u64,
     commits: u64,
-    latency_us: f64,
+    latency_ns: f64,
 }
 
-const RATE: Measure<Run> = Measure {
-    name: "throughput",
-    unit: "thousand/s",
-    digits: 1,
-    axis: Axis::linear,
-    events: None,
-    of: |run| run.rate / 1e3,
-};
-const ABORTS: Measure<Run> = Measure {
-    name: "aborts",
-    unit: "%",
-    digits: 1,
-    axis: Axis::linear,
-    events: None,
-    of: |run| 100.0 * run.aborts as f64 / (run.aborts + run.commits).max(1) as f64,
-};
-const LATENCY: Measure<Run> =
-    Measure { name: "latency", unit: "us", digits: 1, axis: Axis::linear, events: None, of: |run| run.latency_us };
+impl Shown for Run {
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn abort_rate(&self) -> f64 {
+        self.aborts as f64 / (self.aborts + self.commits).max(1) as f64
+    }
+
+    fn latency_ns(&self) -> f64 {
+        self.latency_ns
+    }
+}
 
 fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64, task: &Task) -> Res<Run> {
     let rows = if task.options.quick { QUICK_ROWS } else { ROWS };
@@ -142,8 +138,8 @@ fn measure(binary: &Path, system: System, latency_ns: u64, theta: f64, seed: u64
         return Err(format!("{aborts} aborts, {caused} by {}", causes.join(" and ")));
     }
     let seconds = sum("took_ns") as f64 / counts.len() as f64 / 1e9;
-    let latency_us = sum("latency_ns") as f64 / commits.max(1) as f64 / 1e3;
-    Ok(Run { rate: commits as f64 / seconds, aborts, commits, latency_us })
+    let latency_ns = sum("latency_ns") as f64 / commits.max(1) as f64;
+    Ok(Run { rate: commits as f64 / seconds, aborts, commits, latency_ns })
 }
 
 /// Runs all systems at every theta, in turn.
@@ -177,8 +173,8 @@ pub fn run(task: &Task) -> Res<Findings> {
     Ok(Findings {
         configuration: configuration(task),
         seeds,
-        samples: [RATE, ABORTS, LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
-        tables: vec![grid.table(&RATE), grid.table(&ABORTS), ratios(&grid, &NO_WAIT, thetas), ratios(&grid, &WAIT_DIE, thetas)],
+        samples: [Run::RATE, Run::ABORTS, Run::LATENCY].iter().map(|measure| drawn(&grid, measure)).collect(),
+        tables: vec![grid.table(&Run::RATE), grid.table(&Run::ABORTS), ratios(&grid, &NO_WAIT, thetas), ratios(&grid, &WAIT_DIE, thetas)],
         found: Vec::new(),
         agreement: vec![
             "The processes outnumber the cores: a holder of a lock that loses its core keeps it for a time slice, which dominates \
@@ -211,7 +207,7 @@ fn drawn(grid: &Grid<Run>, measure: &Measure<Run>) -> Samples {
 }
 
 fn rate(grid: &Grid<Run>, system: System, theta: f64) -> Option<f64> {
-    grid.at(&system.at(LATENCIES_NS[0]), theta, RATE.of)
+    grid.at(&system.at(LATENCIES_NS[0]), theta, Run::RATE.of)
 }
 
 /// The rates of the best one-sided mode, of two-sided and of TCP, without injected latency.
@@ -239,8 +235,8 @@ fn bars(grid: &Grid<Run>, thetas: &[f64]) -> Vec<Bar> {
     let all: Vec<(f64, [(String, f64); 3])> =
         thetas.iter().filter_map(|theta| Some((*theta, compared(grid, &NO_WAIT, *theta)?))).collect();
     let bar = |name, least, theta: f64, (ours, a): &(String, f64), (peer, b): &(String, f64)| {
-        let ours = Reading::new(&format!("{ours} at theta {theta}"), *a, RATE.unit, 1);
-        Bar::ratio(name, Bound::AtLeast(least), ours, Reading::new(peer, *b, RATE.unit, 1))
+        let ours = Reading::new(&format!("{ours} at theta {theta}"), *a, Run::RATE.unit, 1);
+        Bar::ratio(name, Bound::AtLeast(least), ours, Reading::new(peer, *b, Run::RATE.unit, 1))
     };
     let worst = |a: usize, b: usize| {
         let ratio = |rates: &[(String, f64); 3]| rates[a].1 / rates[b].1;
@@ -267,7 +263,7 @@ mod tests {
         let cell = |system: System, x, rate| Cell {
             system: system.at(0),
             x,
-            figures: vec![Run { rate: rate * 1e3, aborts: 0, commits: 1, latency_us: 1.0 }],
+            figures: vec![Run { rate: rate * 1e3, aborts: 0, commits: 1, latency_ns: 1e3 }],
         };
         let grid = |two_sided| Grid {
             title: String::new(),

@@ -1,0 +1,40 @@
+//! What simulated and real runs show alike.
+
+use crate::bp::grid::Measure;
+use crate::result::Axis;
+use clearway_remote::ycsb::Outcome;
+
+/// A run that has committed and aborted transactions.
+pub trait Shown: Sized {
+    /// Commits a second.
+    fn rate(&self) -> f64;
+    /// Aborts, as a share of all ends.
+    fn abort_rate(&self) -> f64;
+    /// Mean time from a transaction's first beginning to its commit, in nanoseconds.
+    fn latency_ns(&self) -> f64;
+
+    /// Commits a second, in thousands.
+    const RATE: Measure<Self> = measure("throughput", "thousand/s", |run| run.rate() / 1e3);
+    /// Aborts, in percent of all ends.
+    const ABORTS: Measure<Self> = measure("aborts", "%", |run| run.abort_rate() * 100.0);
+    /// Mean latency in microseconds.
+    const LATENCY: Measure<Self> = measure("latency", "us", |run| run.latency_ns() / 1e3);
+}
+
+const fn measure<F>(name: &'static str, unit: &'static str, of: fn(&F) -> f64) -> Measure<F> {
+    Measure { name, unit, digits: 1, axis: Axis::linear, events: None, of }
+}
+
+impl Shown for Outcome {
+    fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    fn abort_rate(&self) -> f64 {
+        Self::abort_rate(self)
+    }
+
+    fn latency_ns(&self) -> f64 {
+        self.latency_ns
+    }
+}
