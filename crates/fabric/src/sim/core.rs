@@ -1,9 +1,10 @@
 //! The state of a simulated network, and its events.
 
+use super::queue::{Events, Ops};
 use super::{SimConfig, Step};
 use crate::{Completion, FabricNode, QueueId, Request, ScratchRange, Verb, VerbError, WorkerAddr};
 use clearway_env::SeededEntropy;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// One direction of a queue pair: what one end sends, and what the other has received.
 #[derive(Default)]
@@ -110,14 +111,12 @@ pub(super) struct Core {
     pub config: SimConfig,
     pub rng: SeededEntropy,
     pub now_ns: u64,
-    scheduled: u64,
-    events: BTreeMap<(u64, u64), Event>,
+    events: Events,
     pub steps: VecDeque<Step>,
     pub nodes: Vec<Node>,
     pub workers: Vec<WorkerState>,
     pub ends: Vec<End>,
-    pub ops: BTreeMap<u64, Op>,
-    next_op: u64,
+    pub ops: Ops,
     /// Connected to a worker that does not exist yet.
     pub unclaimed: Vec<(WorkerAddr, usize)>,
 }
@@ -128,14 +127,12 @@ impl Core {
             config,
             rng: SeededEntropy::new(seed),
             now_ns: 0,
-            scheduled: 0,
-            events: BTreeMap::new(),
+            events: Events::default(),
             steps: VecDeque::new(),
             nodes: Vec::new(),
             workers: Vec::new(),
             ends: Vec::new(),
-            ops: BTreeMap::new(),
-            next_op: 0,
+            ops: Ops::default(),
             unclaimed: Vec::new(),
         }
     }
@@ -155,14 +152,7 @@ impl Core {
     }
 
     pub fn schedule(&mut self, at_ns: u64, event: Event) {
-        self.scheduled += 1;
-        self.events.insert((at_ns.max(self.now_ns), self.scheduled), event);
-    }
-
-    pub fn add_op(&mut self, op: Op) -> u64 {
-        self.next_op += 1;
-        self.ops.insert(self.next_op, op);
-        self.next_op
+        self.events.add(at_ns.max(self.now_ns), event);
     }
 
     pub fn advance(&mut self) -> Option<Step> {
@@ -170,7 +160,7 @@ impl Core {
             if let Some(step) = self.steps.pop_front() {
                 return Some(step);
             }
-            let ((at_ns, _), event) = self.events.pop_first()?;
+            let (at_ns, event) = self.events.pop()?;
             self.now_ns = at_ns;
             self.happen(event);
         }
@@ -182,8 +172,7 @@ impl Core {
             Event::Land(place, _) | Event::Fetch(_, place, _) => place.node == node && place.region == region,
             _ => false,
         };
-        while let Some(at) = self.events.iter().find(|(_, event)| changes(event)).map(|(at, _)| *at) {
-            let event = self.events.remove(&at).expect("it was found");
+        while let Some(event) = self.events.take_first(changes) {
             self.happen(event);
         }
     }

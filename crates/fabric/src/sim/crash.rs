@@ -35,7 +35,7 @@ impl Core {
     /// Of the requests that have not arrived, the adapter still sends the first ones, as many as are drawn, and a part of
     /// the next if it is a WRITE.
     fn lose_requests(&mut self, end: usize) {
-        let waiting = |id: &&u64| self.ops.get(id).is_some_and(|op| !op.arrived);
+        let waiting = |id: &&u64| self.ops.get(**id).is_some_and(|op| !op.arrived);
         let mut lost: Vec<u64> = self.ends[end].requests.iter().filter(waiting).copied().collect();
         let departed = self.ends[end].departed;
         let held = self.ends[end].requests.len() - departed;
@@ -45,24 +45,24 @@ impl Core {
             self.tear(end, torn);
         }
         for id in lost {
-            self.ops.remove(&id);
+            self.ops.remove(id);
         }
         let ops = &self.ops;
         let requests = &mut self.ends[end].requests;
-        requests.retain(|id| ops.contains_key(id));
+        requests.retain(|id| ops.contains(*id));
         let left = requests.len();
         self.ends[end].departed = departed.min(left);
     }
 
     fn tear(&mut self, end: usize, id: u64) {
         let prefix = self.draw(u64::MAX);
-        let op = self.ops.get_mut(&id).expect("it is under way");
+        let op = self.ops.get_mut(id).expect("it is under way");
         let departs = self.ends[end].requests.iter().position(|other| *other == id) < Some(self.ends[end].departed);
         if let (Verb::Write { .. }, true, true) = (op.request.verb, op.taken, departs) {
             op.payload.truncate((prefix % (op.payload.len() as u64 + 1)) as usize);
             op.cut = true;
         } else {
-            self.ops.remove(&id);
+            self.ops.remove(id);
         }
     }
 }

@@ -20,6 +20,7 @@ mod config;
 mod core;
 mod crash;
 mod handles;
+mod queue;
 mod requester;
 mod responder;
 #[cfg(test)]

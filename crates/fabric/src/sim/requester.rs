@@ -50,7 +50,7 @@ impl Core {
         if request.verb.scratch().words <= self.config.inline_words {
             Self::take_payload(&self.workers[worker].scratch, &mut op);
         }
-        let op = self.add_op(op);
+        let op = self.ops.add(op);
         self.ends[end].requests.push_back(op);
     }
 
@@ -67,11 +67,11 @@ impl Core {
         while let Some(&id) = self.ends[end].requests.get(self.ends[end].departed) {
             let earlier = self.ends[end].requests.range(..self.ends[end].departed);
             let answers = |op: &Op| op.request.verb.is_atomic() || matches!(op.request.verb, Verb::Read { .. });
-            let mut waits_for = earlier.map(|id| &self.ops[id]);
-            if self.ops[&id].request.fence && waits_for.any(|op| answers(op) && op.result.is_none()) {
+            let mut waits_for = earlier.map(|id| &self.ops[*id]);
+            if self.ops[id].request.fence && waits_for.any(|op| answers(op) && op.result.is_none()) {
                 return;
             }
-            let words = match self.ops[&id].request.verb {
+            let words = match self.ops[id].request.verb {
                 Verb::Write { local, .. } | Verb::Send { local } => local.words,
                 _ => 0,
             };
@@ -83,12 +83,12 @@ impl Core {
     }
 
     pub fn depart(&mut self, id: u64) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
+        let Some(op) = self.ops.get_mut(id) else { return };
         let end = op.end;
         if let Some(worker) = self.ends[end].worker {
             Self::take_payload(&self.workers[worker].scratch, op);
         }
-        if self.is_in_vain(end, &self.ops[&id]) {
+        if self.is_in_vain(end, &self.ops[id]) {
             let at_ns = self.now_ns + self.config.timeout_ns;
             self.schedule(at_ns, Event::GiveUp(end));
         }
@@ -99,11 +99,11 @@ impl Core {
 
     /// Sends the responder's answer back, in order.
     pub fn answer(&mut self, id: u64, result: Result<usize, VerbError>) {
-        let Some(end) = self.ops.get(&id).map(|op| op.end) else { return };
+        let Some(end) = self.ops.get(id).map(|op| op.end) else { return };
         if self.nodes[self.ends[end].there].dead {
             return;
         }
-        let words = if matches!(self.ops[&id].request.verb, Verb::Read { .. }) { result.unwrap_or(0) } else { 0 };
+        let words = if matches!(self.ops[id].request.verb, Verb::Read { .. }) { result.unwrap_or(0) } else { 0 };
         let there = self.ends[end].there;
         let sent_ns = Self::occupy(&mut self.nodes[there].out_free_ns, self.now_ns, &self.config, words);
         let at_ns = (sent_ns + self.flight_ns(end)).max(self.ends[end].last_reply_ns + 1);
@@ -112,7 +112,7 @@ impl Core {
     }
 
     pub fn reply(&mut self, id: u64, result: Result<usize, VerbError>) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
+        let Some(op) = self.ops.get_mut(id) else { return };
         if op.result.is_some() {
             return;
         }
@@ -137,7 +137,7 @@ impl Core {
     fn break_after(&mut self, end: usize, failed: u64) {
         self.ends[end].broken = true;
         for id in self.ends[end].requests.clone() {
-            let op = self.ops.get_mut(&id).expect("requests that are not completed have their op");
+            let op = self.ops.get_mut(id).expect("requests that are not completed have their op");
             if id > failed && op.result.is_none() {
                 op.result = Some(Err(VerbError::Flushed));
             }
@@ -152,7 +152,7 @@ impl Core {
         if self.ends[end].broken {
             return;
         }
-        match self.ends[end].requests.iter().copied().find(|id| self.ops[id].result.is_none()) {
+        match self.ends[end].requests.iter().copied().find(|id| self.ops[*id].result.is_none()) {
             Some(first) => self.reply(first, Err(why)),
             None => {
                 self.break_after(end, u64::MAX);
@@ -162,7 +162,7 @@ impl Core {
     }
 
     pub fn give_up(&mut self, end: usize) {
-        let mut open = self.ends[end].requests.iter().map(|id| &self.ops[id]).filter(|op| op.result.is_none());
+        let mut open = self.ends[end].requests.iter().map(|id| &self.ops[*id]).filter(|op| op.result.is_none());
         let offers = !self.ends[end].recvs.is_empty() && !self.is_alive(self.ends[end].other);
         if offers || open.any(|op| self.is_in_vain(end, op)) {
             self.break_end(end, VerbError::PeerDead);
@@ -171,8 +171,8 @@ impl Core {
 
     fn complete_in_order(&mut self, end: usize) {
         while let Some(&id) = self.ends[end].requests.front() {
-            let Some(result) = self.ops[&id].result else { return };
-            let op = self.ops.remove(&id).expect("looked at above");
+            let Some(result) = self.ops[id].result else { return };
+            let op = self.ops.remove(id).expect("looked at above");
             self.ends[end].requests.pop_front();
             self.ends[end].departed = self.ends[end].departed.saturating_sub(1);
             self.complete(end, op.request.id, result);

@@ -5,7 +5,7 @@ use crate::{RemoteAddr, Verb, VerbError};
 
 impl Core {
     pub fn arrive(&mut self, id: u64) {
-        let Some(op) = self.ops.get_mut(&id) else { return };
+        let Some(op) = self.ops.get_mut(id) else { return };
         op.arrived = true;
         let (end, verb) = (op.end, op.request.verb);
         if self.nodes[self.ends[end].there].dead || self.ends[end].refused {
@@ -46,7 +46,7 @@ impl Core {
         if self.config.reads_follow_atomics {
             start_ns = start_ns.max(from.atomics_until_ns);
         }
-        self.ops.get_mut(&id).expect("it arrives").payload = vec![0; words];
+        self.ops.get_mut(id).expect("it arrives").payload = vec![0; words];
         let mut last_ns = start_ns;
         for index in 0..words {
             let at_ns = start_ns + self.draw(self.config.spread_ns);
@@ -59,7 +59,7 @@ impl Core {
 
     fn arrive_write(&mut self, id: u64, end: usize, place: Place, words: usize) {
         let start_ns = self.now_ns.max(self.ends[end].atomics_until_ns);
-        let op = &self.ops[&id];
+        let op = &self.ops[id];
         let payload = op.payload.clone();
         let cut = op.cut;
         let mut until_ns = self.ends[end].writes_until_ns;
@@ -101,14 +101,14 @@ impl Core {
 
     pub fn sample(&mut self, id: u64, place: Place, index: usize) {
         let value = self.word(place).map_or(0, |word| *word);
-        if let Some(op) = self.ops.get_mut(&id) {
+        if let Some(op) = self.ops.get_mut(id) {
             op.payload[index] = value;
         }
     }
 
     pub fn fetch(&mut self, id: u64, place: Place, store_ns: u64) {
         let found = self.word(place).map_or(0, |word| *word);
-        let Some(op) = self.ops.get_mut(&id) else { return };
+        let Some(op) = self.ops.get_mut(id) else { return };
         op.payload = vec![found];
         let new = match op.request.verb {
             Verb::Cas { expected, new, .. } => (found == expected).then_some(new),
@@ -128,7 +128,7 @@ impl Core {
     }
 
     pub fn deliver(&mut self, id: u64) {
-        let Some(end) = self.ops.get(&id).map(|op: &Op| op.end) else { return };
+        let Some(end) = self.ops.get(id).map(|op: &Op| op.end) else { return };
         let other = self.ends[end].other;
         if self.is_alive(other) {
             self.ends[other].inbox.push_back(id);
@@ -142,7 +142,7 @@ impl Core {
         {
             self.ends[end].inbox.pop_front();
             // A sender that has given up is gone; so is its message.
-            let Some(op) = self.ops.get(&message) else { continue };
+            let Some(op) = self.ops.get(message) else { continue };
             self.ends[end].recvs.pop_front();
             let words = op.payload.len();
             if words > local.words {
