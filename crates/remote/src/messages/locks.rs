@@ -10,6 +10,7 @@
 //! the youngest gets it, as in Deneva: the others remain older than it.
 
 use crate::{Mode, Protocol, StartTimestamp};
+use std::collections::HashMap;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,17 +49,18 @@ impl Lock {
 
 pub(super) struct LockTable {
     mode: Mode,
-    rows: Vec<Lock>,
+    /// Rows that somebody holds or waits for.
+    rows: HashMap<u32, Lock>,
 }
 
 impl LockTable {
-    pub fn new(mode: Mode, rows: u32) -> Self {
-        Self { mode, rows: std::iter::repeat_with(Lock::default).take(rows as usize).collect() }
+    pub fn new(mode: Mode) -> Self {
+        Self { mode, rows: HashMap::new() }
     }
 
     pub fn lock(&mut self, row: u32, txn: StartTimestamp, exclusive: bool) -> Verdict {
         let exclusive = exclusive || !self.mode.shares();
-        let lock = &mut self.rows[row as usize];
+        let lock = self.rows.entry(row).or_default();
         let Some(newest) = lock.conflicts(txn, exclusive).max() else {
             lock.grant(txn, exclusive);
             return Verdict::Granted;
@@ -73,23 +75,25 @@ impl LockTable {
     }
 
     pub fn holds(&self, row: u32, txn: StartTimestamp, exclusive: bool) -> bool {
-        let lock = &self.rows[row as usize];
-        lock.holders.contains(&txn) && (lock.exclusive || !exclusive)
+        self.rows.get(&row).is_some_and(|lock| lock.holders.contains(&txn) && (lock.exclusive || !exclusive))
     }
 
     /// Takes a holder or waiter from a row, and settles who waits there.
     pub fn release(&mut self, row: u32, txn: StartTimestamp) {
-        let lock = &mut self.rows[row as usize];
+        let Some(lock) = self.rows.get_mut(&row) else { return };
         lock.waiters.retain(|(waiter, _)| *waiter != txn);
         if lock.holders.contains(&txn) {
             lock.holders.retain(|holder| *holder != txn);
             lock.exclusive = false;
         }
+        if lock.holders.is_empty() && lock.waiters.is_empty() {
+            self.rows.remove(&row);
+        }
     }
 
     /// Takes one waiter of a row whose wait is over; again until there is none.
     pub fn settle(&mut self, row: u32) -> Option<(StartTimestamp, Verdict)> {
-        let lock = &mut self.rows[row as usize];
+        let lock = self.rows.get_mut(&row)?;
         let over = |(txn, exclusive): &(StartTimestamp, bool)| {
             lock.conflicts(*txn, *exclusive).min().is_none_or(|oldest| oldest < *txn)
         };
@@ -108,6 +112,6 @@ impl LockTable {
     }
 
     pub fn is_free(&self) -> bool {
-        self.rows.iter().all(|lock| lock.holders.is_empty() && lock.waiters.is_empty())
+        self.rows.is_empty()
     }
 }

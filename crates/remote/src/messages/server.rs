@@ -11,6 +11,7 @@ use super::locks::{LockTable, Verdict};
 use super::wire::{Asked, Reply, Request};
 use crate::{AbortCause, Protocol, RemoteError, RowId, StartTimestamp, Table};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A transaction that has locks here, or waits for one.
 struct Held {
@@ -25,7 +26,8 @@ pub struct MessageServer<L> {
     link: L,
     table: Table,
     locks: LockTable,
-    payloads: Vec<Vec<u64>>,
+    /// Of all rows, one behind the other.
+    payloads: Vec<u64>,
     txns: BTreeMap<StartTimestamp, Held>,
     incoming: Vec<Incoming>,
     bad: u64,
@@ -34,9 +36,9 @@ pub struct MessageServer<L> {
 impl<L: Link> MessageServer<L> {
     /// A server of rows that are zero at first.
     pub fn new(link: L, table: Table) -> Self {
-        let rows = table.rows + table.buckets.rows;
-        let payload = |index| vec![0; table.payload_words_of(RowId { owner: 0, index })];
-        let (payloads, locks) = ((0..rows).map(payload).collect(), LockTable::new(table.mode, rows));
+        let of_buckets = table.buckets.payload_words * table.buckets.rows as usize;
+        let payloads = vec![0; table.payload_words * table.rows as usize + of_buckets];
+        let locks = LockTable::new(table.mode);
         Self { link, locks, payloads, table, txns: BTreeMap::new(), incoming: Vec::new(), bad: 0 }
     }
 
@@ -57,7 +59,14 @@ impl<L: Link> MessageServer<L> {
 
     /// A row's payload, as the last commit left it.
     pub fn payload(&self, row: u32) -> &[u64] {
-        &self.payloads[row as usize]
+        &self.payloads[self.place(row)]
+    }
+
+    /// The words of a row's payload.
+    fn place(&self, row: u32) -> Range<usize> {
+        let (in_table, behind) = (row.min(self.table.rows) as usize, row.saturating_sub(self.table.rows) as usize);
+        let first = in_table * self.table.payload_words + behind * self.table.buckets.payload_words;
+        first..first + self.table.payload_words_of(RowId { owner: 0, index: row })
     }
 
     /// Executes what has arrived.
@@ -87,7 +96,7 @@ impl<L: Link> MessageServer<L> {
         match request {
             Request::Lock { row, exclusive } => self.lock(peer, tag, start, row, exclusive),
             Request::Peek { row } => {
-                let payload = self.payloads[row as usize].clone();
+                let payload = self.payload(row).to_vec();
                 self.reply(peer, tag, Reply::Payload(payload))
             }
             Request::Release { row } => {
@@ -99,7 +108,8 @@ impl<L: Link> MessageServer<L> {
             }
             Request::End { writes } => {
                 for (row, payload) in writes {
-                    self.payloads[row as usize] = payload;
+                    let place = self.place(row);
+                    self.payloads[place].copy_from_slice(&payload);
                 }
                 self.end(start)?;
                 self.reply(peer, tag, Reply::Done)
@@ -149,7 +159,7 @@ impl<L: Link> MessageServer<L> {
     ) -> Result<(), RemoteError> {
         let peer = self.txns[&start].peer;
         let reply = match verdict {
-            Verdict::Granted => Reply::Locked { waited, payload: self.payloads[row as usize].clone() },
+            Verdict::Granted => Reply::Locked { waited, payload: self.payload(row).to_vec() },
             Verdict::Refused { older, newest } => {
                 let older = older.filter(|_| self.table.mode.protocol == Protocol::WaitDie);
                 // Its other locks stay until its end.
