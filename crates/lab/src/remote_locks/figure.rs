@@ -184,11 +184,11 @@ fn sensitivity(task: &Task, figure: &Figure, bar: &OverTcp) -> Res<Table> {
         let ratios = [ratio(halved)?, ratio(doubled)?].map(|ratio| table::Cell::number(ratio, 2));
         rows.push(std::iter::once(table::Cell::text(name)).chain(ratios).collect());
     }
-    for transactions in [1, 4] {
+    for in_flight in [2, 16, 128] {
         let load = Load::new(judge::THETA, figure.writes);
         let ours = bar.system.run(task, figure.protocol, load, 1)?;
-        let tcp = TCP.run(task, figure.protocol, Load { transactions: Some(transactions), ..load }, 1)?;
-        let name = format!("TCP: {transactions} transactions a worker at a time");
+        let tcp = TCP.run(task, figure.protocol, Load { in_flight: Some(in_flight), ..load }, 1)?;
+        let name = format!("TCP: {in_flight} transactions in flight a worker");
         rows.push(vec![table::Cell::text(name), table::Cell::number(ours.rate / tcp.rate, 2), table::Cell::Empty]);
     }
     let columns = ["cost", "halved", "doubled"].map(|name| Column::ours(name, "")).to_vec();
@@ -215,6 +215,6 @@ fn agreement(figure: &Figure, grid: &Grid<Outcome>) -> Vec<String> {
     let points: Vec<String> = figure.published.iter().filter_map(point).collect();
     vec![
         format!("Simulated, in parentheses the source: {}.", points.join("; ")),
-        "One cost is calibrated, at theta 0; the source's rows and its retries after an abort are not known. Its transactions under way are taken from RCBench.".into(),
+        "One cost is calibrated, at theta 0; the source's rows are not known. Its transactions in flight and its back-off are taken from RCBench.".into(),
     ]
 }

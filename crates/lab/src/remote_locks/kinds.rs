@@ -60,7 +60,9 @@ pub fn run(task: &Task) -> Res<Findings> {
             let name = format!("{}, {} % writes, {} {theta}", protocol_name(protocol), writes * 100.0, system.name);
             progress.step(&name);
             if task.part.wants(&name, true) {
-                let one = |seed: &u64| system.run(task, protocol, Load::new(theta, writes), *seed);
+                // At once: the most conflicts, and a fraction of the time to simulate.
+                let load = Load::new(theta, writes).without_back_off();
+                let one = |seed: &u64| system.run(task, protocol, load, *seed);
                 let figures = of_theta(theta).iter().map(one).collect::<Res<_>>()?;
                 grid.cells.push(Cell { system: system.name.into(), x: theta, figures });
             }

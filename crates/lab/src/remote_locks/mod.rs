@@ -115,11 +115,8 @@ fn configuration(task: &Task) -> Configuration {
         (
             "cluster",
             format!(
-                "{} nodes, {} workers each, {} transaction at a time, by messages {}",
-                setup.nodes,
-                setup.workers,
-                setup.transactions,
-                systems::BY_MESSAGES
+                "{} nodes, {} workers each, {} transactions in flight a worker, one-sided 1 running",
+                setup.nodes, setup.workers, setup.in_flight
             ),
         ),
         ("rows of a node", setup.rows.to_string()),

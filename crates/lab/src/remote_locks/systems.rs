@@ -9,10 +9,10 @@ use clearway_remote::{LockKind, Mode, Protocol};
 pub const THETAS: [f64; 9] = [0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95];
 pub const QUICK_THETAS: [f64; 2] = [0.0, 0.85];
 
-/// Transactions that a worker has under way by messages. RCBench keeps 16 at a node, which its workers share: `config.h` of
-/// dbiir/RCBench, commit 01465fd, `MAX_TXN_IN_FLIGHT`. The source has 8 workers at a node. With one-sided verbs RCBench's
-/// workers make their own transactions (`SERVER_GENERATE_QUERIES`), one after the other.
-pub const BY_MESSAGES: usize = 2;
+/// The back-off of a quick run.
+const QUICK_BACK_OFF_NS: u64 = 100_000;
+/// Commits of a warm-up without back-off.
+const WARM_UP: u64 = 500;
 
 /// A way to lock rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,21 +46,14 @@ pub const NO_WAIT: [System; 6] = [M, M_S, TWO_SIDED, TCP, ONE_ROUND, ONE_ROUND_C
 pub const WAIT_DIE: [System; 6] = [M, M_S, TWO_SIDED, TCP, LINE, LINE_CACHED];
 
 impl System {
-    /// Transactions that a worker has under way.
-    fn transactions(self, load: Load) -> usize {
-        match load.transactions {
-            Some(transactions) => transactions,
-            None if self.transport == Transport::OneSided => 1,
-            None => BY_MESSAGES,
-        }
-    }
-
     /// One run.
     pub fn run(&self, task: &Task, protocol: Protocol, load: Load, seed: u64) -> Res<Outcome> {
         let mode = Mode { protocol, kind: self.kind };
         let full = Setup::new(mode, self.transport, load.theta, load.writes);
-        let transactions = self.transactions(load);
-        let full = Setup { seed, cached: self.cached, costs: load.costs, transactions, ..full };
+        let in_flight = load.in_flight.unwrap_or(full.in_flight);
+        // Where nobody backs off, nothing piles up that a long warm-up would wait for.
+        let warm_up = if load.costs.back_off_ns == 0 { WARM_UP } else { full.warm_up };
+        let full = Setup { seed, cached: self.cached, costs: load.costs, in_flight, warm_up, ..full };
         run(&sized(task, full))
             .map_err(|why| format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta))
     }
@@ -68,7 +61,11 @@ impl System {
 
 /// A quick run has fewer rows and transactions.
 pub fn sized(task: &Task, full: Setup) -> Setup {
-    if task.options.quick { Setup { rows: 2_000, warm_up: 20, commits: 80, ..full } } else { full }
+    if !task.options.quick {
+        return full;
+    }
+    let costs = Costs { back_off_ns: full.costs.back_off_ns.min(QUICK_BACK_OFF_NS), ..full.costs };
+    Setup { rows: 2_000, warm_up: 20, commits: 80, in_flight: 4, costs, ..full }
 }
 
 /// What the transactions are like, and what everything costs.
@@ -77,25 +74,17 @@ pub struct Load {
     pub theta: f64,
     pub writes: f64,
     pub costs: Costs,
-    /// Transactions that a worker runs at a time; if none is given, as many as in RCBench.
-    pub transactions: Option<usize>,
+    /// Transactions in flight for each worker; if none is given, as many as in Deneva.
+    pub in_flight: Option<usize>,
 }
 
 impl Load {
     pub fn new(theta: f64, writes: f64) -> Self {
-        Self { theta, writes, costs: Costs::default(), transactions: None }
+        Self { theta, writes, costs: Costs::default(), in_flight: None }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_have_the_transactions_of_rcbench_under_way() {
-        let load = Load::new(0.85, 0.5);
-        assert_eq!([M, ADAPTIVE, LINE, TWO_SIDED, TCP].map(|system| system.transactions(load)), [1, 1, 1, 2, 2]);
-        let four = Load { transactions: Some(4), ..load };
-        assert_eq!([M, TCP].map(|system| system.transactions(four)), [4, 4]);
+    /// With aborted transactions that begin again at once.
+    pub fn without_back_off(self) -> Self {
+        Self { costs: Costs { back_off_ns: 0, ..self.costs }, ..self }
     }
 }

@@ -1,13 +1,13 @@
 //! The transactions of a run.
 
 use super::model::{Action, Model, ModelLink};
-use super::{MAX_VIRTUAL_NS, Outcome, PAYLOAD_WORDS, Plans, RunError, Setup};
-use crate::{Event, MessageServer, RowClient, RowId, Table, TxnHandle};
+use super::{MAX_VIRTUAL_NS, MAX_WARM_UP_NS, Outcome, PAYLOAD_WORDS, Plans, RunError, Setup};
+use crate::{Event, MessageServer, RowClient, RowId, StartTimestamp, Table, TxnHandle};
 use clearway_env::SeededEntropy;
 use clearway_fabric::Region;
 use clearway_fabric::sim::{Network, SimRegion, Step};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 pub(super) type Server = MessageServer<ModelLink>;
@@ -18,6 +18,8 @@ const LOOK_NS: u64 = 100;
 /// A transaction that is done again until it commits.
 #[derive(Default)]
 struct Client {
+    /// Of an earlier attempt.
+    start: Option<StartTimestamp>,
     plan: Vec<(RowId, bool)>,
     /// Operations that are done.
     done: usize,
@@ -33,14 +35,24 @@ pub(super) struct Cluster<'a> {
     /// By worker, then by number.
     clients: Vec<Vec<Client>>,
     running: BTreeMap<(usize, TxnHandle), usize>,
+    /// By worker: transactions that have begun, or are about to.
+    begun: Vec<usize>,
+    /// By worker: clients that may begin again.
+    again: Vec<VecDeque<usize>>,
+    /// By queue: clients whose next transaction is a new one.
+    fresh: Vec<Vec<(usize, usize)>>,
+    /// By queue: whether it will be looked at for an idle processor.
+    idling: Vec<bool>,
     looking: Vec<bool>,
     rng: SeededEntropy,
     plans: Plans,
     /// Changes of each row by transactions that committed.
     changes: BTreeMap<RowId, u64>,
     commits: u64,
-    /// When the warm-up ended, and the measured commits did.
-    measured_ns: (u64, u64),
+    /// Commits of the warm-up, and when it ended.
+    warmed_up: Option<(u64, u64)>,
+    /// When the last measured commit was.
+    measured_ns: u64,
     latency_ns: u64,
     remote_rows: u64,
 }
@@ -53,13 +65,18 @@ impl<'a> Cluster<'a> {
         workers: Vec<Box<dyn RowClient + 'a>>,
         servers: Vec<Server>,
     ) -> Self {
-        let clients = || (0..setup.transactions).map(|_| Client::default()).collect();
+        let clients = || (0..setup.in_flight).map(|_| Client::default()).collect();
+        let queues = model.borrow().queues();
         Self {
             setup,
             network,
             model,
             clients: workers.iter().map(|_| clients()).collect(),
             running: BTreeMap::new(),
+            begun: vec![0; workers.len()],
+            again: vec![VecDeque::new(); workers.len()],
+            fresh: vec![Vec::new(); queues],
+            idling: vec![false; queues],
             looking: vec![false; workers.len()],
             workers,
             servers,
@@ -67,16 +84,18 @@ impl<'a> Cluster<'a> {
             plans: Plans::new(setup.nodes as u32, setup.rows, setup.operations, setup.theta, setup.writes),
             changes: BTreeMap::new(),
             commits: 0,
-            measured_ns: (0, 0),
+            warmed_up: None,
+            measured_ns: 0,
             latency_ns: 0,
             remote_rows: 0,
         }
     }
 
     pub fn run(mut self, table: &Table, regions: &[SimRegion]) -> Result<Outcome, RunError> {
-        for worker in 0..self.workers.len() {
-            (0..self.setup.transactions).for_each(|client| self.next(worker, client));
+        for client in (0..self.setup.in_flight).rev() {
+            (0..self.workers.len()).rev().for_each(|worker| self.fresh_of(worker).push((worker, client)));
         }
+        (0..self.fresh.len()).for_each(|queue| self.look_for_idle(queue));
         while let Some(step) = self.network.advance() {
             match step {
                 Step::Worker(address) => {
@@ -90,9 +109,9 @@ impl<'a> Cluster<'a> {
         self.verify(table, regions)?;
         let mut outcome = Outcome { remote_rows: self.remote_rows, ..Outcome::default() };
         self.workers.iter().for_each(|worker| outcome.stats.add(worker.stats()));
-        let (from_ns, until_ns) = self.measured_ns;
-        let measured = self.commits.min(self.setup.warm_up + self.setup.commits).saturating_sub(self.setup.warm_up);
-        outcome.rate = measured as f64 * 1e9 / until_ns.saturating_sub(from_ns).max(1) as f64;
+        let (before, from_ns) = self.warmed_up.unwrap_or((self.commits, 0));
+        let measured = (self.commits - before).min(self.setup.commits);
+        outcome.rate = measured as f64 * 1e9 / self.measured_ns.saturating_sub(from_ns).max(1) as f64;
         outcome.latency_ns = self.latency_ns as f64 / self.commits.max(1) as f64;
         Ok(outcome)
     }
@@ -100,12 +119,21 @@ impl<'a> Cluster<'a> {
     fn act(&mut self, token: u64) -> Result<(), RunError> {
         let action = self.model.borrow_mut().take(token);
         match action {
-            Action::Begin(worker, client, start) => {
-                let txn = match start {
-                    Some(start) => self.workers[worker].restart(start),
-                    None => self.workers[worker].begin(),
+            Action::Idle(queue) => {
+                self.idling[queue] = false;
+                self.idle(queue);
+            }
+            Action::Again(worker, client) => {
+                self.again[worker].push_back(client);
+                self.begin_again(worker);
+            }
+            Action::Begin(worker, client) => {
+                let of_worker = &mut self.workers[worker];
+                let txn = match self.clients[worker][client].start {
+                    Some(start) => of_worker.restart(start),
+                    None => of_worker.begin(),
                 };
-                let txn = txn.expect("a worker has as many transactions as clients");
+                let txn = txn.expect("a worker has as many transactions as may begin");
                 self.running.insert((worker, txn), client);
                 self.go_on(worker, txn)?;
             }
@@ -128,25 +156,63 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// A client's next transaction begins, unless enough have committed.
-    fn next(&mut self, worker: usize, client: usize) {
-        let enough = self.setup.warm_up + self.setup.commits;
-        if self.commits >= enough || self.network.now_ns() >= MAX_VIRTUAL_NS {
-            return;
-        }
-        let plan = self.plans.draw(&self.rng);
-        let begun_ns = self.network.now_ns();
-        self.clients[worker][client] = Client { plan, done: 0, begun_ns };
-        self.begin(worker, client, None);
+    fn is_over(&self) -> bool {
+        let enough = self.warmed_up.is_some_and(|(before, _)| self.commits >= before + self.setup.commits);
+        enough || self.network.now_ns() >= MAX_VIRTUAL_NS
     }
 
-    fn begin(&mut self, worker: usize, client: usize, start: Option<crate::StartTimestamp>) {
+    fn fresh_of(&mut self, worker: usize) -> &mut Vec<(usize, usize)> {
+        let queue = self.model.borrow().queue(worker);
+        &mut self.fresh[queue]
+    }
+
+    /// Looks for new transactions as soon as a processor of the queue is idle.
+    fn look_for_idle(&mut self, queue: usize) {
+        if !self.fresh[queue].is_empty() && !self.is_over() && !std::mem::replace(&mut self.idling[queue], true) {
+            let mut model = self.model.borrow_mut();
+            let at_ns = model.idle_ns(queue);
+            model.at(at_ns, Action::Idle(queue));
+        }
+    }
+
+    /// A processor that has nothing else to do begins a new transaction.
+    fn idle(&mut self, queue: usize) {
+        let is_idle = self.model.borrow().idle_ns(queue) <= self.network.now_ns();
+        if is_idle && !self.is_over() {
+            let may_begin = |(worker, _): &(usize, usize)| self.begun[*worker] < self.setup.transactions;
+            let Some(place) = self.fresh[queue].iter().rposition(may_begin) else { return };
+            let (worker, client) = self.fresh[queue].remove(place);
+            let plan = self.plans.draw(&self.rng);
+            self.clients[worker][client] = Client { plan, begun_ns: self.network.now_ns(), ..Client::default() };
+            self.begin(worker, client);
+        }
+        self.look_for_idle(queue);
+    }
+
+    /// Aborted transactions that have waited begin before new ones.
+    fn begin_again(&mut self, worker: usize) {
+        while self.begun[worker] < self.setup.transactions
+            && let Some(client) = self.again[worker].pop_front()
+        {
+            self.begin(worker, client);
+        }
+    }
+
+    fn begin(&mut self, worker: usize, client: usize) {
+        self.begun[worker] += 1;
         // Drawn: transactions that abort one another must not do so in step for ever.
         let begin_ns = self.setup.costs.begin_ns;
         let begin_ns = begin_ns / 2 + self.rng.below(begin_ns + 1);
         let mut model = self.model.borrow_mut();
         let begun_ns = model.work(worker, begin_ns);
-        model.at(begun_ns, Action::Begin(worker, client, start));
+        model.at(begun_ns, Action::Begin(worker, client));
+    }
+
+    /// A transaction has ended, so that another of the worker can begin. Returns its client.
+    fn ended(&mut self, worker: usize, txn: TxnHandle) -> usize {
+        self.begun[worker] -= 1;
+        self.begin_again(worker);
+        self.running.remove(&(worker, txn)).expect("it was running")
     }
 
     /// Starts the next operation, or the commit.
@@ -189,16 +255,23 @@ impl<'a> Cluster<'a> {
             Event::Locked(txn, row) => self.locked(worker, txn, row),
             Event::Released(..) => unreachable!("no client asks for it"),
             Event::Committed(txn) => {
-                let client = self.running.remove(&(worker, txn)).expect("it was running");
+                let client = self.ended(worker, txn);
                 self.committed(worker, client);
-                self.next(worker, client);
+                self.fresh_of(worker).push((worker, client));
+                let queue = self.model.borrow().queue(worker);
+                self.look_for_idle(queue);
             }
             Event::Aborted(txn, start, _) => {
-                let client = self.running.remove(&(worker, txn)).expect("it was running");
-                self.clients[worker][client].done = 0;
-                if self.network.now_ns() < MAX_VIRTUAL_NS {
-                    self.begin(worker, client, Some(start));
+                let client = self.ended(worker, txn);
+                let of_client = &mut self.clients[worker][client];
+                (of_client.done, of_client.start) = (0, Some(start));
+                if !self.is_over() {
+                    let mut model = self.model.borrow_mut();
+                    let at_ns = self.network.now_ns() + self.setup.costs.back_off_ns;
+                    model.at(at_ns, Action::Again(worker, client));
                 }
+                let queue = self.model.borrow().queue(worker);
+                self.look_for_idle(queue);
             }
         }
         Ok(())
@@ -226,12 +299,13 @@ impl<'a> Cluster<'a> {
             *self.changes.entry(*row).or_default() += 1;
         }
         self.latency_ns += now_ns - client.begun_ns;
-        self.commits += 1;
-        if self.commits <= self.setup.warm_up {
-            self.measured_ns.0 = now_ns;
+        if !self.is_over() {
+            self.measured_ns = now_ns;
         }
-        if self.commits <= self.setup.warm_up + self.setup.commits {
-            self.measured_ns.1 = now_ns;
+        self.commits += 1;
+        let has_warmed_up = self.commits >= self.setup.warm_up || now_ns >= MAX_WARM_UP_NS;
+        if has_warmed_up && self.warmed_up.is_none() {
+            self.warmed_up = Some((self.commits, now_ns));
         }
     }
 

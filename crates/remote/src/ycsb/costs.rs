@@ -29,8 +29,7 @@ pub struct Costs {
     /// TCP over InfiniBand: the kernel's work on both sides, and the wake-up of the receiver.
     pub tcp: MessageCosts,
     /// Processor time that a received message spends between threads: parsed, queued, taken from the queue. Calibrated: with
-    /// it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 against 26.7 thousand transactions a second), if
-    /// workers have two transactions under way.
+    /// it two-sided is 3.2 times TCP at theta 0, as in RCBench (85.4 against 26.7 thousand transactions a second).
     pub queue_ns: u64,
     /// Processor time of an owner for one request: its index, its lock table, its row.
     pub handle_ns: u64,
@@ -38,6 +37,8 @@ pub struct Costs {
     pub row_ns: u64,
     /// Processor time to begin a transaction, or to begin it again.
     pub begin_ns: u64,
+    /// Time between an abort and the next beginning, as in RCBench (`config.h`, `ABORT_PENALTY`).
+    pub back_off_ns: u64,
 }
 
 impl Default for Costs {
@@ -48,10 +49,11 @@ impl Default for Costs {
             verb_ns: 150,
             two_sided: MessageCosts { send_ns: 300, wire_ns: 950, receive_ns: 500 },
             tcp: MessageCosts { send_ns: 4_000, wire_ns: 2_000, receive_ns: 6_000 },
-            queue_ns: 2_500,
+            queue_ns: 2_800,
             handle_ns: 500,
             row_ns: 300,
             begin_ns: 1_000,
+            back_off_ns: 10_000_000,
         }
     }
 }
@@ -66,7 +68,7 @@ impl Costs {
     }
 
     /// The costs by name, each with a way to change it: for the sensitivity of a result.
-    pub fn fields() -> [CostField; 8] {
+    pub fn fields() -> [CostField; 9] {
         [
             ("wire of verbs", |c| vec![&mut c.verb_wire_ns, &mut c.loopback_ns]),
             ("a verb's processor time", |c| vec![&mut c.verb_ns]),
@@ -76,6 +78,7 @@ impl Costs {
             ("an owner's request", |c| vec![&mut c.handle_ns]),
             ("a row's work", |c| vec![&mut c.row_ns]),
             ("begin", |c| vec![&mut c.begin_ns]),
+            ("back-off", |c| vec![&mut c.back_off_ns]),
         ]
     }
 }

@@ -1,16 +1,20 @@
 //! Processors and messages of the simulated cluster, in the virtual time of its network.
 
 use super::{Costs, MessageCosts};
-use crate::{Incoming, Link, RemoteError, StartTimestamp, TxnHandle};
+use crate::{Incoming, Link, RemoteError, TxnHandle};
 use clearway_fabric::sim::Network;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// What happens when a timer expires.
 pub(super) enum Action {
-    /// A transaction of this worker begins, or one of its aborted ones again.
-    Begin(usize, usize, Option<StartTimestamp>),
+    /// A client's transaction begins, or begins again.
+    Begin(usize, usize),
+    /// An aborted transaction has waited, and can begin again.
+    Again(usize, usize),
+    /// A processor of this queue may be idle.
+    Idle(usize),
     /// The transaction's work on a row has been done.
     GoOn(usize, TxnHandle),
     /// The worker looks at what has arrived.
@@ -33,11 +37,14 @@ pub(super) struct Model {
     network: Network,
     costs: Costs,
     messages: MessageCosts,
-    actions: BTreeMap<u64, Action>,
-    next_token: u64,
+    /// By token, which is used again after its timer has expired.
+    actions: Vec<Option<Action>>,
+    free_tokens: Vec<usize>,
     /// By worker: those of a node are neighbours, and serve its messages, too.
     free_ns: Vec<u64>,
     workers_per_node: usize,
+    /// The workers of a node take what arrives, and new transactions, from one queue.
+    shared: bool,
     inboxes: Vec<VecDeque<Incoming>>,
 }
 
@@ -53,27 +60,63 @@ impl Model {
             network,
             costs,
             messages,
-            actions: BTreeMap::new(),
-            next_token: 0,
+            actions: Vec::new(),
+            free_tokens: Vec::new(),
             free_ns: vec![0; workers],
             workers_per_node,
+            shared: false,
             inboxes: (0..workers + nodes).map(|_| VecDeque::new()).collect(),
         }
     }
 
     pub fn at(&mut self, at_ns: u64, action: Action) {
-        self.next_token += 1;
-        self.actions.insert(self.next_token, action);
-        self.network.set_timer(self.next_token, at_ns);
+        let token = self.free_tokens.pop().unwrap_or_else(|| {
+            self.actions.push(None);
+            self.actions.len() - 1
+        });
+        self.actions[token] = Some(action);
+        self.network.set_timer(token as u64, at_ns);
     }
 
     pub fn take(&mut self, token: u64) -> Action {
-        self.actions.remove(&token).expect("a timer expires once")
+        self.free_tokens.push(token as usize);
+        self.actions[token as usize].take().expect("a timer expires once")
     }
 
-    /// Occupies a worker's processor; returns when it is done.
+    /// Lets the workers of a node take what arrives from one queue.
+    pub fn with_shared_queues(self) -> Self {
+        Self { shared: true, ..self }
+    }
+
+    /// How many queues there are: one for each worker, or for each node.
+    pub fn queues(&self) -> usize {
+        if self.shared { self.inboxes.len() - self.free_ns.len() } else { self.free_ns.len() }
+    }
+
+    /// The queue that a worker takes its work from.
+    pub fn queue(&self, worker: usize) -> usize {
+        if self.shared { self.node(worker) } else { worker }
+    }
+
+    /// When a processor of the queue has nothing to do: now, or later.
+    pub fn idle_ns(&self, queue: usize) -> u64 {
+        self.free_ns[self.first_free(queue)].max(self.network.now_ns())
+    }
+
+    /// The processor of a queue that is free first.
+    fn first_free(&self, queue: usize) -> usize {
+        if !self.shared {
+            return queue;
+        }
+        let first = queue * self.workers_per_node;
+        let of_node = first..first + self.workers_per_node;
+        of_node.min_by_key(|worker| self.free_ns[*worker]).expect("a node has workers")
+    }
+
+    /// Occupies the processor that runs a worker's transactions; returns when it is done.
     pub fn work(&mut self, worker: usize, ns: u64) -> u64 {
-        let free_ns = &mut self.free_ns[worker];
+        let processor = self.first_free(self.queue(worker));
+        let free_ns = &mut self.free_ns[processor];
         *free_ns = (*free_ns).max(self.network.now_ns()) + ns;
         *free_ns
     }
@@ -83,13 +126,9 @@ impl Model {
         if endpoint < workers { endpoint / self.workers_per_node } else { endpoint - workers }
     }
 
-    /// Occupies the endpoint's processor; a server has the one of its node that is free first.
+    /// Occupies a processor of the endpoint's node.
     fn work_at(&mut self, endpoint: usize, ns: u64) -> u64 {
-        let first = self.node(endpoint) * self.workers_per_node;
-        let of_node = first..first + self.workers_per_node;
-        let is_server = endpoint >= self.free_ns.len();
-        let idle = of_node.min_by_key(|worker| self.free_ns[*worker]).expect("a node has workers");
-        self.work(if is_server { idle } else { endpoint }, ns)
+        self.work(self.node(endpoint) * self.workers_per_node, ns)
     }
 
     fn send(&mut self, message: Message) {

@@ -3,9 +3,11 @@
 use super::*;
 use crate::{LockKind, Protocol};
 
-/// A cluster of the source's size with fewer rows.
+/// A cluster of the source's size with fewer rows and transactions in flight. Aborted ones begin again at once.
 fn small(mode: Mode, transport: Transport, theta: f64) -> Setup {
-    Setup { rows: 20_000, warm_up: 50, commits: 300, ..Setup::new(mode, transport, theta, 0.5) }
+    let full = Setup::new(mode, transport, theta, 0.5);
+    let costs = Costs { back_off_ns: 0, ..full.costs };
+    Setup { rows: 20_000, warm_up: 50, commits: 300, in_flight: 4, costs, ..full }
 }
 
 fn all_modes() -> impl Iterator<Item = Mode> {
@@ -81,9 +83,36 @@ fn adaptive_locks_keep_up_with_the_better_kind() {
 fn two_sided_is_to_tcp_as_calibrated_at_theta_0() {
     let shared = Mode { protocol: Protocol::NoWait, kind: LockKind::Shared };
     let [two_sided, tcp] = [Transport::TwoSided, Transport::Tcp]
-        .map(|transport| Setup { rows: 100_000, commits: 1_500, transactions: 2, ..small(shared, transport, 0.0) })
+        .map(|transport| Setup { warm_up: 5_000, commits: 5_000, ..Setup::new(shared, transport, 0.0, 0.5) })
         .map(|setup| run(&setup));
     let ratio = two_sided.unwrap().rate / tcp.unwrap().rate;
     println!("two-sided is {ratio:.3} times TCP");
     assert!((3.1..3.3).contains(&ratio), "{ratio}");
+}
+
+/// By messages, a worker goes on with the next transaction while one waits for a reply.
+#[test]
+fn workers_begin_transactions_while_others_wait() {
+    let rate = |in_flight| {
+        let setup = small(Mode::PUBLISHED[1], Transport::TwoSided, 0.0);
+        run(&Setup { in_flight, workers: 1, ..setup }).unwrap().rate
+    };
+    let [one, many] = [1, 64].map(rate);
+    assert!(many > 1.25 * one, "{one} with 1 in flight a worker, {many} with 64");
+}
+
+/// Each abort delays the commit that follows it by the back-off, and others run meanwhile.
+#[test]
+fn aborted_transactions_wait_before_they_begin_again() {
+    let back_off_ns = 100_000;
+    for transport in [Transport::OneSided, Transport::Tcp] {
+        let full = small(Mode::PUBLISHED[2], transport, 0.95);
+        let waiting = Setup { costs: Costs { back_off_ns, ..full.costs }, ..full };
+        let [at_once, waited] = [full, waiting].map(|setup| run(&setup).unwrap());
+        let waits_ns = (waited.stats.aborts * back_off_ns) as f64;
+        let latencies_ns = waited.latency_ns * waited.stats.commits as f64;
+        // Those that have waited when enough have committed do not commit any more.
+        assert!(latencies_ns >= waits_ns / 2.0 && waits_ns > 0.0, "{transport:?}: {waited:?}");
+        assert!(waited.abort_rate() < at_once.abort_rate(), "{transport:?}: {waited:?}, at once {at_once:?}");
+    }
 }
