@@ -42,7 +42,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Every experiment, in the order of the report.
-static EXPERIMENTS: [Experiment; 24] = [
+static EXPERIMENTS: [Experiment; 25] = [
     pgbench::EXPERIMENT,
     misses::EXPERIMENT,
     hot_rows::EXPERIMENT,
@@ -64,6 +64,7 @@ static EXPERIMENTS: [Experiment; 24] = [
     remote_locks::FIG4,
     remote_locks::FIG5,
     remote_locks::KINDS,
+    remote_locks::NODES,
     remote_locks::TABLE2,
     remote_locks::VERBS,
     remote_locks::REAL,

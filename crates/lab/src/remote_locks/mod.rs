@@ -1,13 +1,14 @@
 //! Row locks over one-sided memory: the source's figures 3 to 5 and table 2, and verbs by phase, simulated.
 //!
 //! [`systems`] says what is compared, [`figure`] has throughput and aborts against theta, [`kinds`] the choice of locks, [`tables`] the counts,
-//! [`measures`] what their runs show, [`judge`] the bars.
+//! [`nodes`] larger clusters, [`measures`] what their runs show, [`judge`] the bars.
 //! Protocols and cluster are those of [`clearway_remote::ycsb`]: real code in virtual time. [`real`] runs processes.
 
 mod figure;
 mod judge;
 mod kinds;
 mod measures;
+mod nodes;
 mod process;
 mod real;
 mod sizes;
@@ -96,6 +97,17 @@ pub const KINDS: Experiment = Experiment {
     source_found: "Choosing M or M/S at run time, from aborts and the read fraction, is future work.",
     bars: &[judge::NO_WAIT_ADAPTIVE, judge::WAIT_DIE_ADAPTIVE],
     run: kinds::run,
+};
+
+/// More nodes.
+pub const NODES: Experiment = Experiment {
+    name: "remote-locks/nodes",
+    about: "NO_WAIT, 50 % writes, simulated: 4 to 64 nodes, theta 0 and 0.85",
+    question: "How do NO_WAIT's variants scale when each node adds workers and rows?",
+    source: SOURCE,
+    source_found: "It has 4 nodes.",
+    bars: &[],
+    run: nodes::run,
 };
 
 /// Processes on this machine.

@@ -53,10 +53,17 @@ impl System {
         let in_flight = load.in_flight.unwrap_or(full.in_flight);
         // Where nobody backs off, nothing piles up that a long warm-up would wait for.
         let warm_up = if load.costs.back_off_ns == 0 { WARM_UP } else { full.warm_up };
-        let full = Setup { seed, cached: self.cached, costs: load.costs, in_flight, warm_up, ..full };
+        let nodes = load.nodes.unwrap_or(full.nodes);
+        let full = Setup { seed, cached: self.cached, costs: load.costs, in_flight, warm_up, nodes, ..full };
+        let full = if load.nodes.is_some() { many_nodes(full) } else { full };
         run(&sized(task, full))
             .map_err(|why| format!("{protocol:?}, {}, theta {}, seed {seed}: {why}", self.name, load.theta))
     }
+}
+
+/// Of a larger cluster each worker must have begun some transactions.
+fn many_nodes(full: Setup) -> Setup {
+    Setup { warm_up: 2_000, commits: 6_000, ..full }
 }
 
 /// A quick run has fewer rows and transactions.
@@ -76,11 +83,13 @@ pub struct Load {
     pub costs: Costs,
     /// Transactions in flight for each worker; if none is given, as many as in Deneva.
     pub in_flight: Option<usize>,
+    /// Nodes; if none are given, as many as in the source.
+    pub nodes: Option<usize>,
 }
 
 impl Load {
     pub fn new(theta: f64, writes: f64) -> Self {
-        Self { theta, writes, costs: Costs::default(), in_flight: None }
+        Self { theta, writes, costs: Costs::default(), in_flight: None, nodes: None }
     }
 
     /// With aborted transactions that begin again at once.

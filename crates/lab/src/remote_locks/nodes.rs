@@ -1,0 +1,57 @@
+//! Throughput as nodes are added, each with its workers and its rows.
+
+use super::measures::Shown;
+use super::systems::{Load, M, M_S, ONE_ROUND_CACHED, System, TCP, TWO_SIDED};
+use super::{configuration, seeds};
+use crate::bp::grid::{Cell, Grid};
+use crate::experiment::Task;
+use crate::progress::Progress;
+use crate::result::{Axis, Findings, Samples};
+use clearway_harness::Res;
+use clearway_remote::Protocol;
+use clearway_remote::ycsb::Outcome;
+
+const NAME: &str = "remote-locks/nodes";
+const NODES: [usize; 3] = [4, 16, 64];
+const QUICK_NODES: [usize; 2] = [4, 8];
+const THETAS: [f64; 2] = [0.0, 0.85];
+const WRITES: f64 = 0.5;
+const SYSTEMS: [System; 5] = [M, M_S, ONE_ROUND_CACHED, TWO_SIDED, TCP];
+
+/// Runs all systems at every number of nodes.
+pub fn run(task: &Task) -> Res<Findings> {
+    let nodes: &[usize] = if task.options.quick { &QUICK_NODES } else { &NODES };
+    let seeds = seeds(task);
+    let mut progress = Progress::new(NAME, THETAS.len() * SYSTEMS.len() * nodes.len());
+    let mut grids = Vec::new();
+    for theta in THETAS {
+        let title = format!("NO_WAIT, 50 % writes, theta {theta}, simulated");
+        let mut grid = Grid { title, x: "nodes", cells: Vec::new() };
+        for (system, nodes) in SYSTEMS.into_iter().flat_map(|system| nodes.iter().map(move |n| (system, *n))) {
+            let name = format!("{} {nodes} nodes, theta {theta}", system.name);
+            progress.step(&name);
+            if task.part.wants(&name, false) {
+                // A back-off is as long as it takes 64 nodes to commit 60,000 transactions.
+                let load = Load { nodes: Some(nodes), ..Load::new(theta, WRITES).without_back_off() };
+                let one = |seed: &u64| system.run(task, Protocol::NoWait, load, *seed);
+                let figures = seeds.iter().map(one).collect::<Res<_>>()?;
+                grid.cells.push(Cell { system: system.name.into(), x: nodes as f64, figures });
+            }
+        }
+        grids.push(grid);
+    }
+    Ok(Findings {
+        configuration: configuration(task),
+        seeds,
+        samples: grids.iter().flat_map(drawn).collect(),
+        tables: grids.iter().flat_map(|grid| [grid.table(&Outcome::RATE), grid.table(&Outcome::ABORTS)]).collect(),
+        found: Vec::new(),
+        agreement: vec!["The source has 4 nodes.".into()],
+        bars: Vec::new(),
+    })
+}
+
+fn drawn(grid: &Grid<Outcome>) -> [Samples; 2] {
+    let log = || Axis::log("nodes", "");
+    [&Outcome::RATE, &Outcome::ABORTS].map(|measure| Samples { x: log(), ..grid.samples(measure) })
+}
