@@ -129,6 +129,6 @@ mod tests {
         assert_eq!(names, BARS);
         let Outcome::Measured { readings, .. } = &bars[0].outcome else { panic!("measured") };
         let readings: Vec<f64> = readings.iter().map(|reading| reading.value).collect();
-        assert_eq!(readings, [25.0, 50.0, 50.0], "the default, alone, and what others lose");
+        assert_eq!(readings, [25.0, 50.0, 50.0, 50.0], "the default, alone, and what others lose");
     }
 }
