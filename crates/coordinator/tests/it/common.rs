@@ -319,7 +319,9 @@ impl Bank {
     }
     /// The same beside others that add to it.
     pub fn adding_beside(&self, worker: &mut Worker, id: i32, amount: i32) -> Arc<Plan> {
-        let (access, set) = (self.access(worker, Path::Point(vec![int(id)])), vec![(1, sum(amount))]);
+        let access = self.access(worker, Path::Point(vec![int(id)]));
+        let access = Access { lock: Some(RowLocking::of(RowLock::NoKeyUpdate)), ..access };
+        let set = vec![(1, sum(amount))];
         let program = Arc::new(Program::update(access, set, Vec::new(), false));
         plan(Statement::Modify { program, route: Route::Hash(vec![int(id)]) })
     }

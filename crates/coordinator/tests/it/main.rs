@@ -10,6 +10,7 @@ mod guards;
 mod learned;
 mod panics;
 mod partition_waits;
+mod retire;
 mod shown;
 mod snapshots;
 mod spill;
