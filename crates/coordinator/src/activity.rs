@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Ended {
     committed: AtomicU64,
     aborted: AtomicU64,
+    replayed: AtomicU64,
 }
 
 impl Ended {
@@ -21,6 +22,12 @@ impl Ended {
         let counter = if committed { &self.committed } else { &self.aborted };
         // Relaxed: a count that says all by itself. Load and store: there is one writer.
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// A block is run again. By the worker's thread.
+    pub(crate) fn count_replay(&self) {
+        // Relaxed, and by load and store: as in `count`.
+        self.replayed.store(self.replayed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
@@ -34,6 +41,8 @@ pub struct Activity {
     pub committed: u64,
     /// Transactions aborted: by an error, by ROLLBACK, by a client that has gone.
     pub aborted: u64,
+    /// Runs of blocks that were undone because of another's rollback.
+    pub replays: u64,
     /// Frames of the buffer pool.
     pub pool_frames: u64,
     /// Frames that are free.
@@ -79,6 +88,7 @@ impl Engine {
         Activity {
             committed: sum(|ended| &ended.committed),
             aborted: sum(|ended| &ended.aborted),
+            replays: sum(|ended| &ended.replayed),
             pool_frames: pool.frames.into(),
             pool_free: pool.free.into(),
             pool_dirty: pool.dirty.into(),

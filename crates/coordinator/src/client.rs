@@ -19,7 +19,7 @@ use crate::statement::{command, controls, failed_block, goes_on, modify_tag, rea
 use crate::tag::Tag;
 use crate::task::{self, Suspended};
 use crate::whole::{self, Asking};
-use crate::{finish, insert, learned, multi, snapshot, stream, txn};
+use crate::{finish, insert, learned, multi, replay, snapshot, stream, txn};
 use clearway_partition::{Body, Failure, Reply};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Query, Route, Source, TxnOptions};
@@ -151,6 +151,12 @@ impl Client {
     /// What the running statement has to say before it ends: SQLSTATE and text. Ask after [`Step::Pending`], and before an error is told.
     pub fn take_notices(&self) -> Vec<(SqlState, String)> {
         self.core.take_notices()
+    }
+
+    /// If the block has been run again since this was asked last: what its statements read then, as
+    /// [`Client::reads_at`] says. These are the queries, INSERTs, UPDATEs and DELETEs before the last one.
+    pub fn take_replayed(&self) -> Option<Vec<Option<Lsn>>> {
+        self.core.replays.take_read()
     }
 
     /// Whether a statement is running: [`Client::resume`] has something to do.
@@ -356,6 +362,7 @@ impl Client {
             self.core.port.count_end(true);
         } else {
             self.core.txn().rows += reply.count;
+            replay::note(&self.core, plan, env, &rows, tag);
         }
         let wait = self.core.answered(reply.commit.unwrap_or_default(), false);
         Step::Done(Ok(Outcome { rows, tag, wait, notices: Vec::new() }))
@@ -368,6 +375,8 @@ impl Client {
             Failure::StalePlan => Step::Replan,
             // A task answers in parts.
             Failure::NeedsSnapshot => self.start_task(plan.clone(), env.clone()),
+            // As a task it runs the block again, and goes on.
+            Failure::Undone => self.start_task(plan.clone(), env.clone()),
             // As a task it may be run again.
             Failure::Sql(e) if one_shot && multi::is_victim(&self.core, &e) => {
                 self.start_task(plan.clone(), env.clone())
@@ -401,6 +410,7 @@ impl Client {
             txn.block = Block::Implicit;
         }
         txn.suspend_view();
+        replay::close(&self.core, &mut txn);
         Some(Suspended(task))
     }
 

@@ -7,7 +7,7 @@ use crate::outcome::{End, Outcome, Step, Stop, stopped};
 use crate::port::Port;
 use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
-use crate::{insert, txn};
+use crate::{insert, replay, txn};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, CopyDirection};
 use clearway_plan::{Program, TableDef};
@@ -75,7 +75,11 @@ impl Client {
             return Err(read_only("COPY FROM"));
         }
         self.core.enter(options);
-        self.core.txn().queried = true;
+        {
+            let mut txn = self.core.txn();
+            txn.queried = true;
+            replay::close(&self.core, &mut txn);
+        }
         self.copy = Some(CopyIn::new(&self.core, copy, env)?);
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::exports::Exported;
 use crate::multi;
 use crate::outcome::Part;
 use crate::port::{PortInner, control};
+use crate::replay::{Replays, Script};
 use crate::snapshot::{ReadAt, View};
 use crate::whole::{self, Whole};
 use clearway_partition::{Body, Failure, Message, Reply, Snapshot, Stake};
@@ -86,6 +87,10 @@ pub(crate) struct Txn {
     pub wrote: bool,
     /// Where it has changed rows whose last change was not committed: [`clearway_partition::Reply::behind`].
     pub behind: Vec<PartitionId>,
+    /// One that it was behind has been undone, and so has this one: [`Failure::Undone`].
+    pub undone: bool,
+    /// What it has done so far, if it may be run again.
+    pub script: Option<Box<Script>>,
     /// Rows that its statements have read and changed.
     pub rows: u64,
     pub savepoints: Vec<Savepoint>,
@@ -110,7 +115,7 @@ pub(crate) struct Txn {
 }
 
 /// Whether an error may say what is committed: all do but those of the machine (class 58) and of whoever gave the statement up (57).
-fn shows_data(state: SqlState) -> bool {
+pub(crate) fn shows_data(state: SqlState) -> bool {
     !matches!(state.0, [b'5', b'7' | b'8', ..])
 }
 
@@ -177,6 +182,8 @@ pub(crate) struct Core {
     /// The statement that runs has handed out rows.
     has_handed_out: Cell<bool>,
     next_batch: Cell<u32>,
+    /// Of blocks that are run again.
+    pub replays: Replays,
     /// What the running statement has to say before it ends.
     notices: RefCell<Vec<(SqlState, String)>>,
 }
@@ -202,6 +209,7 @@ impl Core {
             part: RefCell::default(),
             has_handed_out: Cell::default(),
             next_batch: Cell::default(),
+            replays: Replays::default(),
             stalled: Cell::default(),
             announced: RefCell::default(),
         }
@@ -341,8 +349,10 @@ impl Core {
         let (answer, depends_on) = self.take(seq)?;
         self.show(depends_on);
         self.replied.set(depends_on);
-        if let Ok(reply) = &answer {
-            self.txn().behind.extend(reply.behind);
+        match &answer {
+            Ok(reply) => self.txn().behind.extend(reply.behind),
+            Err(Failure::Undone) => self.txn().undone = true,
+            Err(_) => {}
         }
         Some(answer)
     }

@@ -71,6 +71,9 @@ pub struct EngineConfig {
     /// After so many deadlocks in a row a statement of several partitions, which is run again after each, fails: each of them has let another
     /// transaction go on. Default 16.
     pub deadlocks: u32,
+    /// A block that is undone because of another's rollback is run again this often at most, then fails.
+    /// Default 8.
+    pub replays: u32,
     /// Transaction ids that a worker takes from the node at a time; at least 1. Default 1024.
     pub txn_ids: u64,
 }
@@ -88,6 +91,7 @@ impl Default for EngineConfig {
             chunk_rows: 1000,
             stream_bytes: 512 << 10,
             deadlocks: 16,
+            replays: 8,
             txn_ids: 1024,
         }
     }
@@ -114,6 +118,7 @@ pub struct Engine {
     chunk_rows: usize,
     stream_bytes: u32,
     deadlocks: u32,
+    replays: u32,
     txn_ids: u64,
     catalog: Latch<Arc<Catalog>>,
     past: Past,
@@ -167,6 +172,8 @@ impl Engine {
             chunk_rows: config.chunk_rows.max(1),
             stream_bytes: config.stream_bytes,
             deadlocks: config.deadlocks,
+            // Without retired locks nobody is behind anyone.
+            replays: if config.partition.retire { config.replays } else { 0 },
             txn_ids: config.txn_ids.max(1),
             catalog_version: AtomicU64::new(catalog.version),
             catalog_commit: AtomicU64::new(0),
@@ -343,6 +350,10 @@ impl Engine {
     /// As [`EngineConfig::deadlocks`].
     pub(crate) fn deadlocks(&self) -> u32 {
         self.deadlocks
+    }
+    /// As [`EngineConfig::replays`].
+    pub(crate) fn replays(&self) -> u32 {
+        self.replays
     }
     pub(crate) fn home(&self, partition: PartitionId) -> u16 {
         partition.0 % self.mailboxes.len() as u16

@@ -35,6 +35,7 @@ mod pace;
 mod past;
 mod port;
 mod query;
+mod replay;
 mod slices;
 mod snapshot;
 mod statement;

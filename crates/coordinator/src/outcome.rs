@@ -108,6 +108,7 @@ impl From<Failure> for Stop {
             Failure::Sql(e) => Self::Error(e),
             Failure::StalePlan => Self::Replan,
             Failure::NeedsSnapshot => Self::Error(SqlError::internal("a statement is no one-shot")),
+            Failure::Undone => Self::Error(Failure::undone()),
         }
     }
 }

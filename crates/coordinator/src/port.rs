@@ -162,6 +162,11 @@ impl PortInner {
         self.engine.ended()[usize::from(self.worker)].count(committed);
     }
 
+    /// Counts a run of a block that was undone.
+    pub(crate) fn count_replay(&self) {
+        self.engine.ended()[usize::from(self.worker)].count_replay();
+    }
+
     pub(crate) fn next_txn(&self) -> TxnId {
         let (next, end) = self.txn_ids.get();
         let (next, end) = if next == end { self.engine.txn_id_block() } else { (next, end) };

@@ -68,7 +68,7 @@ impl Txn {
     }
 
     /// Whether each of its statements sees a snapshot of its own.
-    fn sees_each(&self) -> bool {
+    pub(crate) fn sees_each(&self) -> bool {
         self.characteristics.isolation < Isolation::RepeatableRead
     }
 

@@ -3,7 +3,7 @@
 use crate::core::{Block, Core};
 use crate::outcome::{End, Outcome, Stop, Task, stopped};
 use crate::tag::Tag;
-use crate::{finish, multi, statement, stream, txn};
+use crate::{finish, multi, replay, statement, stream, txn};
 use clearway_partition::Reply;
 use clearway_plan::program::Env;
 use clearway_plan::{Plan, Statement};
@@ -27,14 +27,24 @@ pub(crate) async fn run(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>) -> End {
     // A COMMIT that is given up in a deadlock has ended its block, and would be another statement now.
     let alone = core.txn().block == Block::None;
     loop {
+        if core.txn().undone
+            && !matches!(plan.statement, Statement::Commit | Statement::Rollback)
+            && let Err(e) = Box::pin(replay::again(&core)).await
+        {
+            return End::Error(e);
+        }
         core.streams(false);
         core.set_retries(Some(retries));
         env.memory.reset();
         match statement::run(&core, &plan, &env).await {
-            Ok(outcome) => return End::Outcome(outcome),
+            Ok(outcome) => {
+                replay::note(&core, &plan, &env, &outcome.rows, outcome.tag);
+                return End::Outcome(outcome);
+            }
             Err(stop) if core.has_handed_out() => {
                 return txn::after_failure(&core, Stop::Error(stopped(stop)), false).await;
             }
+            Err(Stop::Error(e)) if replay::is_undone(&core, &e) => {}
             Err(Stop::Error(e)) if alone && multi::may_start_over(&core, &e, retries) => {
                 retries += 1;
                 if let Err(e) = txn::undo(&core).await.and_then(|()| core.check_cancelled()) {
@@ -56,6 +66,7 @@ pub(crate) async fn finish(core: Rc<Core>, plan: Arc<Plan>, env: Arc<Env>, one_s
     match rows {
         Ok(rows) => {
             let tag = Tag::Select(rows.len() as u64);
+            replay::note(&core, &plan, &env, &rows, tag);
             End::Outcome(Outcome { rows, tag, ..Outcome::plain("") })
         }
         Err(e) => End::Error(e),
@@ -71,6 +82,7 @@ pub(crate) async fn stream(
     first: (PartitionId, Reply),
 ) -> End {
     let Statement::Query(query) = &plan.statement else { return End::Replan };
+    replay::close(&core, &mut core.txn());
     match stream::rest(&core, query, &env, batch, vec![first]).await {
         Ok(rows) => {
             let tag = Tag::Select(rows.count());

@@ -4,7 +4,7 @@
 //! when the record is in the log's buffer; the reply waits until it is durable, and so does every reply that read what it wrote.
 //!
 //! Where it has changed rows that others have changed and not committed, COMMIT first waits for them
-//! (`partition/retire.rs`).
+//! (`partition/retire.rs`). If one of them is undone, the block is run again ([`crate::replay`]).
 //!
 //! A block that fails is undone at once and lets go of its locks, unless it has a savepoint to go back to. Its client may take its time to end it.
 //!
@@ -19,6 +19,7 @@
 use crate::core::{Answer, Block, Core, Savepoint, Txn};
 use crate::exports::{self, Exported};
 use crate::outcome::{End, Outcome, Stop, stopped};
+use crate::replay;
 use crate::snapshot::View;
 use crate::whole;
 use clearway_latch::Latch;
@@ -111,6 +112,7 @@ fn given_up(failure: &Failure) -> SqlError {
         Failure::Sql(error) => error.clone(),
         Failure::StalePlan => SqlError::new(SqlState::QUERY_CANCELED, "canceling statement as its plan is stale"),
         Failure::NeedsSnapshot => SqlError::internal("a statement is no one-shot"),
+        Failure::Undone => Failure::undone(),
     }
 }
 
@@ -185,9 +187,11 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
         undo(core).await?;
         return Err(stopped(f.into()));
     }
-    if let Err(f) = settle(core).await {
+    if let Err(f) = settle(core).await
+        && let Err(e) = Box::pin(replay::until_settled(core, f)).await
+    {
         undo(core).await?;
-        return Err(stopped(f.into()));
+        return Err(e);
     }
     let mut txn = std::mem::take(&mut *core.txn());
     if canary::on(Bug::EarlyRelease) {
@@ -300,7 +304,8 @@ pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
     finish(core, &mut txn, None).await
 }
 
-async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
+pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
+    core.replays.keep(txn.script.take());
     // Before the partitions hear of the end: they let go of what nobody needs any more.
     txn.view = View::Undecided;
     txn.exported.clear();

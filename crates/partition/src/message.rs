@@ -6,7 +6,7 @@ use clearway_latch::lockstat::Class;
 use clearway_plan::program::Env;
 use clearway_plan::{Asker, Program};
 use clearway_storage::{LogRead, SpillRead, SpillWrite};
-use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, TableId, TreeId, TxnId};
+use clearway_types::{Lsn, PartitionId, RowBatch, SqlError, SqlState, TableId, TreeId, TxnId};
 use std::fmt::{self, Debug, Formatter};
 use std::panic::Location;
 use std::sync::Arc;
@@ -259,6 +259,18 @@ pub enum Failure {
     /// A one-shot that only reads cannot do so at once: its rows exceed [`crate::Limits::one_shot_bytes`], it takes more than a turn, or others have locked
     /// what it reads. It is to be run again as a statement with a snapshot.
     NeedsSnapshot,
+    /// A transaction that the caller's was behind has been undone, and the caller's before it: all
+    /// that it has done here is gone, and each further call is answered like this until its end.
+    Undone,
+}
+
+impl Failure {
+    /// What the client of an [undone](Self::Undone) transaction is told: 40001.
+    #[cold]
+    pub fn undone() -> SqlError {
+        let text = "could not serialize access because a transaction that changed the same row before was rolled back";
+        SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
+    }
 }
 
 impl From<SqlError> for Failure {

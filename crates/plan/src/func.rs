@@ -134,6 +134,7 @@ fn signal<'a>(signal: Signal, pid: DatumRef<'_>, env: &'a Env) -> SqlResult<Valu
     if pid == session.pid {
         return Err(signal.error());
     }
+    env.acted.set();
     let told = session.backends.as_ref().is_some_and(|backends| backends.signal(pid, signal));
     Ok(Value::Ref(DatumRef::Bool(told)))
 }

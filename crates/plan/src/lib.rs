@@ -38,7 +38,7 @@ pub use learned::{Evidence, LearnedLock, LearnedRow, LearnedSlot};
 pub use memory::{Charge, MemoryAccount};
 pub use plan_text::plan_text;
 pub use program::{
-    Access, Asker, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking, SessionEnv, Signal,
+    Access, Acted, Asker, Backends, Env, LockWait, OnConflict, Path, Program, RowLock, RowLocking, SessionEnv, Signal,
     StatementText,
 };
 pub use statement::{OutColumn, Plan, Statement};

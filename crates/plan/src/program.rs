@@ -4,6 +4,8 @@ use crate::search_path::SearchPath;
 use crate::{Expr, GuardOp, LearnedSlot, MemoryAccount, TableDef, UniqueKey};
 use clearway_types::{Datum, SqlError, SqlState};
 use std::sync::Arc;
+// Plain std: a mark that decides nothing between threads.
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What an expression may see besides its row: fixed for one execution of a statement.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +24,25 @@ pub struct Env {
     pub memory: MemoryAccount,
     /// The statement, for who wants to know who waits.
     pub text: StatementText,
+    /// Whether it has told another session something.
+    pub acted: Acted,
+}
+
+/// Whether an execution has done what no rollback undoes.
+#[derive(Debug, Default)]
+pub struct Acted(AtomicBool);
+
+impl Acted {
+    pub(crate) fn set(&self) {
+        // Relaxed: looked at when the execution is over, by who has its answer.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Clone for Acted {
+    fn clone(&self) -> Self {
+        Self(AtomicBool::new(self.0.load(Ordering::Relaxed)))
+    }
 }
 
 /// What a client has sent as its statement, with the other statements of the same message.
@@ -60,6 +81,12 @@ impl Env {
     pub fn zone(&self) -> &crate::value::Zone {
         static UTC: crate::value::Zone = crate::value::Zone(jiff::tz::TimeZone::UTC);
         self.session.as_ref().map_or(&UTC, |s| &s.zone)
+    }
+
+    /// Whether the execution has done what no rollback undoes: it has told another session something.
+    pub fn has_acted(&self) -> bool {
+        // Relaxed: see `Acted::set`.
+        self.acted.0.load(Ordering::Relaxed)
     }
 
     /// Whose statement it is; `None` without a session.

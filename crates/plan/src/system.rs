@@ -98,6 +98,7 @@ impl SystemView {
                 ("log_bytes", Int8),
                 ("log_syncs", Int8),
                 ("checkpoints", Int8),
+                ("replays", Int8),
                 ("version", Text),
             ],
             Self::Contention => &[

@@ -127,6 +127,7 @@ fn activity_row(activity: &Activity) -> RowBatch {
             engine.log_bytes,
             engine.log_syncs,
             engine.checkpoints,
+            engine.replays,
         ] {
             row.push(int(n));
         }

@@ -4,6 +4,7 @@ mod copies;
 mod cursors;
 mod ddl;
 mod exports;
+mod hot;
 mod signals;
 pub mod unique;
 mod whole;
@@ -79,6 +80,8 @@ pub struct Mix {
     pub whole: u64,
     /// All of these values are near the bounds.
     pub near: bool,
+    /// Blocks only read and change rows, mostly a few: no savepoints, no cursors.
+    pub plain: bool,
 }
 
 /// One session's choices.
@@ -225,7 +228,7 @@ impl Script {
                 {
                     return stmt;
                 }
-                if self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }
+                if !self.mix.plain && self.rng.percent(15) { self.savepoint() } else { self.work_in_block(catalog) }
             }
         }
     }
@@ -307,6 +310,9 @@ impl Script {
             return self.unique_work(&tables);
         }
         tables.retain(|t| !unique::is_unique(&t.name));
+        if let Some(stmt) = self.of_hot_row(&tables) {
+            return stmt;
+        }
         let most = if self.mix.fills > 0 { 12 } else { 5 };
         if tables.is_empty() || (tables.len() < most && self.rng.percent(self.mix.ddl)) {
             let keyless = self.mix.keys_added > 0 && self.rng.percent(self.mix.keys_added);

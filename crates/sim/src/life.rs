@@ -273,6 +273,7 @@ impl Story<'_> {
             hang_ups: AtomicU64::new(0),
             interrupted: AtomicU64::new(0),
             mailboxes: Arc::new(Mailboxes::new(bells.clone(), self.world.sessions)),
+            replays: AtomicU64::new(0),
             doing: Mutex::default(),
             backups: Mutex::default(),
             exports: Mutex::default(),
@@ -298,6 +299,7 @@ impl Story<'_> {
         self.report.count("connections that ended", shared.hang_ups.load(Ordering::Relaxed));
         let interrupted = shared.interrupted.load(Ordering::Relaxed);
         self.report.count("statements that others cancelled", interrupted);
+        self.report.count("blocks that were run again", shared.replays.load(Ordering::Relaxed));
         // A thread that was killed may have the latch.
         let plans = if self.leaks { Vec::new() } else { engine.plans() };
         for plan in plans {

@@ -3,8 +3,10 @@
 mod cursors;
 mod exports;
 mod refusal;
+mod replays;
 mod signals;
 mod whole;
+mod written;
 
 pub use signals::Mailboxes;
 
@@ -51,6 +53,8 @@ pub struct Shared {
     pub interrupted: std::sync::atomic::AtomicU64,
     /// The signals that sessions send each other.
     pub mailboxes: Arc<Mailboxes>,
+    /// Blocks that the engine has run again, and gone on with.
+    pub replays: std::sync::atomic::AtomicU64,
     /// What each session that is not over is about, for when nothing moves any more.
     pub doing: std::sync::Mutex<std::collections::BTreeMap<String, String>>,
     /// The disk may fail, so that errors of any kind are to be expected.
@@ -383,6 +387,7 @@ impl Session {
             format!("{} {} -> {shown:.200} (wait {wait})", self.name, stmt.short())
         });
         self.state = State::Idle;
+        self.follow_replay()?;
         self.think(port, &stmt);
         match self.block() {
             // An error in a block, ROLLBACK TO and the like: the transaction goes on, or is known to have failed.
@@ -409,6 +414,7 @@ impl Session {
                 self.end_cursors();
                 let end = match (&stmt, &answer) {
                     (Stmt::Backup(_), _) => None,
+                    _ if self.was_undone() => Some(End::Aborted),
                     (Stmt::Rollback, Answer::Done) | (_, Answer::Duplicate) => Some(End::RolledBack),
                     (Stmt::Commit, Answer::Refused(why)) if why == NO_COMMIT => Some(End::RolledBack),
                     (_, Answer::Refused(_)) => Some(End::Aborted),
@@ -445,30 +451,6 @@ impl Session {
             self.write_down(End::Aborted, Lsn(0));
         }
         self.state = State::Idle;
-    }
-
-    /// Writes the open transaction down; its number.
-    fn write_down(&mut self, end: End, lsn: Lsn) -> usize {
-        let statements = std::mem::take(&mut self.open);
-        let (session, began, snapshot) = (self.name_of(&statements), self.began, self.snapshot.take());
-        self.imported = None;
-        let views = std::mem::take(&mut self.views);
-        self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
-    }
-
-    /// A query that has read a snapshot of its own has its own place in the serial order: the number
-    /// that it is written down with.
-    fn write_down_alone(&mut self) -> Option<usize> {
-        let each = matches!(self.open.first(), Some((Stmt::BeginReadOnly { each: true }, _)));
-        let snapshot = if each { self.snapshot.take() } else { None };
-        snapshot.map(|snapshot| {
-            let statements = self.open.pop().into_iter().collect();
-            let (session, began) = (self.name.clone(), self.began);
-            // Its client heard of it at once, and does not wait for what it saw before the block's end.
-            let (end, lsn, snapshot) = (End::RolledBack, snapshot, Some(snapshot));
-            let views = Vec::new();
-            self.shared.history.add(Transaction { session, statements, end, lsn, snapshot, views, began, told: None })
-        })
     }
 
     /// The life is over: writes down what has no end yet.

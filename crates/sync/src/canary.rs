@@ -117,6 +117,8 @@ pub enum Bug {
     SkippedDependency,
     /// A rollback does not undo the transactions that are behind.
     KeptSuccessor,
+    /// A block that was undone is run again, and goes on though an answer is another than before.
+    UnequalReplay,
 }
 
 /// What the simulation of the whole engine must find.
@@ -168,6 +170,7 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HalfWhole,
     Bug::SkippedDependency,
     Bug::KeptSuccessor,
+    Bug::UnequalReplay,
 ];
 
 /// What the lock table's model must find: it tells a deadlock that need not be from one that must.

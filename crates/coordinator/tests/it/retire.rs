@@ -1,33 +1,49 @@
-//! COMMIT of transactions that have changed rows whose last change was not committed.
+//! Transactions that have changed rows whose last change was not committed: COMMIT, and what
+//! becomes of them when those ahead are rolled back (`src/replay.rs`).
 
-use crate::common::{Bank, Worker, open_with};
+use crate::common::{Bank, Worker, open_config};
 use clearway_coordinator::{Engine, Limits, Step, TxnStatus};
 use clearway_env::MemDisk;
 use clearway_plan::statement::{Isolation, Statement, TxnOptions};
 use clearway_types::{SqlError, SqlState};
 use std::sync::Arc;
 
-/// Two partitions, and two sessions in blocks at READ COMMITTED.
+/// Two partitions, and three sessions in blocks at READ COMMITTED.
 struct Scene {
     engine: Arc<Engine>,
     bank: Bank,
-    workers: [Worker; 2],
+    workers: [Worker; 3],
     /// Accounts of different partitions, with 100 each.
     ids: [i32; 2],
 }
 
 impl Scene {
     fn new() -> Self {
+        Self::with_replays(8)
+    }
+
+    fn with_replays(replays: u32) -> Self {
         let limits = Limits { retire: true, retire_cold: true, increments: false, ..Limits::default() };
-        let engine = open_with(&MemDisk::new(), 2, 2, limits);
-        let mut workers = [0, 1].map(|worker| Worker::new(&engine, worker));
+        let engine = open_config(&MemDisk::new(), 2, 3, |config| {
+            (config.partition, config.replays) = (limits, replays);
+        });
+        let mut workers = [0, 1, 2].map(|worker| Worker::new(&engine, worker));
         let bank = Bank::create(&mut workers[0], 10, 100);
         let other = (1..10).find(|id| Bank::home(*id, 2) != Bank::home(0, 2)).unwrap();
-        let options = TxnOptions { isolation: Some(Isolation::ReadCommitted), ..TxnOptions::default() };
-        for worker in &mut workers {
-            worker.plain(Statement::Begin(options)).unwrap();
-        }
+        workers.iter_mut().for_each(begin);
         Self { engine, bank, workers, ids: [0, other] }
+    }
+
+    fn replays(&self) -> u64 {
+        self.engine.activity().replays
+    }
+
+    fn read(&mut self, worker: usize, account: usize) -> Option<i32> {
+        self.bank.balance(&mut self.workers[worker], self.ids[account])
+    }
+
+    fn insert(&mut self, worker: usize, id: i32) {
+        self.bank.insert(&mut self.workers[worker], id, 1).unwrap();
     }
 
     /// A session adds to an account, beside what others have not committed.
@@ -41,14 +57,20 @@ impl Scene {
         self.workers[worker].start(&crate::common::plan(Statement::Commit))
     }
 
+    /// By the first session, whose block is over.
     fn balances(&mut self) -> [Option<i32>; 2] {
-        self.ids.map(|id| self.bank.balance(&mut self.workers[0], id))
+        [0, 1].map(|account| self.read(0, account))
     }
 
     fn close(self) {
         self.workers.into_iter().for_each(Worker::close);
         self.engine.shutdown().unwrap();
     }
+}
+
+fn begin(worker: &mut Worker) {
+    let options = TxnOptions { isolation: Some(Isolation::ReadCommitted), ..TxnOptions::default() };
+    worker.plain(Statement::Begin(options)).unwrap();
 }
 
 #[test]
@@ -67,21 +89,141 @@ fn a_commit_waits_for_the_transaction_ahead() {
 }
 
 #[test]
-fn a_rollback_ahead_refuses_the_commit() {
+fn a_rollback_ahead_has_the_block_run_again() {
     let mut s = Scene::new();
     s.add(0, 0, 1);
     s.add(1, 1, 5);
+    assert_eq!(s.read(1, 1), Some(105));
+    s.insert(1, 100);
     s.add(1, 0, 10);
     let step = s.start_commit(1);
     s.workers[0].rollback();
-    assert_eq!(s.workers[1].end(step).unwrap_err().state(), SqlState::SERIALIZATION_FAILURE);
+    s.workers[1].end(step).unwrap();
     assert_eq!(s.workers[1].status(), TxnStatus::Idle);
-    assert_eq!(s.balances(), [Some(100), Some(100)]);
+    assert_eq!((s.balances(), s.replays()), ([Some(110), Some(105)], 1));
+    assert_eq!(s.bank.balance(&mut s.workers[0], 100), Some(1));
+    s.close();
+}
+
+#[test]
+fn the_next_statement_runs_the_block_again() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    s.add(1, 0, 10);
+    s.workers[0].rollback();
+    s.add(1, 0, 20);
+    assert_eq!((s.read(1, 0), s.replays()), (Some(130), 1));
+    s.workers[1].commit().unwrap();
+    assert_eq!(s.balances(), [Some(130), Some(100)]);
+    s.close();
+}
+
+/// Invariant 3 of `replay`.
+#[test]
+fn another_answer_refuses_the_block() {
+    for read in [true, false] {
+        let mut s = Scene::new();
+        s.add(0, 0, 1);
+        if read {
+            assert_eq!(s.read(1, 1), Some(100));
+        } else {
+            s.insert(1, 100);
+        }
+        s.add(1, 0, 10);
+        let plan = s.bank.adding(&mut s.workers[2], s.ids[1], 7);
+        s.workers[2].run(&plan).unwrap();
+        s.workers[2].commit().unwrap();
+        s.workers[0].rollback();
+        if !read {
+            // The block's row is gone with it.
+            s.insert(0, 100);
+        }
+        let refused = s.workers[1].commit().unwrap_err();
+        assert_eq!(refused.state(), SqlState::SERIALIZATION_FAILURE);
+        assert_eq!(s.workers[1].status(), TxnStatus::Idle);
+        assert_eq!((s.balances(), s.replays()), ([Some(100), Some(107)], 1));
+        s.close();
+    }
+}
+
+/// The block leaves nothing before its client ends it.
+#[test]
+fn another_answer_refuses_the_next_statement() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    assert_eq!(s.read(1, 1), Some(100));
+    s.add(1, 0, 10);
+    s.add(2, 1, 7);
+    s.workers[2].commit().unwrap();
+    s.workers[0].rollback();
+    let plan = s.bank.adding_beside(&mut s.workers[1], s.ids[0], 1);
+    assert_eq!(s.workers[1].run(&plan).unwrap_err().state(), SqlState::SERIALIZATION_FAILURE);
+    assert_eq!(s.workers[1].status(), TxnStatus::Failed);
+    assert_eq!(s.balances(), [Some(100), Some(107)]);
+    s.workers[1].rollback();
+    s.close();
+}
+
+/// Invariant 1 of `replay`.
+#[test]
+fn what_is_not_done_again_refuses_the_block() {
+    let many = |s: &mut Scene| (0..64).for_each(|_| assert_eq!(s.read(1, 1), Some(100)));
+    let savepoint = |s: &mut Scene| {
+        s.workers[1].savepoint("s");
+        s.workers[1].plain(Statement::Release("s".into())).unwrap();
+    };
+    let explain = |s: &mut Scene| drop(s.workers[1].plain(Statement::Explain(Vec::new())).unwrap());
+    let cases: [fn(&mut Scene); 3] = [many, savepoint, explain];
+    for case in cases {
+        let mut s = Scene::new();
+        s.add(0, 0, 1);
+        case(&mut s);
+        s.add(1, 0, 10);
+        s.workers[0].rollback();
+        assert_eq!(s.workers[1].commit().unwrap_err().state(), SqlState::SERIALIZATION_FAILURE);
+        assert_eq!((s.balances(), s.replays()), ([Some(100), Some(100)], 0));
+        s.close();
+    }
+}
+
+/// Invariant 4 of `replay`.
+#[test]
+fn a_block_is_run_again_a_few_times() {
+    for replays in [1, 2] {
+        let mut s = Scene::with_replays(replays);
+        s.add(0, 0, 1);
+        s.add(1, 0, 10);
+        let step = s.start_commit(1);
+        s.workers[0].rollback();
+        s.add(2, 0, 100);
+        // It is behind the third session now.
+        s.workers[1].port.poll(&mut Vec::new());
+        assert!(matches!((step, s.workers[1].resume()), (Step::Pending, Step::Pending)));
+        s.workers[2].rollback();
+        let end = s.workers[1].end(Step::Pending);
+        assert_eq!(end.is_ok(), replays == 2, "{end:?}");
+        let left = if replays == 2 { 110 } else { 100 };
+        assert_eq!((s.balances(), s.replays()), ([Some(left), Some(100)], replays.into()));
+        s.close();
+    }
+}
+
+#[test]
+fn a_cancelled_block_is_not_run_again() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    s.add(1, 0, 10);
+    let step = s.start_commit(1);
+    assert!(matches!(step, Step::Pending));
+    s.workers[0].rollback();
+    s.workers[1].cancel(&SqlError::new(SqlState::QUERY_CANCELED, "enough"));
+    assert_eq!(s.workers[1].end(step).unwrap_err().state(), SqlState::QUERY_CANCELED);
+    assert_eq!((s.balances(), s.replays()), ([Some(100), Some(100)], 0));
     s.close();
 }
 
 /// Each is behind the other, at different partitions. A COMMIT that is given up is not run again:
-/// its block is gone.
+/// its block is gone. The other block is.
 #[test]
 fn one_of_two_commits_in_a_deadlock_is_refused() {
     let mut s = Scene::new();
@@ -99,16 +241,13 @@ fn one_of_two_commits_in_a_deadlock_is_refused() {
         }
         std::thread::yield_now();
     }
-    let mut states = Vec::new();
-    for (worker, step) in s.workers.iter_mut().zip(steps) {
-        states.push(worker.end(step).err().map(|error| error.state()));
-        assert_eq!(worker.status(), TxnStatus::Idle);
-    }
-    let refused: Vec<SqlState> = states.iter().flatten().copied().collect();
-    assert!(refused.contains(&SqlState::DEADLOCK), "{states:?}");
-    let sums = [[Some(101), Some(110)], [Some(110), Some(101)]];
-    let committed = states.iter().position(Option::is_none);
-    assert_eq!(s.balances(), committed.map_or([Some(100); 2], |worker| sums[worker]));
+    let [first, second] = [0, 1].map(|worker| {
+        let step = std::mem::replace(&mut steps[worker], Step::Pending);
+        s.workers[worker].end(step).err().map(|error| error.state())
+    });
+    assert_eq!((first, second), (None, Some(SqlState::DEADLOCK)), "the later one has as little at stake");
+    assert_eq!(s.workers[1].status(), TxnStatus::Idle);
+    assert_eq!((s.balances(), s.replays()), ([Some(101), Some(110)], 1));
     s.close();
 }
 

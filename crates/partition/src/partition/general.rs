@@ -22,7 +22,7 @@ impl<T: Trees> Partition<T> {
             return;
         }
         if txn.doomed {
-            self.reply(origin, Err(Failure::Sql(super::retire::cascaded())), out);
+            self.reply(origin, Err(Failure::Undone), out);
             self.txns.insert(id, txn);
             return;
         }

@@ -8,8 +8,8 @@
 //!    before those have ended. An error of such an UPDATE is answered when they have, and 40001 if they are undone.
 //! 2. A transaction is committed here after all that it is behind.
 //! 3. Before a transaction is undone here, all that are behind it are, those first that nobody is behind. They are *doomed*: each further
-//!    call is answered with 40001 until their end, which undoes what they have done elsewhere. An undo that wants pages goes on as part of
-//!    the end that it is needed for.
+//!    call is answered with [`Failure::Undone`] until their end, which undoes what they have done
+//!    elsewhere. An undo that wants pages goes on as part of the end that it is needed for.
 //! 4. A transaction never waits for one that is behind it: that one is undone.
 //!
 //! A crash leaves nothing of this: recovery undoes the newest change of all losers first, and a commit record is behind those of all that
@@ -22,15 +22,8 @@ use crate::message::{Failure, Outbox};
 use crate::trees::Trees;
 use crate::txn::{Job, Statement, Then, Txn};
 use clearway_plan::Program;
-use clearway_types::{SqlError, SqlState, TxnId};
+use clearway_types::{SqlState, TxnId};
 use std::panic::Location;
-
-/// 40001, of who was behind a transaction that was undone.
-#[cold]
-pub(super) fn cascaded() -> SqlError {
-    let text = "could not serialize access because a transaction that changed the same row before was rolled back";
-    SqlError::new(SqlState::SERIALIZATION_FAILURE, text).hint("Run the transaction again.")
-}
 
 impl<T: Trees> Partition<T> {
     /// Whether rows that the statement changes may be given away, and it may change rows that were.
@@ -81,7 +74,7 @@ impl<T: Trees> Partition<T> {
             Failure::Sql(error) => {
                 matches!(error.state(), SqlState::QUERY_CANCELED | SqlState::DEADLOCK | SqlState::SERIALIZATION_FAILURE)
             }
-            Failure::StalePlan | Failure::NeedsSnapshot => true,
+            Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => true,
         };
         if answered || !self.locks.rests(id) {
             return Then::Fail(failure);
@@ -138,7 +131,7 @@ impl<T: Trees> Partition<T> {
             Some(task) if matches!(task.job, Job::Finish { .. }) => txn.task = Some(task),
             Some(task) => {
                 self.stop_waiting(id, &task, out);
-                self.reply(task.origin, Err(Failure::Sql(cascaded())), out);
+                self.reply(task.origin, Err(Failure::Undone), out);
             }
             None => {}
         }

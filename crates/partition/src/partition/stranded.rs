@@ -67,7 +67,9 @@ fn in_the_way(failure: &Failure) -> SqlError {
             let text = format!("a transaction that is in the way could not be rolled back: {}", cause.message());
             SqlError::new(cause.state(), text).hint(hint)
         }
-        Failure::StalePlan | Failure::NeedsSnapshot => SqlError::internal("an undo has no plan").hint(hint),
+        Failure::StalePlan | Failure::NeedsSnapshot | Failure::Undone => {
+            SqlError::internal("an undo has no plan").hint(hint)
+        }
     }
 }
 

@@ -94,6 +94,7 @@ pub struct Driver<T: Paged> {
 pub fn state_of(answer: &Answer) -> Option<SqlState> {
     match answer {
         Err(Failure::Sql(e)) => Some(e.state()),
+        Err(Failure::Undone) => Some(Failure::undone().state()),
         _ => None,
     }
 }

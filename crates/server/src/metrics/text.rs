@@ -69,6 +69,7 @@ fn engine(page: &mut Page, activity: &Activity) {
         ("log_bytes_total", "Bytes of log since the database was made.", engine.log_bytes),
         ("log_syncs_total", "Syncs of the log for those who commit.", engine.log_syncs),
         ("checkpoints_total", "Checkpoints made.", engine.checkpoints),
+        ("replays_total", "Runs of blocks that others' rollbacks had undone.", engine.replays),
     ] {
         page.one(name, "counter", help, count);
     }

@@ -401,6 +401,7 @@ impl Session {
             seed: self.seed,
             memory,
             text,
+            acted: clearway_plan::Acted::default(),
         })
     }
 

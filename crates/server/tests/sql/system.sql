@@ -1,7 +1,7 @@
 select count(*) from clearway.activity;
 select uptime_s > 0, sessions, statements >= 1, committed >= 1, aborted, errors from clearway.activity;
 select received_bytes > 0 and sent_bytes > 0, commits_waiting, pool_frames, pool_frames >= pool_free + pool_dirty from clearway.activity;
-select page_reads >= 0, page_writes >= 0, page_evictions, frame_waits, second_level_pages, second_level_hits + second_level_misses + second_level_writes + second_level_dropped + second_level_skipped, log_bytes > 0, log_syncs >= 0, checkpoints >= 0, version like '_%._%._%' from clearway.activity;
+select page_reads >= 0, page_writes >= 0, page_evictions, frame_waits, second_level_pages, second_level_hits + second_level_misses + second_level_writes + second_level_dropped + second_level_skipped, log_bytes > 0, log_syncs >= 0, checkpoints >= 0, replays, version like '_%._%._%' from clearway.activity;
 select count(*) > 0, sum(case when chosen then 1 else 0 end), min(alone_ns) > 0, min(pair_per_us) > 0, min(pause_ns) > 0, min(yield_ns) > 0 from clearway.latch_calibration;
 select count(*) from clearway.latch_calibration where chosen and name in ('cas', 'test-cas', 'lse-cas', 'test-lse-cas') and spin_limit between 10 and 1000;
 select min(spin_limit) = max(spin_limit) from clearway.latch_calibration as c where c.spin_limit > 0 group by c.spin_limit order by 1 limit 3 offset 0;

@@ -16,7 +16,7 @@ impl Script {
 
     /// A statement about a cursor, now and then.
     pub(super) fn with_cursor(&mut self, catalog: &Catalog) -> Option<Stmt> {
-        if self.mix.cursors == 0 || !self.rng.percent(self.mix.cursors) {
+        if self.mix.cursors == 0 || self.mix.plain || !self.rng.percent(self.mix.cursors) {
             return None;
         }
         let free = (0..CURSORS).find(|cursor| !self.cursors.contains(cursor));

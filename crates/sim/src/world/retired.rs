@@ -19,5 +19,14 @@ impl World {
         (partition.retire, partition.retire_cold) = (true, rng.percent(70));
         // Additions share the row otherwise.
         partition.increments = rng.percent(20);
+        self.engine.replays = rng.pick(&[0, 1, 8, 8]);
+        if rng.percent(70) {
+            // Blocks that can be run again, and have seen what others change.
+            let (reads, rollbacks) = (rng.pick(&[20, 40]), rng.pick(&[5, 20, 40]));
+            let mix = Mix { plain: true, reads, rollbacks, wide: 5, repeatable: 0, ddl: 0, alone: 10, ..self.mix };
+            let mix = Mix { hang_ups: 0, cancels: 0, scans: 0, updates_read: 0, levels: 100, ..mix };
+            self.mix = Mix { block: rng.pick(&[3, 5]), ..mix };
+            self.engine.partition.retire_cold = true;
+        }
     }
 }

@@ -1,0 +1,275 @@
+//! Blocks that are run again: their client is not told that a transaction ahead of theirs was
+//! rolled back.
+//!
+//! A block below REPEATABLE READ that is behind others (`partition/retire.rs`) is undone before one
+//! of them is. Its session learns that at its next statement, COMMIT included. It then rolls the
+//! rest of the block back, runs the block's statements again in a transaction with another id, and
+//! goes on with the statement that waits if each answer is the one before. Otherwise the block
+//! fails with 40001.
+//!
+//! Invariants
+//! 1. A statement that has been answered in the block is in its [`Script`], or the script is
+//!    closed: then the block is not run again. What may be answered in parts, may be read later,
+//!    takes another part in the transaction than to read and change rows, or has told another
+//!    session something, closes it, as does what exceeds [`STATEMENTS`] or [`BYTES`].
+//! 2. A statement is run again with what it had: its plan, its parameters, its times, its settings.
+//! 3. Each answer is compared: the command tag, and every row in its place. An error is another
+//!    answer.
+//! 4. A block is run again at most [`crate::EngineConfig::replays`] times.
+//!
+//! Why a client may go on. At READ COMMITTED each statement sees what is committed when it starts,
+//! and nothing relates that to when the client sent it. So the second run is one that the client
+//! could have had, and it has given the same answers (3). What it has stored and not shown may
+//! differ: nobody has seen the first run, which has left nothing.
+//!
+//! Locking: none of its own. A crash leaves nothing.
+//!
+//! Source: ours, after PostgreSQL's rule that READ COMMITTED does not fail for what others do.
+
+use crate::core::{Block, Core, Txn, shows_data};
+use crate::outcome::{Stop, stopped};
+use crate::snapshot::{self, ReadAt};
+use crate::statement::modify_tag;
+use crate::tag::Tag;
+use crate::{insert, query, txn};
+use clearway_partition::Failure;
+use clearway_plan::program::Env;
+use clearway_plan::statement::{Query, Source};
+use clearway_plan::{Plan, Statement};
+use clearway_sync::canary::{self, Bug};
+use clearway_types::{Datum, Lsn, RowBatch, RowView, SqlError, SqlResult, SqlState};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Statements of a block that is run again, at most.
+const STATEMENTS: usize = 64;
+/// Bytes of its answers and parameters, at most.
+const BYTES: usize = 64 << 10;
+/// Bytes of a script's memory that a session keeps for its next block, at most.
+const SPARE: usize = 4 << 10;
+
+/// What a block has done so far.
+#[derive(Default)]
+pub(crate) struct Script {
+    done: Vec<Done>,
+    /// The rows of all answers.
+    rows: RowBatch,
+    /// Bytes of all parameters.
+    params: usize,
+    /// It has done what is not done again: invariant 1.
+    closed: bool,
+    replays: u32,
+}
+
+/// A statement with its answer.
+struct Done {
+    plan: Arc<Plan>,
+    env: Arc<Env>,
+    tag: Tag,
+    /// Where its rows end in [`Script::rows`].
+    end: usize,
+}
+
+impl Script {
+    fn clear(&mut self) {
+        self.done.clear();
+        self.rows.truncate(0);
+        (self.params, self.closed, self.replays) = (0, false, 0);
+    }
+
+    fn push(&mut self, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
+        self.params += env.params.iter().map(bytes).sum::<usize>();
+        let size = self.rows.size() + rows.size() + self.params;
+        if self.done.len() == STATEMENTS || size > BYTES || !is_repeatable(&plan.statement) || env.has_acted() {
+            self.clear();
+            self.closed = true;
+            return;
+        }
+        if !rows.is_empty() {
+            self.rows.append(rows);
+        }
+        self.done.push(Done { plan: plan.clone(), env: env.clone(), tag, end: self.rows.len() });
+    }
+
+    /// Invariant 3.
+    fn is_answer(&self, at: usize, rows: &RowBatch, tag: Tag) -> bool {
+        let begin = at.checked_sub(1).map_or(0, |before| self.done[before].end);
+        let Done { tag: before, end, .. } = self.done[at];
+        let same = |(i, row): (usize, RowView<'_>)| self.rows.get(begin + i).bytes() == row.bytes();
+        tag == before && rows.len() == end - begin && rows.iter().enumerate().all(same)
+    }
+}
+
+/// What a session keeps of blocks that are run again.
+#[derive(Default)]
+pub(crate) struct Replays {
+    /// The memory of the last script.
+    spare: Cell<Option<Box<Script>>>,
+    /// What the statements of the block read when it was run again last.
+    read: Cell<Option<Vec<Option<Lsn>>>>,
+}
+
+impl Replays {
+    /// The script's transaction is over, or begins again without it.
+    pub(crate) fn keep(&self, script: Option<Box<Script>>) {
+        if let Some(mut script) = script
+            && script.rows.memory() <= SPARE
+        {
+            script.clear();
+            self.spare.set(Some(script));
+        }
+    }
+
+    /// See [`crate::Client::take_replayed`].
+    pub(crate) fn take_read(&self) -> Option<Vec<Option<Lsn>>> {
+        self.read.take()
+    }
+}
+
+/// What a value takes besides its place.
+fn bytes(value: &Datum) -> usize {
+    match value {
+        Datum::Text(text) => text.len(),
+        _ => 0,
+    }
+}
+
+/// Whether it reads and changes rows, and nothing else.
+fn is_repeatable(statement: &Statement) -> bool {
+    match statement {
+        Statement::Query(Query { source, .. }) => {
+            matches!(source, Source::Table { .. } | Source::Rows(_) | Source::Series { .. })
+        }
+        Statement::Insert(_) | Statement::Modify { .. } => true,
+        _ => false,
+    }
+}
+
+/// A statement has been answered: notes it, if its block may be run again.
+#[inline]
+pub(crate) fn note(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
+    if core.engine().replays() > 0 {
+        write_down(core, plan, env, rows, tag);
+    }
+}
+
+fn write_down(core: &Core, plan: &Arc<Plan>, env: &Arc<Env>, rows: &RowBatch, tag: Tag) {
+    let mut txn = core.txn();
+    if txn.block == Block::None || !txn.sees_each() || matches!(plan.statement, Statement::Begin(_)) {
+        return;
+    }
+    if core.has_handed_out() {
+        return close(core, &mut txn);
+    }
+    let script = txn.script.get_or_insert_with(|| core.replays.spare.take().unwrap_or_default());
+    if !script.closed {
+        script.push(plan, env, rows, tag);
+    }
+}
+
+/// The block does what is not done again.
+pub(crate) fn close(core: &Core, txn: &mut Txn) {
+    if core.engine().replays() > 0 && txn.block != Block::None {
+        let script = txn.script.get_or_insert_default();
+        script.clear();
+        script.closed = true;
+    }
+}
+
+/// Whether the block has failed because one that it was behind has been undone.
+pub(crate) fn is_undone(core: &Core, error: &SqlError) -> bool {
+    error.state() == SqlState::SERIALIZATION_FAILURE && core.txn().undone
+}
+
+/// COMMIT has failed to wait for those ahead: runs the block again as long as that is why.
+pub(crate) async fn until_settled(core: &Core, failure: Failure) -> SqlResult<()> {
+    let mut error = stopped(failure.into());
+    while is_undone(core, &error) {
+        again(core).await?;
+        match txn::settle(core).await {
+            Ok(()) => return Ok(()),
+            Err(failure) => error = stopped(failure.into()),
+        }
+    }
+    Err(error)
+}
+
+/// Runs the statements of a block again that has been undone.
+///
+/// # Errors
+/// 40001 if it cannot be, or if an answer differs; why the machine could not; 57014 if it is
+/// cancelled.
+pub(crate) async fn again(core: &Core) -> SqlResult<()> {
+    loop {
+        core.check_cancelled()?;
+        let Some(mut script) = take(core) else { return Err(Failure::undone()) };
+        match run(core, &mut script).await {
+            Ok(read) => {
+                core.txn().script = Some(script);
+                core.replays.read.set(Some(read));
+                core.read_at.set(ReadAt::Newest);
+                return Ok(());
+            }
+            Err(error) if is_undone(core, &error) => core.txn().script = Some(script),
+            Err(error) if shows_data(error.state()) => return Err(Failure::undone()),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The script of a block that may be run again.
+fn take(core: &Core) -> Option<Box<Script>> {
+    let mut txn = core.txn();
+    let reads_rows_only = txn.savepoints.is_empty() && txn.overlay.is_none() && txn.exported.is_empty();
+    if txn.block == Block::None || !txn.sees_each() || !reads_rows_only {
+        return None;
+    }
+    let script = txn.script.take().unwrap_or_default();
+    (!script.closed && script.replays < core.engine().replays()).then_some(script)
+}
+
+/// What each statement has read.
+async fn run(core: &Core, script: &mut Script) -> SqlResult<Vec<Option<Lsn>>> {
+    script.replays += 1;
+    core.port.count_replay();
+    let mut undone = {
+        let mut txn = core.txn();
+        let Txn { block, characteristics, queried, .. } = *txn;
+        std::mem::replace(&mut *txn, Txn { block, characteristics, queried, ..Txn::default() })
+    };
+    tracing::debug!(txn = %undone.id, "one that it was behind is undone: the block is run again");
+    txn::finish(core, &mut undone, None).await?;
+    let mut read = Vec::with_capacity(script.done.len());
+    for (at, Done { plan, env, .. }) in script.done.iter().enumerate() {
+        core.check_cancelled()?;
+        core.read_at.set(ReadAt::Newest);
+        env.memory.reset();
+        let (rows, tag) = statement(core, &plan.statement, env).await.map_err(stopped)?;
+        if !script.is_answer(at, &rows, tag) && !canary::on(Bug::UnequalReplay) {
+            return Err(Failure::undone());
+        }
+        read.push(core.reads_at());
+    }
+    Ok(read)
+}
+
+/// One of [those](is_repeatable), whose rows nobody is to have in parts.
+async fn statement(core: &Core, statement: &Statement, env: &Arc<Env>) -> Result<(RowBatch, Tag), Stop> {
+    match statement {
+        Statement::Query(query) => {
+            let rows = snapshot::seeing(core, &query.source, query::run(core, query, env)).await?;
+            let tag = Tag::Select(rows.len() as u64);
+            Ok((rows, tag))
+        }
+        Statement::Insert(insert) => {
+            let (rows, n) = insert::run(core, insert, env).await?;
+            Ok((rows, Tag::Insert(n)))
+        }
+        Statement::Modify { program, route } => {
+            let changes = query::modify(core, program, route, env);
+            let (rows, n) = snapshot::seeing_rows(core, program, route, changes).await?;
+            Ok((rows, modify_tag(program, n)))
+        }
+        _ => Err(SqlError::internal("a statement that is not run again").into()),
+    }
+}
