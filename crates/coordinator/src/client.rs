@@ -131,8 +131,21 @@ impl Client {
         self.start_task(plan.clone(), env.clone())
     }
 
-    /// Goes on with the running statement.
+    /// Goes on with the running statement. If none runs, ends what is left of a transaction that has been
+    /// undone because of another.
     pub fn resume(&mut self, _port: &mut Port) -> Step {
+        if !self.core.txn().undone {
+            return self.go_on_running();
+        }
+        replay::interrupt(&self.core);
+        let step = self.go_on_running();
+        if !self.is_running() {
+            replay::give_back(&self.core);
+        }
+        step
+    }
+
+    fn go_on_running(&mut self) -> Step {
         match std::mem::replace(&mut self.running, Running::Idle) {
             Running::Idle => Step::Pending,
             Running::Asking(asking) => self.go_on_asking(asking),
@@ -287,7 +300,8 @@ impl Client {
             let mut state = core.txn();
             let known = state.participants.contains(&partition);
             let needs = Needs::at_home(program);
-            if !known && (state.short || !state.savepoints.is_empty()) || state.wants_snapshot(needs) {
+            let marks = !known && (state.short || !state.savepoints.is_empty());
+            if marks || state.undone || state.wants_snapshot(needs) {
                 return None;
             }
             state.settle(needs);
@@ -377,6 +391,7 @@ impl Client {
             Failure::NeedsSnapshot => self.start_task(plan.clone(), env.clone()),
             // As a task it runs the block again, and goes on.
             Failure::Undone => self.start_task(plan.clone(), env.clone()),
+            Failure::Sql(e) if replay::is_undone(&self.core, &e) => self.start_task(plan.clone(), env.clone()),
             // As a task it may be run again.
             Failure::Sql(e) if one_shot && multi::is_victim(&self.core, &e) => {
                 self.start_task(plan.clone(), env.clone())
@@ -418,6 +433,9 @@ impl Client {
     pub fn go_on(&mut self, _port: &mut Port, suspended: Suspended) -> Step {
         debug_assert!(matches!(self.running, Running::Idle));
         self.core.forget_cancel();
+        if self.core.txn().undone {
+            return self.failed(Failure::undone());
+        }
         self.core.streams(true);
         self.poll_task(suspended.0)
     }

@@ -8,6 +8,7 @@ use crate::port::Port;
 use crate::statement::{failed_block, read_only};
 use crate::tag::Tag;
 use crate::{insert, replay, txn};
+use clearway_partition::Failure;
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Copy, CopyDirection};
 use clearway_plan::{Program, TableDef};
@@ -38,6 +39,9 @@ impl CopyIn {
     }
 
     pub(crate) async fn insert(&self, core: &Core, rows: RowBatch) -> Result<(), Stop> {
+        if core.txn().undone {
+            return Err(Failure::Undone.into());
+        }
         core.txn().wrote = true;
         let (_, n) = insert::rows(core, &self.table, &self.program, &rows, &self.env, Rounds::Several).await?;
         self.rows.set(self.rows.get() + n);

@@ -11,7 +11,7 @@ use crate::client::RunOptions;
 use crate::engine::Engine;
 use crate::exports::Exported;
 use crate::multi;
-use crate::outcome::Part;
+use crate::outcome::{Part, shows_data};
 use crate::port::{PortInner, control};
 use crate::replay::{Replays, Script};
 use crate::snapshot::{ReadAt, View};
@@ -112,11 +112,6 @@ pub(crate) struct Txn {
     pub drops: Vec<TreeId>,
     /// Tables whose definition changes when it commits, with the versions of the new definitions.
     pub changed: Vec<(TableId, u64)>,
-}
-
-/// Whether an error may say what is committed: all do but those of the machine (class 58) and of whoever gave the statement up (57).
-pub(crate) fn shows_data(state: SqlState) -> bool {
-    !matches!(state.0, [b'5', b'7' | b'8', ..])
 }
 
 impl Txn {
@@ -401,6 +396,12 @@ impl Core {
         self.sending.set(false);
     }
 
+    /// As [`Core::cancel_calls`], of all.
+    pub(crate) fn cancel_all(&self, error: &SqlError) {
+        let calls: Vec<u32> = self.calls.borrow().iter().map(|c| c.seq).collect();
+        self.cancel_calls(&calls, error);
+    }
+
     /// Gives rows to the session. Goes on when it wants more, with an error if the statement has been cancelled meanwhile. If it was cancelled before, nobody may
     /// be there to want more.
     pub(crate) async fn hand_out(&self, rows: RowBatch) -> SqlResult<()> {
@@ -489,8 +490,7 @@ impl Core {
     /// Ends what the session waits for with this error.
     pub(crate) fn cancel(&self, error: &SqlError) {
         self.cancelled.replace(Some(error.clone()));
-        let calls: Vec<u32> = self.calls.borrow().iter().map(|c| c.seq).collect();
-        self.cancel_calls(&calls, error);
+        self.cancel_all(error);
         // What waits for no partition looks by itself.
         self.port.wake_later(self.token);
     }

@@ -22,6 +22,8 @@ pub(crate) enum Mail {
     Reply { to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn },
     /// A client of this worker has come to a halt at a partition that it had to itself.
     Stalled { to: Origin },
+    /// A transaction of a client of this worker has been undone.
+    Undone { to: Origin, txn: TxnId },
     /// A message for a partition whose home is this worker (pinned dispatch), or one that no session sends.
     Message { partition: PartitionId, message: Message },
     /// What a suspended transaction waited for is in the pool and held there by `held` until it has run.

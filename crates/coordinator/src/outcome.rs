@@ -113,6 +113,12 @@ impl From<Failure> for Stop {
     }
 }
 
+/// Whether an error may say what is committed: all do but those of the machine (class 58) and of
+/// whoever gave the statement up (57).
+pub(crate) fn shows_data(state: SqlState) -> bool {
+    !matches!(state.0, [b'5', b'7' | b'8', ..])
+}
+
 pub(crate) fn stopped(stop: Stop) -> SqlError {
     match stop {
         Stop::Error(e) => e,

@@ -294,6 +294,8 @@ impl PortInner {
             }
             Out::Stalled { to } if to.worker == self.worker => self.stall(to),
             Out::Stalled { to } => self.engine.mailbox(to.worker).post(Mail::Stalled { to }),
+            Out::Undone { to, txn } if to.worker == self.worker => self.undone(to, txn),
+            Out::Undone { to, txn } => self.engine.mailbox(to.worker).post(Mail::Undone { to, txn }),
             Out::Fetch { partition, txn, wants } => fetch::fetch(&self.engine, self.worker, partition, txn, wants),
             Out::ReadLog { partition, txn, read } => {
                 let (engine, worker) = (self.engine.clone(), self.worker);
@@ -350,6 +352,14 @@ impl PortInner {
         }
     }
 
+    fn undone(&self, to: Origin, txn: TxnId) {
+        if let Some(core) = self.clients.borrow().get(&to.session)
+            && core.is_told_undone(txn)
+        {
+            self.list(core, to.session);
+        }
+    }
+
     fn deliver(&self, to: Origin, reply: Result<Reply, Failure>, depends_on: Lsn) {
         if let Some(core) = self.clients.borrow().get(&to.session) {
             core.deliver(to.seq, reply, depends_on);
@@ -361,6 +371,7 @@ impl PortInner {
         match mail {
             Mail::Reply { to, reply, depends_on } => self.deliver(to, reply, depends_on),
             Mail::Stalled { to } => self.stall(to),
+            Mail::Undone { to, txn } => self.undone(to, txn),
             Mail::Message { partition, message } => self.submit(partition, message),
             Mail::Fetched { partition, txn, held } => {
                 match &held {

@@ -2,10 +2,10 @@
 //! rolled back.
 //!
 //! A block below REPEATABLE READ that is behind others (`partition/retire.rs`) is undone before one
-//! of them is. Its session learns that at its next statement, COMMIT included. It then rolls the
-//! rest of the block back, runs the block's statements again in a transaction with another id, and
-//! goes on with the statement that waits if each answer is the one before. Otherwise the block
-//! fails with 40001.
+//! of them is. Its session is told, ends the statement that runs, and rolls the rest of the block
+//! back. At the block's next statement, COMMIT included, or instead of the one that it has ended,
+//! it runs the block's statements again in a transaction with another id. It goes on with that
+//! statement if each answer is the one before. Otherwise the block fails with 40001.
 //!
 //! Invariants
 //! 1. A statement that has been answered in the block is in its [`Script`], or the script is
@@ -15,7 +15,8 @@
 //! 2. A statement is run again with what it had: its plan, its parameters, its times, its settings.
 //! 3. Each answer is compared: the command tag, and every row in its place. An error is another
 //!    answer.
-//! 4. A block is run again at most [`crate::EngineConfig::replays`] times.
+//! 4. Between the undo and the next statement the block has no id, no participants and no locks.
+//! 5. A block is run again at most [`crate::EngineConfig::replays`] times.
 //!
 //! Why a client may go on. At READ COMMITTED each statement sees what is committed when it starts,
 //! and nothing relates that to when the client sent it. So the second run is one that the client
@@ -26,18 +27,19 @@
 //!
 //! Source: ours, after PostgreSQL's rule that READ COMMITTED does not fail for what others do.
 
-use crate::core::{Block, Core, Txn, shows_data};
-use crate::outcome::{Stop, stopped};
-use crate::snapshot::{self, ReadAt};
+use crate::core::{Block, Core, Txn};
+use crate::exports::Exported;
+use crate::outcome::{Stop, shows_data, stopped};
+use crate::snapshot::{self, ReadAt, View};
 use crate::statement::modify_tag;
 use crate::tag::Tag;
 use crate::{insert, query, txn};
-use clearway_partition::Failure;
+use clearway_partition::{Body, Failure};
 use clearway_plan::program::Env;
 use clearway_plan::statement::{Query, Source};
 use clearway_plan::{Plan, Statement};
 use clearway_sync::canary::{self, Bug};
-use clearway_types::{Datum, Lsn, RowBatch, RowView, SqlError, SqlResult, SqlState};
+use clearway_types::{Datum, Lsn, RowBatch, RowView, SqlError, SqlResult, SqlState, TxnId};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -107,6 +109,8 @@ pub(crate) struct Replays {
     spare: Cell<Option<Box<Script>>>,
     /// What the statements of the block read when it was run again last.
     read: Cell<Option<Vec<Option<Lsn>>>>,
+    /// Calls that give back what an undone block has left.
+    given_back: Cell<Vec<u32>>,
 }
 
 impl Replays {
@@ -174,6 +178,48 @@ pub(crate) fn close(core: &Core, txn: &mut Txn) {
         script.clear();
         script.closed = true;
     }
+}
+
+impl Core {
+    /// The transaction has been undone because of another; false if it is over.
+    pub(crate) fn is_told_undone(&self, id: TxnId) -> bool {
+        let mut txn = self.txn();
+        let is_open = txn.id == id;
+        txn.undone |= is_open;
+        is_open
+    }
+}
+
+/// Ends the calls of an undone block: what they wait for is of no use.
+pub(crate) fn interrupt(core: &Core) {
+    core.cancel_all(&Failure::undone());
+}
+
+/// Nothing runs in an undone block: its other partitions undo it, and let go of its locks (invariant 4).
+pub(crate) fn give_back(core: &Core) {
+    let (id, participants) = {
+        let mut txn = core.txn();
+        if !txn.undone || txn.id == TxnId(0) {
+            return;
+        }
+        txn.behind.clear();
+        txn.view = View::Undecided;
+        txn.exported.iter().for_each(Exported::fail);
+        (std::mem::take(&mut txn.id), std::mem::take(&mut txn.participants))
+    };
+    let end = |partition| core.send(partition, id, Body::Finish { commit: None });
+    core.replays.given_back.set(participants.into_iter().map(end).collect());
+}
+
+/// Waits for the end of [`give_back`].
+pub(crate) async fn given_back(core: &Core) -> SqlResult<()> {
+    let mut failed = Ok(());
+    for call in core.replays.given_back.take() {
+        if let Err(failure) = core.end(call).await {
+            failed = Err(stopped(failure.into()));
+        }
+    }
+    failed
 }
 
 /// Whether the block has failed because one that it was behind has been undone.

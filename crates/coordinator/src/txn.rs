@@ -177,11 +177,13 @@ pub(crate) async fn commit(core: &Core) -> SqlResult<Lsn> {
 }
 
 async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
-    if core.txn().id == TxnId(0) {
+    let undone = core.txn().undone;
+    if core.txn().id == TxnId(0) && !undone {
         *core.txn() = Txn::default();
         return Ok(Lsn(0));
     }
-    if core.txn().overlay.is_some()
+    if !undone
+        && core.txn().overlay.is_some()
         && let Err(f) = announce_ddl(core).await
     {
         undo(core).await?;
@@ -219,6 +221,9 @@ async fn commit_everywhere(core: &Core) -> SqlResult<Lsn> {
 
 /// Waits for the transactions that this one is behind.
 pub(crate) async fn settle(core: &Core) -> Result<(), Failure> {
+    if core.txn().undone {
+        return Err(Failure::Undone);
+    }
     let mut behind = core.txn().behind.clone();
     if behind.is_empty() || canary::on(Bug::SkippedDependency) {
         return Ok(());
@@ -306,6 +311,7 @@ pub(crate) async fn undo(core: &Core) -> SqlResult<()> {
 
 pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> SqlResult<()> {
     core.replays.keep(txn.script.take());
+    let given_back = replay::given_back(core).await;
     // Before the partitions hear of the end: they let go of what nobody needs any more.
     txn.view = View::Undecided;
     txn.exported.clear();
@@ -329,6 +335,7 @@ pub(crate) async fn finish(core: &Core, txn: &mut Txn, commit: Option<Lsn>) -> S
     }
     // Its snapshot may have been the last that saw them.
     drop_past_trees(core).await;
+    given_back?;
     result.map(drop).map_err(|f| stopped(f.into()))
 }
 

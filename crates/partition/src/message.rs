@@ -350,6 +350,14 @@ pub enum Out {
         /// The call.
         to: Origin,
     },
+    /// The transaction, of which no call is unanswered here, has been undone: [`Failure::Undone`].
+    /// Its session should end it at once, as it may have locks elsewhere.
+    Undone {
+        /// Its last call.
+        to: Origin,
+        /// Which.
+        txn: TxnId,
+    },
     /// The transaction waits for a lock, or for a partition that another has to itself.
     ///
     /// This, [`Out::Line`] and [`Out::Over`] change the waits-for graph, and two threads that had the partition one after the other may carry

@@ -13,6 +13,8 @@ use clearway_types::{Lsn, TableId, TreeId, TxnId};
 /// A transaction that has been here and is not over.
 pub(crate) struct Txn<L> {
     pub log: L,
+    /// Its last call.
+    pub origin: Origin,
     /// What it had at stake before its last call.
     pub stake: Stake,
     pub savepoints: Vec<Savepoint>,
@@ -192,6 +194,7 @@ impl<L: UndoLog> Txn<L> {
     pub(crate) fn new(id: TxnId, stake: Stake) -> Self {
         Self {
             log: L::new(id),
+            origin: Origin::default(),
             stake,
             savepoints: Vec::new(),
             created: Vec::new(),

@@ -234,6 +234,12 @@ impl Session {
 
     fn advance_all(&mut self, port: &mut Port) -> Result<bool, String> {
         let mut moved = false;
+        if let Some(client) = &mut self.client
+            && !client.is_running()
+        {
+            // Its transaction may have been undone.
+            drop(client.resume(port));
+        }
         loop {
             // Relaxed: one thread of the operating system.
             let stopping = self.shared.stopping.load(std::sync::atomic::Ordering::Relaxed);

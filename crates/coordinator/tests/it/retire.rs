@@ -2,7 +2,7 @@
 //! becomes of them when those ahead are rolled back (`src/replay.rs`).
 
 use crate::common::{Bank, Worker, open_config};
-use clearway_coordinator::{Engine, Limits, Step, TxnStatus};
+use clearway_coordinator::{Engine, Event, Limits, Step, TxnStatus};
 use clearway_env::MemDisk;
 use clearway_plan::statement::{Isolation, Statement, TxnOptions};
 use clearway_types::{SqlError, SqlState};
@@ -186,7 +186,84 @@ fn what_is_not_done_again_refuses_the_block() {
     }
 }
 
-/// Invariant 4 of `replay`.
+/// Invariant 4 of `replay`: its client sends nothing.
+#[test]
+fn an_undone_session_gives_its_locks_back() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    s.add(1, 1, 5);
+    s.add(1, 0, 10);
+    let plan = s.bank.adding(&mut s.workers[2], s.ids[1], 7);
+    let waits = s.workers[2].start(&plan);
+    assert!(matches!(waits, Step::Pending));
+    s.workers[0].rollback();
+    let mut events = Vec::new();
+    s.workers[1].port.poll(&mut events);
+    assert!(events.contains(&Event::Continue { session: 0 }), "{events:?}");
+    assert!(matches!(s.workers[1].resume(), Step::Pending));
+    s.workers[2].end(waits).unwrap();
+    s.workers[2].commit().unwrap();
+    s.workers[1].commit().unwrap();
+    assert_eq!((s.balances(), s.replays()), ([Some(110), Some(112)], 1));
+    s.close();
+}
+
+/// Whatever comes next of an undone session whose locks are gone.
+#[test]
+fn an_undone_session_ends_in_any_way() {
+    for end in 0..3 {
+        let mut s = Scene::new();
+        s.add(0, 0, 1);
+        s.add(1, 1, 5);
+        s.add(1, 0, 10);
+        if end == 1 {
+            s.workers[1].savepoint("s");
+        }
+        s.workers[0].rollback();
+        s.workers[1].port.poll(&mut Vec::new());
+        assert!(matches!(s.workers[1].resume(), Step::Pending));
+        match end {
+            0 => s.workers[1].rollback(),
+            1 => {
+                let back = s.workers[1].plain(Statement::RollbackTo("s".into()));
+                assert_eq!(back.unwrap_err().state(), SqlState::SERIALIZATION_FAILURE);
+                assert_eq!(s.workers[1].status(), TxnStatus::Failed);
+                s.workers[1].rollback();
+            }
+            _ => {
+                let gone = std::mem::replace(&mut s.workers[1], Worker::new(&s.engine, 1));
+                gone.close();
+            }
+        }
+        assert_eq!(s.workers[1].status(), TxnStatus::Idle);
+        assert_eq!((s.balances(), s.replays()), ([Some(100), Some(100)], 0));
+        s.close();
+    }
+}
+
+/// It waits for a lock that is held as long as its owner likes.
+#[test]
+fn a_waiting_statement_hears_of_the_undo() {
+    let mut s = Scene::new();
+    s.add(0, 0, 1);
+    s.add(1, 0, 10);
+    let plan = s.bank.adding(&mut s.workers[2], s.ids[1], 7);
+    s.workers[2].run(&plan).unwrap();
+    let plan = s.bank.adding_beside(&mut s.workers[1], s.ids[1], 5);
+    let step = s.workers[1].start(&plan);
+    assert!(matches!(step, Step::Pending));
+    s.workers[0].rollback();
+    s.workers[1].port.poll(&mut Vec::new());
+    assert!(matches!(s.workers[1].resume(), Step::Pending));
+    assert_eq!(s.replays(), 1, "it waits again, in another transaction");
+    s.workers[2].commit().unwrap();
+    s.workers[1].end(step).unwrap();
+    s.workers[1].commit().unwrap();
+    assert_eq!(s.balances(), [Some(110), Some(112)]);
+    s.close();
+}
+
+/// Invariant 5 of `replay`.
 #[test]
 fn a_block_is_run_again_a_few_times() {
     for replays in [1, 2] {

@@ -14,7 +14,7 @@ use clearway_types::{RowBatch, SqlError, TxnId};
 impl<T: Trees> Partition<T> {
     pub(super) fn general(&mut self, id: TxnId, stake: Stake, origin: Origin, body: Body, out: &mut Outbox) {
         let mut txn = self.txns.remove(&id).unwrap_or_else(|| Box::new(Txn::new(id, stake)));
-        txn.stake = stake;
+        (txn.stake, txn.origin) = (stake, origin);
         if txn.task.is_some() {
             let busy = SqlError::internal("the transaction has not answered its last call");
             self.reply(origin, Err(Failure::Sql(busy)), out);

@@ -7,9 +7,9 @@
 //! 1. No answer rests on what may be undone. A transaction that is behind others does nothing here but such UPDATEs and INSERTs
 //!    before those have ended. An error of such an UPDATE is answered when they have, and 40001 if they are undone.
 //! 2. A transaction is committed here after all that it is behind.
-//! 3. Before a transaction is undone here, all that are behind it are, those first that nobody is behind. They are *doomed*: each further
-//!    call is answered with [`Failure::Undone`] until their end, which undoes what they have done
-//!    elsewhere. An undo that wants pages goes on as part of the end that it is needed for.
+//! 3. Before a transaction is undone here, all that are behind it are, those first that nobody is behind. They are *doomed*: their
+//!    sessions are told, and each further call is answered with [`Failure::Undone`] until their end,
+//!    which undoes what they have done elsewhere. An undo that wants pages goes on as part of the end that it is needed for.
 //! 4. A transaction never waits for one that is behind it: that one is undone.
 //!
 //! A crash leaves nothing of this: recovery undoes the newest change of all losers first, and a commit record is behind those of all that
@@ -18,7 +18,7 @@
 use super::Partition;
 use crate::exec::{Exec, Stop, is_blind, push_blind};
 use crate::lock::{Mode, Target, Wait, class};
-use crate::message::{Failure, Outbox};
+use crate::message::{Failure, Out, Outbox};
 use crate::trees::Trees;
 use crate::txn::{Job, Statement, Then, Txn};
 use clearway_plan::Program;
@@ -123,7 +123,7 @@ impl<T: Trees> Partition<T> {
             tracing::debug!(partition = %self.id, txn = %id, "one that it was behind is undone");
             self.locks.cool(id);
         }
-        txn.doomed = true;
+        let first = !std::mem::replace(&mut txn.doomed, true);
         txn.paused.clear();
         txn.reads.forget();
         match txn.task.take() {
@@ -133,6 +133,7 @@ impl<T: Trees> Partition<T> {
                 self.stop_waiting(id, &task, out);
                 self.reply(task.origin, Err(Failure::Undone), out);
             }
+            None if first => out.push(Out::Undone { to: txn.origin, txn: id }),
             None => {}
         }
         let undone = self.trees.rollback(&mut txn.log, 0, &mut |_, _, _| {});

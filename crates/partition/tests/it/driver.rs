@@ -84,6 +84,8 @@ pub struct Driver<T: Paged> {
     pub deadlocks: u64,
     /// How often a transaction lost the partition that it had to itself.
     pub stalls: u64,
+    /// Whose sessions were told that they are undone.
+    pub undone: Vec<TxnId>,
     /// Pieces of log that were read back for an undo.
     pub log_reads: u64,
     /// How often a reader lacked blocks of the temporary file.
@@ -118,6 +120,7 @@ impl<T: Paged> Driver<T> {
             suspensions: 0,
             deadlocks: 0,
             stalls: 0,
+            undone: Vec::new(),
             log_reads: 0,
             spill_reads: 0,
             next_txn: 0,
@@ -184,6 +187,7 @@ impl<T: Paged> Driver<T> {
                     self.suspended.push((txn, wants));
                 }
                 Out::Stalled { .. } => self.stalls += 1,
+                Out::Undone { txn, .. } => self.undone.push(txn),
                 Out::ReadLog { txn, read, .. } => {
                     read.run();
                     self.log_reads += 1;

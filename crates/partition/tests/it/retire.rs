@@ -146,6 +146,7 @@ fn a_rollback_undoes_those_behind_it_first() {
         assert_eq!(d.take(waits), None);
         abort(&mut d, first);
         assert_eq!(state_of(&d.take(waits).expect("an answer")), CASCADED);
+        assert_eq!(d.undone, [second], "the third has its answer");
         assert_eq!((a(&mut d, 1), a(&mut d, 2)), (Some(100), Some(100)));
         for doomed in [second, third] {
             assert_eq!(state_of(&d.call(doomed, bump(3, 1))), CASCADED);

@@ -218,8 +218,13 @@ impl Session {
 
     /// The engine says that the session may go on.
     pub fn resume(&mut self, cx: &mut Context<'_>) {
-        // A wake-up may come late, when something else has begun.
+        // A wake-up may come late, when something else has begun, or because the transaction has been undone.
         if !matches!(self.phase, Phase::Running { .. }) {
+            if let Some(client) = &mut self.client
+                && !client.is_running()
+            {
+                drop(client.resume(cx.port));
+            }
             return;
         }
         let Phase::Running { task } = std::mem::replace(&mut self.phase, Phase::Idle) else { return };
