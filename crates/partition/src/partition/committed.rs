@@ -9,10 +9,11 @@
 
 use super::Partition;
 use crate::exec::{Cx, Exec, Stop, granted, push_point, table_of};
-use crate::lock::{Mode, Target};
+use crate::lock::{LockTable, Mode, Target};
 use crate::message::COMMITTED;
 use crate::trees::Trees;
 use crate::versions::{AsOf, Before, misfit, subtract};
+use clearway_plan::TableDef;
 use clearway_storage::Replaced;
 use clearway_sync::canary::{self, Bug};
 use clearway_types::TxnId;
@@ -28,6 +29,13 @@ impl<T: Trees> Cx<'_, T> {
         }
         (self.as_of, self.replaced, self.by_table) = (as_of, replaced, by_table);
     }
+}
+
+/// Waits for those who have changed the row.
+fn wait_for(locks: &mut LockTable, id: TxnId, table: &TableDef, row: Target<'_>) -> Result<(), Stop> {
+    let (whole, intent) = (Target::Table(table.id), Mode::IntentShared);
+    granted(locks.acquire(id, whole, intent), whole, intent)?;
+    granted(locks.acquire_in(id, table.id, row, Mode::Shared), row, Mode::Shared)
 }
 
 impl<T: Trees> Partition<T> {
@@ -50,12 +58,16 @@ impl<T: Trees> Partition<T> {
         writers.extend(self.locks.holders_against(id, Target::Table(table.id), Mode::IntentShared));
         writers.sort_unstable();
         writers.dedup();
-        let mut several = false;
         if let Some(in_order) = self.locks.after(id, table.tree, key) {
             if self.locks.is_retired(id, table.tree, key) && !in_order.is_empty() {
                 return Err(Stop::Reclaim(table.tree, key.as_slice().into()));
             }
-            several = in_order.len() > 1;
+            if in_order.len() > 1 {
+                // The undo of each change but the last is of a value that is not there any more:
+                // it does not even have to fit.
+                wait_for(&mut self.locks, id, table, row)?;
+                return Ok(None);
+            }
             writers = in_order;
         }
         let mut added = Vec::new();
@@ -66,15 +78,10 @@ impl<T: Trees> Partition<T> {
                 Replaced::Value(_) | Replaced::Added(_) if self.trees.versions.is_undecided(writer) => {
                     return Err(Stop::Commit(writer));
                 }
-                Replaced::Value(before) if !several => return Ok(Some(before)),
+                Replaced::Value(before) => return Ok(Some(before)),
                 Replaced::Added(_) if canary::on(Bug::UnsubtractedDelta) => {}
                 Replaced::Added(more) => added.extend(more),
-                // The undo of each change but the last of several is one of a value that is not there any more.
-                Replaced::Value(_) | Replaced::Unknown => {
-                    let (whole, intent) = (Target::Table(table.id), Mode::IntentShared);
-                    granted(self.locks.acquire(id, whole, intent), whole, intent)?;
-                    granted(self.locks.acquire_in(id, table.id, row, Mode::Shared), row, Mode::Shared)?;
-                }
+                Replaced::Unknown => wait_for(&mut self.locks, id, table, row)?,
             }
         }
         if added.is_empty() {
