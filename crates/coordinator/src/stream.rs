@@ -55,13 +55,17 @@ pub(crate) fn batch(core: &Core, partitions: usize) -> Batch {
     Batch { id: core.next_batch(), rows: u32::MAX, bytes }
 }
 
+/// Whether it reads one row by its key: its answer is one reply, which says what it has seen.
+fn is_point(program: &Program) -> bool {
+    matches!(program, Program::Scan { access: Access { path: Path::Point(_), .. }, .. })
+}
+
 /// The batches of a statement that is one message in a block; `None`: it has few rows, or all of them are needed at once.
 #[inline(never)]
 pub(crate) fn batch_of(core: &Core, statement: &Statement) -> Option<Batch> {
     match statement {
         Statement::Query(query @ Query { source: Source::Table { program, .. }, .. }) => {
-            let is_point = matches!(&**program, Program::Scan { access: Access { path: Path::Point(_), .. }, .. });
-            (!is_point && streams(query)).then(|| batch(core, 1))
+            (!is_point(program) && streams(query)).then(|| batch(core, 1))
         }
         _ => None,
     }
@@ -141,7 +145,7 @@ pub(crate) async fn select(core: &Core, query: &Query, env: &Arc<Env>) -> Result
         return query::run(core, query, env).await.map(Rows::all);
     }
     match &query.source {
-        Source::Table { program, route } if !query::skips_some(program, &query.finish) => {
+        Source::Table { program, route } if !is_point(program) && !query::skips_some(program, &query.finish) => {
             let (replies, id) = query::scatter_batched(core, program, route, env).await?;
             rest(core, query, env, id, replies).await
         }

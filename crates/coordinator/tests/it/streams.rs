@@ -4,7 +4,7 @@ use crate::common::{Bank, Worker, int, open_config, plan};
 use clearway_coordinator::{Engine, Outcome, Step, Tag, TxnStatus};
 use clearway_env::MemDisk;
 use clearway_plan::expr::BinaryOp;
-use clearway_plan::statement::{Finish, Query, Route, Source};
+use clearway_plan::statement::{Finish, Isolation, Query, Route, Source, TxnOptions};
 use clearway_plan::{Access, Expr, Path, Plan, Program, Statement, TableDef};
 use clearway_types::{RowBatch, SqlError, SqlState, SqlType};
 use std::sync::Arc;
@@ -299,5 +299,23 @@ fn a_client_that_goes_before_it_takes_a_part_leaves_nothing() {
     assert!(!port.has_orphans(), "its transaction has ended");
     bank.add_to_all(&mut writer, 1).unwrap();
     writer.close();
+    engine.shutdown().unwrap();
+}
+
+/// Also where it is a task, as at a partition that does not know the block's savepoint yet: it is told
+/// what its row was read of.
+#[test]
+fn a_read_of_one_row_comes_in_one_piece() {
+    let engine = open_config(&MemDisk::new(), 1, 1, |config| config.stream_bytes = 1);
+    let mut worker = Worker::new(&engine, 0);
+    let bank = Bank::create(&mut worker, 10, 100);
+    let options = TxnOptions { isolation: Some(Isolation::ReadCommitted), ..TxnOptions::default() };
+    worker.plain(Statement::Begin(options)).unwrap();
+    worker.savepoint("s");
+    let read = bank.reading(&mut worker, 1);
+    let step = worker.start(&read);
+    assert!(matches!(&step, Step::Done(Ok(outcome)) if outcome.rows.len() == 1), "{step:?}");
+    worker.commit().unwrap();
+    worker.close();
     engine.shutdown().unwrap();
 }
