@@ -12,7 +12,7 @@ pub use signals::Mailboxes;
 
 use crate::answers::{answer, end};
 use crate::generate::{Block, Script};
-use crate::history::{End, History, Transaction};
+use crate::history::{End, History};
 use crate::life::Rotten;
 use crate::model::{Answer, show};
 use crate::schedule::Signals;
