@@ -164,7 +164,6 @@ pub const BUGS_OF_ENGINE: &[Bug] = &[
     Bug::HiddenRow,
     Bug::EarlyDrop,
     Bug::UnsubtractedDelta,
-    Bug::UncheckedSpread,
     Bug::SharedIncrement,
     Bug::PatchForAddition,
     Bug::HalfWhole,

@@ -22,7 +22,8 @@ const LOCK_CANARIES: &str =
     "test -p clearway-partition -p clearway-coordinator --lib --target-dir target/sim canaries_are_found";
 
 /// Planted bugs that the tests of additions must find.
-const ADDITION_CANARIES: &str = "test -p clearway-storage --test it --target-dir target/sim canaries_are_found";
+const ADDITION_CANARIES: &str =
+    "test -p clearway-storage -p clearway-partition --test it --target-dir target/sim canaries_are_found";
 
 /// The fabric with the provider that needs libibverbs; without a device its tests say so.
 const VERBS: &str = "-p clearway-fabric --features verbs";

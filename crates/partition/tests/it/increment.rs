@@ -452,3 +452,11 @@ fn a_hot_row_costs_one_version_a_snapshot() {
     assert_eq!((a(&mut d), d.partition.version_memory()), (Some(400), 0));
     d.call(slow, Body::Finish { commit: Some(Lsn(0)) }).expect("nothing");
 }
+
+/// With this bug planted, a test above fails (built with `--cfg shuttle` only).
+#[cfg(shuttle)]
+#[test]
+fn canaries_are_found() {
+    use clearway_sync::canary::{Bug, assert_found};
+    assert_found(&[Bug::UncheckedSpread], near_the_bound_an_addition_waits_and_is_exact);
+}
