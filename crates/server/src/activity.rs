@@ -3,7 +3,7 @@
 use crate::counters::Totals;
 use crate::latches::Latches;
 use crate::locks::Waits;
-use crate::sessions::{self, Roll, SessionInfo, text};
+use crate::sessions::{self, Roll, SessionInfo, not_empty};
 use crate::shared::Shared;
 use clearway_coordinator::{Activity as EngineActivity, Engine, HotRow, LockWait, System, TakeRows};
 use clearway_latch::Choice;
@@ -171,11 +171,6 @@ fn calibration_rows(latches: &Latches) -> RowBatch {
         });
     }
     rows
-}
-
-/// A text; NULL for an empty one.
-fn not_empty(name: &str) -> DatumRef<'_> {
-    text(Some(name).filter(|name| !name.is_empty()))
 }
 
 fn hot_rows(hot: &[HotRow]) -> RowBatch {

@@ -3,7 +3,7 @@
 //! Shown are the waits in progress and those in their way, as the waits-for graph has them. Locks that nobody waits for are not looked at, so
 //! a look disturbs no partition.
 
-use crate::sessions::{SessionInfo, by_transaction, text};
+use crate::sessions::{SessionInfo, by_transaction, not_empty, text};
 use clearway_coordinator::LockWait;
 use clearway_types::{DatumRef, RowBatch, TxnId};
 use hashbrown::HashMap;
@@ -56,12 +56,12 @@ impl<'a> Waits<'a> {
             let others: Vec<String> = others.collect();
             let first = wait.blockers.first().copied();
             let name = |get: fn(&clearway_coordinator::LockName) -> &String| {
-                text(wait.lock.as_ref().map(|lock| get(lock).as_str()).filter(|text| !text.is_empty()))
+                wait.lock.as_ref().map_or(DatumRef::Null, |lock| not_empty(get(lock)))
             };
             rows.push_with(|row| {
                 row.push(pid(Some(wait.waiter)));
                 row.push(pid(first));
-                row.push(text(Some(others.join(", ").as_str()).filter(|text| !text.is_empty())));
+                row.push(not_empty(&others.join(", ")));
                 row.push(pid(self.holder(wait)));
                 row.push(name(|lock| &lock.table));
                 row.push(name(|lock| &lock.index));

@@ -93,6 +93,11 @@ pub(crate) fn text(text: Option<&str>) -> DatumRef<'_> {
     text.map_or(DatumRef::Null, DatumRef::Text)
 }
 
+/// A text; NULL for an empty one.
+pub(crate) fn not_empty(name: &str) -> DatumRef<'_> {
+    text(Some(name).filter(|name| !name.is_empty()))
+}
+
 /// The rows of `clearway.sessions`; `waits`: those in progress.
 pub(crate) fn rows(sessions: &[SessionInfo], waits: &[LockWait]) -> RowBatch {
     let by_transaction = by_transaction(sessions);
