@@ -6,7 +6,7 @@
 //! `Field`, by `From`. The documentation of the line is the help text of the flag and the rustdoc of
 //! both fields.
 
-/// Makes `Flags`, `Config`, `Config::new`, `Config::merge`, `Config::check_ranges` and `KEYS`.
+/// Makes `Flags`, `Config`, `Config::defaults`, `Config::merge`, `Config::check_ranges` and `KEYS`.
 macro_rules! settings {
     ($(
         $(#[$doc:meta])*

@@ -24,7 +24,7 @@ pub struct Mailboxes {
 }
 
 impl Mailboxes {
-    /// Those of workers with these bells, and so many sessions each.
+    /// Those of workers with these bells, and that many sessions each.
     pub fn new(bells: Vec<Arc<Doorbell>>, sessions: u32) -> Self {
         let sessions = sessions as usize;
         let boxes = (0..bells.len() * sessions).map(|_| Mutex::default()).collect();
@@ -71,7 +71,7 @@ impl Backends for Mailboxes {
 pub(super) struct Inbox {
     pid: i32,
     env: Arc<SessionEnv>,
-    /// Signals that are on their way, each for so many turns of the event loop.
+    /// Signals that are on their way, each for that many turns of the event loop.
     coming: Vec<(u64, Signal)>,
     /// The errors with which the statement that runs has been cancelled.
     interrupted: Vec<SqlState>,
